@@ -1,0 +1,199 @@
+"""Builds hotloop._c from the Cython sources in ext/; everything that is not the extension is in pyproject.toml.
+
+Environment variables, read at build time:
+
+HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pure Python, a py3-none-any wheel.
+                    auto (default): build it where a C compiler works; where none does, say so and build the pure wheel.
+HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
+HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
+
+Each variant has its own folder under build/, so that switching between them never mixes their objects.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
+
+SOURCES = Path("ext", "hotloop", "_c")
+MINIMUM_CYTHON = (3, 3)
+
+
+def setting(name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = os.environ.get(name, "") or default
+    if value not in allowed:
+        raise SystemExit(f"hotloop: {name} must be one of {', '.join(allowed)}; it is {value!r}")
+    return value
+
+
+BUILD_EXT = setting("HOTLOOP_BUILD_EXT", ("yes", "no", "auto"), default="auto")
+DEBUG = setting("HOTLOOP_DEBUG", ("0", "1"), default="0") == "1"
+COVERAGE = setting("HOTLOOP_COVERAGE", ("0", "1"), default="0") == "1"
+VARIANT = "-".join(["debug" if DEBUG else "release"] + ["coverage"] * COVERAGE)
+BUILD_BASE = Path("build", VARIANT)
+
+DIRECTIVES = {
+    "language_level": 3,
+    # Methods as plain method descriptors: the cheapest thing the interpreter can call, and what asyncio's C types have.
+    "binding": False,
+    # A __text_signature__, which is where inspect.signature() and stubtest look on such a method.
+    "embedsignature": True,
+    "embedsignature.format": "clinic",
+    # Loops, futures and tasks cannot be pickled, in asyncio neither.
+    "auto_pickle": False,
+    "freethreading_compatible": True,
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "nonecheck": DEBUG,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "linetrace": COVERAGE,
+}
+
+COMPILE_ARGS = [
+    "-Wall",
+    "-Wextra",
+    # What Cython generates, whatever the source says: every slot function has its full C signature, ...
+    "-Wno-unused-parameter",
+    # ... type objects and method tables are filled up to the last field in use, ...
+    "-Wno-missing-field-initializers",
+    # ... and helpers are emitted before it is known whether anything calls them.
+    "-Wno-unused-function",
+]
+if DEBUG:
+    COMPILE_ARGS += ["-O0", "-g", "-UNDEBUG"]
+else:
+    # An assertion that is compiled out leaves its temporaries behind.
+    COMPILE_ARGS += ["-O3", "-Wno-unused-variable"]
+
+MACROS: list[tuple[str, str | None]] = []
+if not DEBUG:
+    MACROS.append(("CYTHON_WITHOUT_ASSERTIONS", "1"))
+if COVERAGE:
+    MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
+    # Cython reports through sys.monitoring on 3.12 and later, which coverage.py's plugins cannot read.
+    MACROS.append(("CYTHON_USE_SYS_MONITORING", "0"))
+
+
+class ExtensionUnavailable(Exception):
+    """This machine cannot build the extension; the text says what is missing."""
+
+
+def unsupported_platform() -> str | None:
+    if sys.implementation.name != "cpython":
+        return f"the extension is for CPython, this is {sys.implementation.name}"
+    if not sys.platform.startswith(("linux", "darwin")):
+        return f"the extension is for Linux and macOS, this is {sys.platform}"
+    return None
+
+
+def extensions() -> list[Extension]:
+    if BUILD_EXT == "no":
+        return []
+    if reason := unsupported_platform():
+        if BUILD_EXT == "yes":
+            raise SystemExit(f"hotloop: HOTLOOP_BUILD_EXT=yes cannot be met: {reason}")
+        print_notice(reason)
+        return []
+    shared = ["setup.py", *sorted(str(path) for suffix in ("*.pxd", "*.h") for path in SOURCES.glob(suffix))]
+    return [
+        Extension(
+            f"hotloop._c.{source.stem}",
+            [str(source)],
+            include_dirs=[str(SOURCES)],
+            depends=shared,
+            define_macros=MACROS,
+            extra_compile_args=COMPILE_ARGS,
+        )
+        for source in sorted(SOURCES.glob("*.pyx"))
+    ]
+
+
+def print_notice(reason: str) -> None:
+    rule = "*" * 100
+    lines = [
+        rule,
+        "hotloop: THE COMPILED EXTENSION WAS NOT BUILT. The pure-Python fallback is installed instead:",
+        "it behaves the same, at the speed of plain asyncio.",
+        *(f"  reason: {line}" for line in reason.splitlines() or ["unknown"]),
+        "  remedy: install a C compiler and this Python's headers (gcc, python3-dev), then install again;",
+        "          HOTLOOP_BUILD_EXT=yes turns this notice into an error, HOTLOOP_BUILD_EXT=no silences it.",
+        rule,
+    ]
+    print("\n" + "\n".join(lines) + "\n", file=sys.stderr, flush=True)
+
+
+def translate(modules: list[Extension], *, force: bool, jobs: int) -> None:
+    """Turn the .pyx sources into C under build/ and point the modules there.
+
+    An error in a .pyx is a bug in hotloop, not a property of the machine: Cython's CompileError passes through.
+    """
+    try:
+        import Cython
+        from Cython.Build import cythonize
+    except ImportError as error:
+        raise ExtensionUnavailable(f"Cython cannot be imported ({error})") from error
+    if tuple(int(part) for part in Cython.__version__.split(".")[:2]) < MINIMUM_CYTHON:
+        wanted = ".".join(map(str, MINIMUM_CYTHON))
+        raise ExtensionUnavailable(f"Cython {wanted} or newer is needed, this is {Cython.__version__}")
+    folder = BUILD_BASE / "cython"
+    # Cython compares the C with the sources only; the directives are here.
+    directives_changed = any(path.stat().st_mtime < Path("setup.py").stat().st_mtime for path in folder.rglob("*.c"))
+    translated = cythonize(
+        modules,
+        build_dir=str(folder),
+        include_path=["ext"],
+        compiler_directives=DIRECTIVES,
+        force=force or directives_changed,
+        nthreads=jobs,
+    )
+    # cythonize returns copies without what setuptools has noted on the originals.
+    sources = {module.name: module.sources for module in translated}
+    for module in modules:
+        module.sources = sources[module.name]
+
+
+class BuildExt(build_ext):
+    """build_ext that translates only when it really builds, and that knows how to do without the extension."""
+
+    def run(self) -> None:
+        try:
+            translate(self.extensions, force=bool(self.force), jobs=self.parallel or 0)
+            super().run()
+        except (ExtensionUnavailable, CCompilerError, BaseError) as error:
+            if BUILD_EXT == "yes":
+                raise
+            self.drop_extension()
+            print_notice(f"{type(error).__name__}: {error}")
+
+    def drop_extension(self) -> None:
+        """Forget all modules, also those that did build: half an extension is worse than none."""
+        for path in [*self.get_outputs(), *self.get_output_mapping().values()]:
+            Path(path).unlink(missing_ok=True)
+        self.extensions[:] = []
+        self.distribution.ext_modules = []
+
+
+class BdistWheel(bdist_wheel):
+    """bdist_wheel that tags the wheel after the build, when it is known whether it holds an extension."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        self.root_is_pure = not self.distribution.has_ext_modules()
+        super().run()
+
+
+# Cython's worker processes import this file again where processes are spawned and not forked.
+if __name__ == "__main__":
+    setup(
+        ext_modules=extensions(),
+        cmdclass={"build_ext": BuildExt, "bdist_wheel": BdistWheel},
+        options={
+            "build": {"build_base": str(BUILD_BASE)},
+            "build_ext": {"parallel": os.cpu_count() or 1},
+        },
+    )

@@ -1,0 +1,1 @@
+# Marks hotloop as a package for Cython's cimport; the Python package itself lives in src/hotloop.

@@ -1,0 +1,76 @@
+/* The two clocks of the loop.
+ *
+ * clock_seconds() is time.monotonic() to the bit: timers, loop.time() and everything a user can see use it.
+ * clock_ticks() is a counter of an unspecified unit that costs a third of a clock read. It only answers "has the
+ * time slice between two polls passed?", a question asked once per batch of callbacks, so it may be coarse but not
+ * slow. clock_ticks_per_slice() says how many ticks a number of nanoseconds is.
+ */
+#ifndef HOTLOOP_CLOCK_H
+#define HOTLOOP_CLOCK_H
+
+#include <Python.h>
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t clock_nanoseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* time.monotonic() is CLOCK_MONOTONIC everywhere but on macOS, where it is mach_absolute_time(). */
+static inline double clock_seconds(void)
+{
+#if defined(__APPLE__) && PY_VERSION_HEX >= 0x030D0000
+    PyTime_t now;
+
+    (void)PyTime_MonotonicRaw(&now);
+    return PyTime_AsSecondsDouble(now);
+#elif defined(__APPLE__)
+    return _PyTime_AsSecondsDouble(_PyTime_GetMonotonicClock());
+#else
+    int64_t now = clock_nanoseconds();
+
+    /* As CPython converts: exact for whole seconds, one rounding otherwise. */
+    if (now % 1000000000 == 0)
+        return (double)(now / 1000000000);
+    return (double)now / 1e9;
+#endif
+}
+
+static inline uint64_t clock_ticks(void)
+{
+#if defined(__x86_64__)
+    uint32_t low, high;
+
+    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+    return ((uint64_t)high << 32) | low;
+#elif defined(__aarch64__)
+    uint64_t ticks;
+
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    return (uint64_t)clock_nanoseconds();
+#endif
+}
+
+/* Measures the counter against the clock for 20 us. A counter that the clock disagrees with (stopped, or running
+ * backwards) yields 0, with which every batch polls, as in asyncio: slower, never wrong. */
+static inline uint64_t clock_ticks_per_slice(int64_t nanoseconds)
+{
+    int64_t began = clock_nanoseconds(), passed;
+    uint64_t ticks = clock_ticks();
+
+    do {
+        passed = clock_nanoseconds() - began;
+    } while (passed < 20000);
+    ticks = clock_ticks() - ticks;
+    if (ticks > (uint64_t)1 << 40)
+        return 0;
+    return (uint64_t)((double)ticks / (double)passed * (double)nanoseconds);
+}
+
+#endif

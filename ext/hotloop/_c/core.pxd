@@ -1,0 +1,58 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable
+from hotloop._c.selector cimport PollerSelector
+from hotloop._c.timers cimport TimerQueue
+
+
+cdef extern from "lock.h":
+    ctypedef struct shared_flag:
+        pass
+    ctypedef struct inbox_lock:
+        pass
+
+
+cdef class LoopCore:
+    cdef ReadyQueue ready
+    cdef TimerQueue timers
+    cdef object selector            # anything with the selectors API; None: closed, or not there yet
+    cdef PollerSelector poller      # the same, if it is ours; else None
+    cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
+    cdef object task_factory        # None: Task
+    cdef object clock               # what time() was replaced by; None: it is time.monotonic()
+    cdef unsigned int type_version  # of the class when it was last searched for overrides
+    cdef bint runs_itself           # _run_once() is not overridden
+    cdef bint schedules_itself      # call_soon() is not overridden
+    cdef bint debug
+    cdef bint closed
+    cdef bint stopping              # end run_forever() after this iteration
+    cdef bint poll_next             # whatever the time slice says
+    cdef uint64_t polled_at         # in ticks
+    cdef unsigned int polls         # without the GIL being released in between
+    cdef shared_flag asleep         # in a wait that poller.wake() has to end
+    cdef shared_flag inbox_filled
+    cdef inbox_lock inbox_lock
+    cdef list inbox                 # of Handles from other threads, where there is no GIL
+
+    cdef int find_overrides(self) except -1
+    cdef double now(self) except? -1
+    cdef int check_open(self) except -1
+    cdef int check_schedule(self, object callback, object method) except -1
+    cdef int run_until_stopped(self) except -1
+    cdef int iterate(self) except -1
+    cdef bint poll_is_due(self) noexcept
+    cdef int poll(self) except -1
+    cdef int64_t wait_time(self) except? -2
+    cdef int poll_ours(self, int64_t nanoseconds) except -1
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1
+    cdef int dispatch(self, object key, int events) except -1
+    cdef int run_batch(self) except -1
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running) except -1
+    cdef int run_timed(self, Runnable item) except -1
+    cdef int leave(self) except -1
+    cdef int wake(self) except -1
+    cdef int post(self, Handle handle) except -1
+    cdef int drain_inbox(self) except -1
+    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)
+    cdef bint unwatch(self, object fd, int event) except -1

@@ -1,0 +1,589 @@
+"""LoopCore: the part of the event loop that runs for every callback.
+
+hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. What runs per callback, per timer and per wake-up
+is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's own code.
+
+One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks that
+were queued earlier, then I/O, then timers that have come due. asyncio polls in every iteration. Here an iteration that
+finds work queued skips it, unless SLICE_NANOSECONDS have passed since the last poll, or somebody has set a timer that is
+due already. So I/O and timers wait at most that long, and the batch under way, however busy the ready queue is, and
+a queue of short callbacks costs no system call each.
+
+Threads: a loop's state belongs to the thread that runs it. See lock.h for what others may touch.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject, PyObject_GenericSetAttr
+from cpython.tuple cimport PyTuple_GET_ITEM
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.current cimport leave_task
+from hotloop._c.future cimport Future, new_future
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, report
+from hotloop._c.selector cimport PollerSelector, poller_batch
+from hotloop._c.task cimport Task, new_task
+from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
+
+cdef extern from "quiet.h":
+    pass
+
+import selectors
+import sys
+import threading
+import time
+from asyncio import base_events, events
+
+cdef extern from "clock.h":
+    double clock_seconds()
+    uint64_t clock_ticks()
+    uint64_t clock_ticks_per_slice(int64_t nanoseconds)
+
+cdef extern from "lock.h":
+    bint FREE_THREADED
+    void shared_set(shared_flag *, int)
+    int shared_get(shared_flag *)
+    int shared_peek(shared_flag *)
+    int shared_exchange(shared_flag *, int)
+    void inbox_acquire(inbox_lock *)
+    void inbox_release(inbox_lock *)
+
+cdef extern from *:
+    """
+    static inline unsigned int type_version_of(PyObject *object) { return Py_TYPE(object)->tp_version_tag; }
+    """
+    unsigned int type_version_of(object)
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+# How long queued work may keep the loop from looking at I/O and timers.
+SLICE_NANOSECONDS = 100_000
+# asyncio's upper bound of one wait, in seconds.
+cdef double LONGEST_WAIT = 24 * 3600.0
+# A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
+cdef unsigned int POLLS_PER_GIL_RELEASE = 8
+cdef int EVENT_READ = selectors.EVENT_READ
+cdef int EVENT_WRITE = selectors.EVENT_WRITE
+# Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
+cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
+# create_task() hands unknown keywords on to the task since 3.13.3.
+cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
+
+cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
+
+
+cdef class LoopCore:
+    """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.ready = ReadyQueue()
+        self.timers = TimerQueue()
+        self.inbox = []
+
+    # -- what may be replaced ------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name, value):
+        PyObject_GenericSetAttr(self, name, value)
+        if name in REPLACEABLE:
+            self.find_overrides()
+
+    def __delattr__(self, name):
+        delete_attribute(self, name)
+        if name in REPLACEABLE:
+            self.find_overrides()
+
+    cdef int find_overrides(self) except -1:
+        """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
+
+        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison."""
+        cdef dict own = getattr(self, "__dict__", None) or {}
+        cdef object cls = type(self)
+        replaced = {name for name in REPLACEABLE if name in own or getattr(cls, name) is not getattr(LoopCore, name)}
+        self.clock = self.time if "time" in replaced else None
+        self.runs_itself = "_run_once" not in replaced
+        self.schedules_itself = "call_soon" not in replaced
+        self.ready.direct = self.schedules_itself and not self.debug
+        self.type_version = type_version_of(self)
+        return 0
+
+    cdef double now(self) except? -1:
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        return clock_seconds() if self.clock is None else self.clock()
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def time(self):
+        """The loop's clock, in seconds: time.monotonic(). See loop.time()."""
+        return clock_seconds()
+
+    def call_soon(self, callback, *args, context=None):
+        """Call back at the next iteration, in the order of the calls. See loop.call_soon()."""
+        cdef Handle handle
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_soon")
+        handle = new_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        self.ready.push(handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback, *args, context=None):
+        """call_soon() from another thread, or from a signal handler. See loop.call_soon_threadsafe()."""
+        cdef Handle handle
+        self.check_open()
+        if self.debug:
+            self._check_callback(callback, "call_soon_threadsafe")
+        handle = new_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        self.post(handle)
+        return handle
+
+    def call_later(self, delay, callback, *args, context=None):
+        """Call back after `delay` seconds, never before. See loop.call_later()."""
+        cdef TimerHandle handle
+        cdef double now
+        if delay is None:
+            raise TypeError("delay must not be None")
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_later")
+        now = self.now()
+        handle = new_timer(now + seconds(delay, now), callback, args, self, context)
+        if not handle.deadline > now:
+            self.poll_next = True
+        if self.debug:
+            handle.trace()
+        self.timers.push(handle)
+        return handle
+
+    def call_at(self, when, callback, *args, context=None):
+        """Call back when time() has reached `when`. See loop.call_at()."""
+        cdef TimerHandle handle
+        if when is None:
+            raise TypeError("when cannot be None")
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_at")
+        handle = new_timer(when, callback, args, self, context)
+        self.poll_next = True
+        if self.debug:
+            handle.trace()
+        self.timers.push(handle)
+        return handle
+
+    cdef int check_open(self) except -1:
+        if self.closed:
+            raise RuntimeError("Event loop is closed")
+        return 0
+
+    cdef int check_schedule(self, object callback, object method) except -1:
+        self.check_open()
+        if self.debug:
+            self._check_thread()
+            self._check_callback(callback, method)
+        return 0
+
+    def create_future(self):
+        """A Future bound to this loop."""
+        return Future(loop=self) if self.debug else new_future(self, self.ready)
+
+    def create_task(self, coro, *, name=None, context=None, **kwargs):
+        """Run a coroutine as a Task. See loop.create_task()."""
+        if self.task_factory is not None:
+            given = {key: value for key, value in (("name", name), ("context", context)) if value is not None}
+            return super().create_task(coro, **given, **kwargs)
+        self.check_open()
+        if kwargs and not passes_keywords_on:
+            raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        if kwargs or self.debug:
+            return Task(coro, loop=self, name=name, context=context, **kwargs)
+        return new_task(coro, self, self.ready, name, context)
+
+    # -- other threads -------------------------------------------------------------------------------------------------
+
+    cdef int post(self, Handle handle) except -1:
+        if FREE_THREADED and self.thread_id != PyThread_get_thread_ident():
+            inbox_acquire(&self.inbox_lock)
+            self.inbox.append(handle)
+            inbox_release(&self.inbox_lock)
+            shared_set(&self.inbox_filled, 1)
+        else:
+            self.ready.push(handle)
+        return self.wake()
+
+    cdef int drain_inbox(self) except -1:
+        cdef list handles
+        shared_set(&self.inbox_filled, 0)
+        inbox_acquire(&self.inbox_lock)
+        handles = self.inbox
+        self.inbox = []
+        inbox_release(&self.inbox_lock)
+        for handle in handles:
+            self.ready.push(handle)
+        return 0
+
+    cdef int wake(self) except -1:
+        """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
+        if shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
+            self._write_to_self()
+        return 0
+
+    def _write_to_self(self):
+        if self.poller is not None:
+            self.poller.wake()
+        else:
+            super()._write_to_self()
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run_forever(self):
+        """Run until stop() is called. See loop.run_forever()."""
+        self._check_closed()
+        self._check_running()
+        self._set_coroutine_origin_tracking(self.debug)
+        hooks = sys.get_asyncgen_hooks()
+        self.thread_id = threading.get_ident()
+        try:
+            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            events._set_running_loop(self)
+            self.run_until_stopped()
+        finally:
+            self.leave()
+            self.stopping = False
+            self.thread_id = None
+            events._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            sys.set_asyncgen_hooks(*hooks)
+
+    cdef int run_until_stopped(self) except -1:
+        self.find_overrides()
+        # The first iteration polls in any case: run_forever() after stop() is asyncio's way to run one whole iteration.
+        self.poll_next = True
+        while True:
+            if self.runs_itself:
+                self.iterate()
+            else:
+                self._run_once()
+            if self.stopping:
+                return 0
+
+    def _run_once(self):
+        self.iterate()
+
+    def stop(self):
+        """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
+        self.stopping = True
+
+    def is_running(self):
+        """True while run_forever() runs."""
+        return self.thread_id is not None
+
+    def is_closed(self):
+        """True after close()."""
+        return self.closed
+
+    cdef int iterate(self) except -1:
+        if FREE_THREADED and shared_peek(&self.inbox_filled):
+            self.drain_inbox()
+        if self.poll_is_due():
+            self.poll()
+        return self.run_batch()
+
+    cdef bint poll_is_due(self) noexcept:
+        # A counter that runs backwards gives a huge difference, and so a poll.
+        return (
+            self.ready.count == 0
+            or self.poll_next
+            or self.clock is not None
+            or clock_ticks() - self.polled_at > slice_ticks
+        )
+
+    cdef int poll(self) except -1:
+        """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
+        cdef int64_t nanoseconds
+        self.poll_next = False
+        self.leave()
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        nanoseconds = self.wait_time()
+        if self.poller is not None:
+            self.poll_ours(nanoseconds)
+        else:
+            self.poll_foreign(nanoseconds)
+        if FREE_THREADED and shared_peek(&self.inbox_filled):
+            self.drain_inbox()
+        if PyList_GET_SIZE(self.timers.heap):
+            self.timers.expire(self.now(), self.ready)
+        self.polled_at = clock_ticks()
+        return 0
+
+    cdef int64_t wait_time(self) except? -2:
+        """How long the poll may block, in nanoseconds; -1: without limit."""
+        cdef double wait
+        if self.ready.count or self.stopping:
+            return 0
+        self.ready.relax()
+        if not PyList_GET_SIZE(self.timers.heap):
+            return -1
+        wait = self.timers.next_deadline() - self.now()
+        if wait > LONGEST_WAIT:
+            wait = LONGEST_WAIT
+        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
+
+    cdef int poll_ours(self, int64_t nanoseconds) except -1:
+        cdef poller_batch *batch
+        cdef int count, index, events = 0
+        cdef bint release_gil = nanoseconds != 0
+        cdef object key
+        if release_gil:
+            shared_set(&self.asleep, 1)
+            # Whoever has filled the inbox before that saw a loop that was awake, and did not wake it.
+            if FREE_THREADED and shared_get(&self.inbox_filled):
+                nanoseconds = 0
+        else:
+            PyErr_CheckSignals()
+            self.polls += 1
+            release_gil = self.polls >= POLLS_PER_GIL_RELEASE
+        if release_gil:
+            self.polls = 0
+        batch = self.poller.wait(nanoseconds, release_gil, &count)
+        shared_set(&self.asleep, 0)
+        try:
+            for index in range(count):
+                key = self.poller.event(batch, index, &events)
+                if key is not None:
+                    self.dispatch(key, events)
+        finally:
+            if self.poller is not None:
+                self.poller.release(batch)
+        return 0
+
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1:
+        """The same on a selector that is not ours."""
+        if nanoseconds:
+            shared_set(&self.asleep, 1)
+            if FREE_THREADED and shared_get(&self.inbox_filled):
+                nanoseconds = 0
+        ready = self.selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
+        shared_set(&self.asleep, 0)
+        self._process_events(ready)
+        return 0
+
+    cdef int dispatch(self, object key, int events) except -1:
+        """Queue the reader and the writer of a descriptor, in this order."""
+        cdef tuple watchers = <object>PyTuple_GET_ITEM(key, 3)
+        for event, handle in ((EVENT_READ, watchers[0]), (EVENT_WRITE, watchers[1])):
+            if events & event and handle is not None:
+                if handle._cancelled:
+                    self.unwatch(key.fileobj, event)
+                else:
+                    self.ready.append(handle)
+        return 0
+
+    cdef int run_batch(self) except -1:
+        """Run what is queued now; what is queued meanwhile waits for the next iteration."""
+        cdef Py_ssize_t todo = self.ready.count
+        cdef PyObject *running = NULL
+        while todo:
+            try:
+                self.run_items(&todo, &running)
+            except (SystemExit, KeyboardInterrupt):
+                Py_XDECREF(running)
+                raise
+            except BaseException as error:
+                if running == NULL:
+                    raise
+                report(self, steal(running), error)
+        return 0
+
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running) except -1:
+        """Run until an item raises: run_batch() is given a reference to it, and goes on with the rest. So the usual
+        item costs no try statement."""
+        cdef ReadyQueue ready = self.ready
+        cdef Runnable item
+        while todo[0]:
+            if ready.count == 0:
+                # The loop was closed, or somebody has emptied the queue.
+                todo[0] = 0
+                break
+            todo[0] -= 1
+            item = ready.pop()
+            running[0] = NULL
+            if ready.entered is not None and not isinstance(item, Task):
+                self.leave()
+            running[0] = <PyObject *>item
+            Py_INCREF(item)
+            if self.debug:
+                self.run_timed(item)
+            else:
+                item.run()
+            Py_DECREF(item)
+        return 0
+
+    cdef int run_timed(self, Runnable item) except -1:
+        """Run an item in debug mode: tell of one that takes long."""
+        if item.is_cancelled():
+            return 0
+        self._current_handle = item
+        began = self.now()
+        try:
+            item.run()
+        finally:
+            self._current_handle = None
+        took = self.now() - began
+        if took >= self.slow_callback_duration:
+            text = repr(item) if isinstance(item, Task) else base_events._format_handle(item)
+            base_events.logger.warning("Executing %s took %.3f seconds", text, took)
+        return 0
+
+    cdef int leave(self) except -1:
+        """End the step of the task that ran last: see Task.run()."""
+        cdef object task = self.ready.entered
+        if task is not None:
+            self.ready.entered = None
+            leave_task(self, task)
+        return 0
+
+    # -- descriptors ---------------------------------------------------------------------------------------------------
+
+    def _add_reader(self, fd, callback, *args, context=None):
+        return self.watch(fd, EVENT_READ, callback, args, context)
+
+    def _add_writer(self, fd, callback, *args, context=None):
+        return self.watch(fd, EVENT_WRITE, callback, args, context)
+
+    def _remove_reader(self, fd):
+        return self.unwatch(fd, EVENT_READ)
+
+    def _remove_writer(self, fd):
+        return self.unwatch(fd, EVENT_WRITE)
+
+    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context):
+        """Call back whenever `event` comes; whoever was watching for it is cancelled."""
+        cdef Handle handle
+        self.check_open()
+        handle = new_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        key = self.selector.get_map().get(fd)
+        if key is None:
+            self.selector.register(fd, event, (handle, None) if event == EVENT_READ else (None, handle))
+            return handle
+        reader, writer = key.data
+        data = (handle, writer) if event == EVENT_READ else (reader, handle)
+        self.selector.modify(fd, key.events | event, data)
+        before = reader if event == EVENT_READ else writer
+        if before is not None:
+            before.cancel()
+        return handle
+
+    cdef bint unwatch(self, object fd, int event) except -1:
+        """Stop watching for `event`; False if nobody was."""
+        if self.closed:
+            return False
+        key = self.selector.get_map().get(fd)
+        if key is None:
+            return False
+        reader, writer = key.data
+        rest = key.events & ~event
+        if not rest:
+            self.selector.unregister(fd)
+        else:
+            self.selector.modify(fd, rest, (None, writer) if event == EVENT_READ else (reader, None))
+        before = reader if event == EVENT_READ else writer
+        if before is None:
+            return False
+        before.cancel()
+        return True
+
+    # -- the attributes that asyncio and others know the loop's state by -----------------------------------------------
+
+    @property
+    def _ready(self):
+        return self.ready
+
+    @_ready.setter
+    def _ready(self, handles):
+        self.ready.clear()
+        self.ready.extend(handles)
+
+    @property
+    def _scheduled(self):
+        return self.timers.heap
+
+    @_scheduled.setter
+    def _scheduled(self, handles):
+        self.timers.heap[:] = handles
+
+    @property
+    def _selector(self):
+        return self.selector
+
+    @_selector.setter
+    def _selector(self, selector):
+        self.selector = selector
+        self.poller = selector if isinstance(selector, PollerSelector) else None
+
+    @property
+    def _debug(self):
+        return self.debug
+
+    @_debug.setter
+    def _debug(self, value):
+        self.debug = bool(value)
+        self.ready.direct = self.schedules_itself and not self.debug
+
+    @property
+    def _closed(self):
+        return self.closed
+
+    @_closed.setter
+    def _closed(self, value):
+        self.closed = self.ready.closed = bool(value)
+
+    @property
+    def _stopping(self):
+        return self.stopping
+
+    @_stopping.setter
+    def _stopping(self, value):
+        self.stopping = bool(value)
+
+    @property
+    def _thread_id(self):
+        return self.thread_id
+
+    @_thread_id.setter
+    def _thread_id(self, value):
+        self.thread_id = value
+
+    @property
+    def _task_factory(self):
+        return self.task_factory
+
+    @_task_factory.setter
+    def _task_factory(self, value):
+        self.task_factory = value
+
+
+cdef inline double seconds(object delay, double now) except? -1:
+    """The delay as a float. What cannot be added to a float is refused with the error that says so."""
+    if isinstance(delay, (float, int)):
+        return delay
+    return <double>(now + delay) - now
+
+
+cdef extern from "Python.h":
+    int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
+
+
+cdef int delete_attribute(object owner, object name) except -1:
+    return PyObject_GenericDelAttr(owner, name, NULL)
+
+
+cdef inline Runnable steal(PyObject *item):
+    cdef Runnable owned = <Runnable>item
+    Py_DECREF(owned)
+    return owned

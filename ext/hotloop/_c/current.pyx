@@ -1,0 +1,40 @@
+"""Which task asyncio.current_task() answers with, told to the running Python in one call.
+
+asyncio.tasks._enter_task() and _leave_task() are the documented way for a third-party Task; a step costs one call of
+each. Where the state lives decides what is cheaper: up to 3.13 in a dict that asyncio shares (`_current_tasks`), from
+3.14 on in the thread state, which one `_swap_current_task()` sets and clears.
+"""
+
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.exc cimport PyErr_Clear
+from cpython.object cimport PyObject
+
+import asyncio.tasks
+import sys
+
+cdef bint in_thread_state = sys.version_info >= (3, 14)
+cdef dict current_tasks = None if in_thread_state else asyncio.tasks._current_tasks
+cdef object swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
+
+
+cdef int enter_task(object loop, object task) except -1:
+    """Make `task` the current one of `loop`, whichever was before."""
+    if in_thread_state:
+        swap_current_task(loop, task)
+    else:
+        PyDict_SetItem(current_tasks, loop, task)
+    return 0
+
+
+cdef int leave_task(object loop, object task) except -1:
+    """Make no task the current one of `loop`, if it is `task` now."""
+    if in_thread_state:
+        swap_current_task(loop, None)
+    elif PyDict_GetItemWithError(current_tasks, loop) == <PyObject *>task:
+        PyDict_DelItem(current_tasks, loop)
+    return 0
+
+
+cdef object swap_task(object loop, object task):
+    """Make `task` (None: no task) the current one; return the one before, or None. For eager tasks, from 3.12 on."""
+    return swap_current_task(loop, task)

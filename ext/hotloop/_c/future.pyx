@@ -1,0 +1,542 @@
+"""Future: a result that is not there yet, and who waits for it.
+
+Complete in the sense of asyncio.Future (isinstance() holds); what is different is how a waiting Task learns of the end.
+It stands in the list of callbacks as itself, and when the future is done the task goes on the ready queue: no Handle, no
+call, no argument. Nearly every future has one waiter, so the first is kept in the object.
+
+A future of somebody else's loop, of a loop in debug mode, or of one whose call_soon() was replaced goes through
+loop.call_soon() like asyncio's.
+"""
+
+cimport cython
+from cpython.contextvars cimport PyContext_CopyCurrent
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle
+
+cdef extern from "quiet.h":
+    pass
+
+import asyncio
+import reprlib
+import sys
+import types
+import warnings
+from asyncio import base_futures, events, exceptions, format_helpers
+
+cdef object CancelledError = exceptions.CancelledError
+cdef object InvalidStateError = exceptions.InvalidStateError
+cdef bint warns_of_throw = sys.version_info >= (3, 12)
+cdef bint rejects_reinit = sys.version_info >= (3, 15)
+cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
+
+cdef object awaited_by = None
+if sys.version_info >= (3, 14):
+    from hotloop._awaited_by import awaited_by
+
+cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
+
+# What a subclass may override so that our short cuts would bypass it.
+cdef tuple OVERRIDABLE = ("add_done_callback", "result", "exception", "cancelled", "done", "get_loop")
+
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    void PyErr_SetObject(object kind, object value) noexcept
+    void PyErr_SetNone(object kind) noexcept
+
+cdef extern from *:
+    """
+    static inline int raise_set_error(void) { return -1; }
+    """
+    int raise_set_error() except -1     # the error indicator is set: make Cython notice
+
+cdef extern from *:
+    """
+    /* Cython has no special method for am_send, and its __next__ cannot return a value without raising: these slots
+     * are filled in by hand, before the first instance exists. The interpreter drives `await` through the one or the
+     * other, depending on its version. */
+    static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
+    {
+        type->tp_as_async->am_send = send;
+        type->tp_iternext = next;
+        PyType_Modified(type);
+    }
+    """
+    ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) noexcept
+    ctypedef PyObject *(*iternextfunc)(PyObject *) noexcept
+    void install_slots(PyTypeObject *, sendfunc, iternextfunc)
+
+
+cdef ReadyQueue queue_of(object loop):
+    """The ready queue of a loop of ours; None for any other loop."""
+    cdef object queue = getattr(loop, "_ready", None)
+    return queue if type(queue) is ReadyQueue else None
+
+
+cdef Future new_future(object loop, ReadyQueue queue):
+    """A Future as create_future() makes one, outside debug mode."""
+    cdef Future future = Future.__new__(Future)
+    future.loop = loop
+    future.queue = queue
+    future.foreign_api = 1
+    return future
+
+
+cdef class Future(Runnable):
+    """A result that will be there later. See asyncio.Future, which isinstance() says it is."""
+
+    def __init__(self, *, loop=None):
+        self.bind(loop)
+
+    cdef int bind(self, object loop) except -1:
+        if rejects_reinit and self.loop is not None:
+            raise RuntimeError(f"{type(self).__name__} object is already initialized")
+        self.loop = events.get_event_loop() if loop is None else loop
+        self.queue = queue_of(self.loop)
+        self.state = PENDING
+        self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
+        self.first = self.first_context = self.others = self.source_traceback = None
+        self.blocking = self.log_traceback = False
+        if self.loop.get_debug():
+            self.source_traceback = format_helpers.extract_stack(sys._getframe())
+        return 0
+
+    @property
+    def __class__(self):
+        # What isinstance() asks for when the type itself does not match.
+        return asyncio.Future
+
+    @classmethod
+    def __class_getitem__(cls, item, /):
+        return types.GenericAlias(cls, item)
+
+    def __del__(self):
+        self.report_unseen()
+
+    cdef int report_unseen(self) except -1:
+        if not self.log_traceback or self.error is None:
+            return 0
+        self.log_traceback = False
+        context = {
+            "message": f"{type(self).__name__} exception was never retrieved",
+            "exception": self.error,
+            "future": self,
+        }
+        if self.source_traceback:
+            context["source_traceback"] = self.source_traceback
+        self.loop.call_exception_handler(context)
+        return 0
+
+    def __repr__(self):
+        return describe(self)
+
+    cdef int alive(self) except -1:
+        if self.loop is None:
+            raise RuntimeError("Future object is not initialized.")
+        return 0
+
+    cdef bint plain(self) noexcept:
+        """True if no subclass in Python overrides what our short cuts would bypass."""
+        if self.foreign_api == 0:
+            self.foreign_api = 2 if overrides(type(self)) else 1
+        return self.foreign_api == 1
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def get_loop(self):
+        """The event loop that the future is bound to."""
+        self.alive()
+        return self.loop
+
+    def done(self):
+        """True if there is a result or an exception, or if it was cancelled."""
+        return self.state != PENDING
+
+    def cancelled(self):
+        """True if it was cancelled."""
+        return self.state == CANCELLED
+
+    def result(self):
+        """The result. Raises the exception that was set, CancelledError, or InvalidStateError if not done."""
+        return self.take_result()
+
+    cdef object take_result(self):
+        if self.state == FINISHED:
+            self.log_traceback = False
+            if self.error is None:
+                return self.value
+            raise self.error.with_traceback(self.error_traceback)
+        if self.state == CANCELLED:
+            raise self.make_cancelled_error()
+        raise InvalidStateError("Result is not set.")
+
+    def exception(self):
+        """The exception that was set, or None. Raises CancelledError, or InvalidStateError if not done."""
+        if self.state == CANCELLED:
+            raise self.make_cancelled_error()
+        if self.state == PENDING:
+            raise InvalidStateError("Exception is not set.")
+        self.log_traceback = False
+        return self.error
+
+    cdef object take_error(self):
+        """What awaiting this done future raises, with its own traceback again; None if it has a result."""
+        if self.state == CANCELLED:
+            return self.make_cancelled_error()
+        self.log_traceback = False
+        if self.error is None:
+            return None
+        return self.error.with_traceback(self.error_traceback)
+
+    def set_result(self, result, /):
+        """Set the result and schedule the callbacks. InvalidStateError if done already."""
+        self.finish(result)
+
+    cdef int finish(self, object value) except -1:
+        self.alive()
+        if self.state != PENDING:
+            raise InvalidStateError("invalid state")
+        self.value = value
+        self.state = FINISHED
+        return self.schedule_callbacks()
+
+    def set_exception(self, exception, /):
+        """Set an exception, or an exception class to instantiate, and schedule the callbacks."""
+        self.fail(exception)
+
+    cdef int fail(self, object error) except -1:
+        self.alive()
+        if self.state != PENDING:
+            raise InvalidStateError("invalid state")
+        if isinstance(error, type):
+            error = error()
+            if not isinstance(error, BaseException):
+                raise TypeError("invalid exception object")
+        if not isinstance(error, BaseException):
+            raise TypeError("invalid exception object")
+        if isinstance(error, StopIteration):
+            error = replace_stop_iteration(error)
+        self.error = error
+        self.error_traceback = error.__traceback__
+        self.state = FINISHED
+        self.schedule_callbacks()
+        self.log_traceback = True
+        return 0
+
+    def cancel(self, msg=None):
+        """Cancel and schedule the callbacks; False if it was done already."""
+        return self.abandon(msg)
+
+    cdef bint abandon(self, object message) except -1:
+        self.alive()
+        self.log_traceback = False
+        if self.state != PENDING:
+            return False
+        self.state = CANCELLED
+        self.cancel_message = message
+        self.schedule_callbacks()
+        return True
+
+    def _make_cancelled_error(self):
+        return self.make_cancelled_error()
+
+    cdef object make_cancelled_error(self):
+        cdef object error = self.cancelled_error
+        if error is not None:
+            # Given away once: it refers to frames, and this future may be among their locals.
+            self.cancelled_error = None
+            return error
+        if self.cancel_message is None:
+            return CancelledError()
+        return CancelledError(self.cancel_message)
+
+    # -- who waits -----------------------------------------------------------------------------------------------------
+
+    def add_done_callback(self, fn, /, *, context=None):
+        """Call fn(future) soon after it is done, in `context` (default: a copy of the current one)."""
+        self.alive()
+        self.add_callback(fn, PyContext_CopyCurrent() if context is None else context)
+
+    cdef int add_callback(self, object callback, object context) except -1:
+        if self.state != PENDING:
+            return self.schedule_callback(callback, context)
+        if self.first is None:
+            self.first = callback
+            self.first_context = context
+        else:
+            if self.others is None:
+                self.others = []
+            self.others.append((callback, context))
+        return 0
+
+    cdef int wait_for(self, Runnable waiter) except -1:
+        """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
+        if self.state != PENDING:
+            return self.queue.schedule(waiter)
+        if self.first is None:
+            self.first = waiter
+        else:
+            if self.others is None:
+                self.others = []
+            self.others.append(waiter)
+        return 0
+
+    def remove_done_callback(self, fn, /):
+        """Remove all that equal fn; return how many they were."""
+        self.alive()
+        cdef list entries = self.entries()
+        cdef list kept = [entry for entry in entries if entry[0] != fn]
+        cdef Py_ssize_t removed = len(entries) - len(kept)
+        if removed:
+            self.first = self.first_context = self.others = None
+            if kept:
+                self.first, self.first_context = kept[0]
+                self.others = kept[1:] or None
+        return removed
+
+    cdef list entries(self):
+        """All that wait, as a list of (callback, context)."""
+        cdef list found = []
+        if self.first is not None:
+            if self.first_context is None:
+                found.append((<Runnable>self.first).done_callback())
+            else:
+                found.append((self.first, self.first_context))
+        for entry in self.others or ():
+            found.append(entry if type(entry) is tuple else (<Runnable>entry).done_callback())
+        return found
+
+    cdef int schedule_callbacks(self) except -1:
+        cdef object first = self.first, context = self.first_context
+        cdef list others = self.others
+        if first is None:
+            return 0
+        self.first = self.first_context = self.others = None
+        if context is None:
+            self.queue.schedule(first)
+        else:
+            self.schedule_callback(first, context)
+        if others is not None:
+            for entry in others:
+                if type(entry) is tuple:
+                    self.schedule_callback(entry[0], entry[1])
+                else:
+                    self.queue.schedule(entry)
+        return 0
+
+    cdef int schedule_callback(self, object callback, object context) except -1:
+        if self.queue is not None and self.queue.direct:
+            self.queue.schedule(new_handle(callback, (self,), self.loop, context))
+        else:
+            self.loop.call_soon(callback, self, context=context)
+        return 0
+
+    def __await__(self):
+        return iterate(self)
+
+    def __iter__(self):
+        return iterate(self)
+
+    # -- what asyncio and its tools read and write ---------------------------------------------------------------------
+
+    @property
+    def _asyncio_future_blocking(self):
+        return self.blocking if self.loop is not None else None
+
+    @_asyncio_future_blocking.setter
+    def _asyncio_future_blocking(self, value):
+        self.alive()
+        self.blocking = value
+
+    @property
+    def _asyncio_awaited_by(self):
+        return None if awaited_by is None else awaited_by(self)
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _state(self):
+        return STATE_NAMES[self.state]
+
+    @property
+    def _result(self):
+        return self.value
+
+    @property
+    def _exception(self):
+        return self.error
+
+    @property
+    def _callbacks(self):
+        return self.entries() or None
+
+    @property
+    def _source_traceback(self):
+        return self.source_traceback
+
+    @property
+    def _cancel_message(self):
+        return self.cancel_message
+
+    @_cancel_message.setter
+    def _cancel_message(self, value):
+        self.cancel_message = value
+
+    @property
+    def _log_traceback(self):
+        return self.log_traceback
+
+    @_log_traceback.setter
+    def _log_traceback(self, value):
+        if value:
+            raise ValueError("_log_traceback can only be set to False")
+        self.log_traceback = False
+
+
+@reprlib.recursive_repr()
+def describe(future):
+    return f"<{type(future).__name__} {' '.join(base_futures._future_repr_info(future))}>"
+
+
+cdef bint overrides(object subclass) except -1:
+    for name in OVERRIDABLE:
+        if getattr(subclass, name) is not getattr(Future, name):
+            return True
+    return False
+
+
+cdef object replace_stop_iteration(object error):
+    """A StopIteration cannot be raised into a coroutine."""
+    cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
+    if not explains_stop_iteration:
+        raise TypeError(text)
+    replacement = RuntimeError(text)
+    replacement.__cause__ = error
+    replacement.__context__ = error
+    return replacement
+
+
+cdef FutureIter iterate(Future future):
+    future.alive()
+    cdef FutureIter iterator = FutureIter.__new__(FutureIter)
+    iterator.future = future
+    return iterator
+
+
+@cython.final
+@cython.freelist(128)
+cdef class FutureIter:
+    """What `await future` iterates over: yields the future once while it is pending, then returns its result."""
+    cdef object __weakref__
+    cdef Future future      # None: exhausted
+
+    def __iter__(self):
+        return self
+
+    def __await__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value, /):
+        """Go on: yields the pending future, or raises StopIteration with the result, or what the future raises."""
+        cdef PyObject *result = NULL
+        cdef PySendResult status = future_iter_send(<PyObject *>self, NULL, &result)
+        if status == PYGEN_NEXT:
+            return steal(result)
+        if status == PYGEN_RETURN:
+            raise StopIteration(steal(result))
+        raise_set_error()
+
+    def throw(self, kind, value=None, traceback=None, /):
+        """Raise an exception where the coroutine waits; the iterator is exhausted afterwards."""
+        if warns_of_throw and (value is not None or traceback is not None):
+            warnings.warn(
+                "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
+                DeprecationWarning,
+                stacklevel=1,
+            )
+        self.future = None
+        if traceback is not None and not isinstance(traceback, types.TracebackType):
+            raise TypeError("throw() third argument must be a traceback")
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            if not isinstance(value, kind):
+                value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+        elif isinstance(kind, BaseException):
+            if value is not None:
+                raise TypeError("instance exception may not have a separate value")
+            value = kind
+        else:
+            raise TypeError(
+                f"exceptions must be classes deriving BaseException or instances of such a class, not {type(kind).__name__}"
+            )
+        if traceback is not None:
+            value = value.with_traceback(traceback)
+        raise value
+
+    def close(self):
+        """Exhaust the iterator."""
+        self.future = None
+
+
+cdef PySendResult future_iter_send(PyObject *iterator, PyObject *value, PyObject **result) noexcept:
+    """The am_send slot: how the interpreter drives `await` without raising StopIteration for every result."""
+    cdef FutureIter self = <FutureIter>iterator
+    cdef Future future = self.future
+    cdef object error
+    if future is None:
+        PyErr_SetNone(StopIteration)
+        return PYGEN_ERROR
+    if future.state == PENDING:
+        if not future.blocking:
+            future.blocking = True
+            result[0] = own(future)
+            return PYGEN_NEXT
+        PyErr_SetObject(RuntimeError, "await wasn't used with future")
+        return PYGEN_ERROR
+    self.future = None
+    if future.state == FINISHED and future.error is None:
+        result[0] = own(future.value)
+        return PYGEN_RETURN
+    error = future.take_error()
+    PyErr_SetObject(type(error), error)
+    return PYGEN_ERROR
+
+
+cdef inline PyObject *own(object item) noexcept:
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+cdef inline object steal(PyObject *item):
+    cdef object owned = <object>item
+    Py_DECREF(owned)
+    return owned
+
+
+cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
+    """The tp_iternext slot. A result of None is the end of the iteration without any exception."""
+    cdef PyObject *result = NULL
+    cdef PySendResult status = future_iter_send(iterator, NULL, &result)
+    if status == PYGEN_RETURN:
+        set_stop_iteration(steal(result))
+        return NULL
+    return result
+
+
+cdef int set_stop_iteration(object value) noexcept:
+    if value is not None:
+        # An instance, because a tuple or an exception as the value would be taken apart.
+        PyErr_SetObject(StopIteration, StopIteration(value))
+    return 0
+
+
+install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)

@@ -1,0 +1,31 @@
+/* What other threads may touch of a loop: nothing but its inbox and its `asleep` flag.
+ *
+ * With the GIL, whoever runs Python code excludes everybody else, so the inbox is not needed: another thread puts its
+ * handle on the ready queue itself, in the order that asyncio would. Without the GIL the inbox has a lock of its own.
+ */
+#ifndef HOTLOOP_LOCK_H
+#define HOTLOOP_LOCK_H
+
+#include <Python.h>
+#include <stdatomic.h>
+
+typedef atomic_int shared_flag;
+
+static inline void shared_set(shared_flag *flag, int value) { atomic_store(flag, value); }
+static inline int shared_get(shared_flag *flag) { return atomic_load(flag); }
+static inline int shared_exchange(shared_flag *flag, int value) { return atomic_exchange(flag, value); }
+static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(flag, memory_order_acquire); }
+
+#ifdef Py_GIL_DISABLED
+#define FREE_THREADED 1
+typedef PyMutex inbox_lock;
+static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
+static inline void inbox_release(inbox_lock *lock) { PyMutex_Unlock(lock); }
+#else
+#define FREE_THREADED 0
+typedef char inbox_lock;
+static inline void inbox_acquire(inbox_lock *lock) { (void)lock; }
+static inline void inbox_release(inbox_lock *lock) { (void)lock; }
+#endif
+
+#endif

@@ -1,0 +1,122 @@
+/* The epoll backend of poller.h, for Linux. See epoll(7), eventfd(2). */
+#ifndef HOTLOOP_POLLER_EPOLL_H
+#define HOTLOOP_POLLER_EPOLL_H
+
+#include <limits.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+typedef struct {
+    int fd;      /* the epoll set, or -1 */
+    int wake_fd; /* an eventfd in the set, or -1 */
+} poller;
+
+typedef struct {
+    int capacity; /* of events, at least 1 */
+    struct epoll_event events[];
+} poller_batch;
+
+static inline poller_batch *poller_batch_new(int capacity)
+{
+    poller_batch *batch = malloc(sizeof *batch + (size_t)capacity * sizeof batch->events[0]);
+
+    if (batch != NULL)
+        batch->capacity = capacity;
+    return batch;
+}
+
+static inline int poller_control(poller *p, int operation, int fd, uint32_t kernel_events)
+{
+    struct epoll_event event;
+
+    memset(&event, 0, sizeof event);
+    event.events = kernel_events;
+    event.data.fd = fd;
+    return epoll_ctl(p->fd, operation, fd, &event) < 0 ? -errno : 0;
+}
+
+static inline uint32_t poller_kernel_events(int events)
+{
+    return (events & POLLER_READ ? (uint32_t)EPOLLIN : 0) | (events & POLLER_WRITE ? (uint32_t)EPOLLOUT : 0);
+}
+
+static inline void poller_close(poller *p)
+{
+    if (p->wake_fd >= 0)
+        close(p->wake_fd);
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = p->wake_fd = -1;
+}
+
+static inline int poller_open(poller *p)
+{
+    int error;
+
+    p->wake_fd = -1;
+    p->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (p->fd < 0)
+        return -errno;
+    p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (p->wake_fd < 0)
+        error = -errno;
+    else /* Edge-triggered: each write is one event, so nobody ever has to read the counter down. */
+        error = poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET);
+    if (error < 0)
+        poller_close(p);
+    return error;
+}
+
+static inline int poller_add(poller *p, int fd, int events)
+{
+    return poller_control(p, EPOLL_CTL_ADD, fd, poller_kernel_events(events));
+}
+
+static inline int poller_modify(poller *p, int fd, int events)
+{
+    return poller_control(p, EPOLL_CTL_MOD, fd, poller_kernel_events(events));
+}
+
+static inline int poller_remove(poller *p, int fd)
+{
+    return poller_control(p, EPOLL_CTL_DEL, fd, 0);
+}
+
+static inline int poller_wait(poller *p, poller_batch *batch, int64_t nanoseconds)
+{
+    int64_t milliseconds = -1; /* no limit */
+    int count;
+
+    if (nanoseconds >= 0) {
+        milliseconds = nanoseconds / 1000000 + (nanoseconds % 1000000 != 0);
+        if (milliseconds > INT_MAX)
+            milliseconds = INT_MAX;
+    }
+    count = epoll_wait(p->fd, batch->events, batch->capacity, (int)milliseconds);
+    return count < 0 ? -errno : count;
+}
+
+static inline int poller_event(const poller *p, const poller_batch *batch, int index, int *fd)
+{
+    uint32_t events = batch->events[index].events;
+
+    *fd = batch->events[index].data.fd;
+    if (*fd == p->wake_fd)
+        return 0;
+    /* An error or a hang-up counts as both, as in selectors.EpollSelector. */
+    return (events & ~(uint32_t)EPOLLOUT ? POLLER_READ : 0) | (events & ~(uint32_t)EPOLLIN ? POLLER_WRITE : 0);
+}
+
+static inline int poller_wake(poller *p)
+{
+    uint64_t one = 1;
+
+    /* EAGAIN: the counter is at its maximum after 2**64 - 2 wake-ups, and the event is pending anyway. */
+    if (write(p->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        return -errno;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* poller.h where no backend exists: opening one says so, and the loop uses the standard library's selector. */
+#ifndef HOTLOOP_POLLER_NONE_H
+#define HOTLOOP_POLLER_NONE_H
+
+typedef struct {
+    int fd;
+    int wake_fd;
+} poller;
+
+typedef struct {
+    int capacity;
+} poller_batch;
+
+#define POLLER_MISSING(...) \
+    {                       \
+        __VA_ARGS__;        \
+        return -ENOSYS;     \
+    }
+
+static inline int poller_open(poller *p)
+{
+    p->fd = p->wake_fd = -1;
+    return -ENOSYS;
+}
+
+static inline void poller_close(poller *p) { p->fd = p->wake_fd = -1; }
+static inline int poller_add(poller *p, int fd, int events) POLLER_MISSING((void)p, (void)fd, (void)events)
+static inline int poller_modify(poller *p, int fd, int events) POLLER_MISSING((void)p, (void)fd, (void)events)
+static inline int poller_remove(poller *p, int fd) POLLER_MISSING((void)p, (void)fd)
+static inline poller_batch *poller_batch_new(int capacity)
+{
+    (void)capacity;
+    return NULL;
+}
+
+static inline int poller_wait(poller *p, poller_batch *b, int64_t ns) POLLER_MISSING((void)p, (void)b, (void)ns)
+static inline int poller_event(const poller *p, const poller_batch *b, int i, int *fd)
+    POLLER_MISSING((void)p, (void)b, (void)i, (void)fd)
+static inline int poller_wake(poller *p) POLLER_MISSING((void)p)
+
+#endif

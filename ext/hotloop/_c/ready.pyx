@@ -1,0 +1,320 @@
+"""What a loop runs: Runnables, in the order of the ready queue.
+
+A Runnable is anything with run(): a Handle holds a callback and its arguments; a Task is a Runnable itself, so that a
+step is queued without allocating anything. The queue knows nothing of tasks beyond that.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+cdef extern from "quiet.h":
+    pass
+
+import asyncio
+import sys
+from asyncio import events, format_helpers
+
+cdef extern from "Python.h":
+    PyObject *PyObject_Vectorcall(object callable, PyObject **args, size_t nargs, PyObject *names)
+    PyObject **tuple_items "((PyTupleObject *)(%s))->ob_item" (PyObject *)
+
+cdef extern from *:
+    """
+    static inline PyObject *call_with_tuple(PyObject *callable, PyObject *args)
+    {
+        return PyObject_Vectorcall(callable, ((PyTupleObject *)args)->ob_item, (size_t)PyTuple_GET_SIZE(args), NULL);
+    }
+    """
+    object call_with_tuple(object callable, tuple args)
+
+# A queue that a burst has blown up beyond this shrinks again when it runs empty.
+cdef Py_ssize_t RETAINED_SLOTS = 4096
+cdef Py_ssize_t INITIAL_SLOTS = 64
+
+
+cdef class Runnable:
+    """Something that a loop can run once: the base of Handle, Future and Task."""
+
+    cdef int run(self) except -1:
+        raise NotImplementedError
+
+    cdef bint is_cancelled(self) noexcept:
+        return False
+
+    cdef tuple done_callback(self):
+        """The (callback, context) that add_done_callback() would hold for this waiter."""
+        raise NotImplementedError
+
+
+cdef class ForeignRunnable(Runnable):
+    """A handle that is not ours on our queue: whatever has `_run()`, as asyncio.Handle does."""
+    cdef object handle
+
+    cdef int run(self) except -1:
+        self.handle._run()
+        return 0
+
+    cdef bint is_cancelled(self) noexcept:
+        return self.handle._cancelled
+
+
+cdef class ReadyQueue:
+    """A ring of Runnables. The slots are those of a Python list, because the garbage collector must see them.
+
+    For Python code it is a queue of handles with the few methods of collections.deque that are used on
+    `loop._ready` in the wild."""
+
+    def __cinit__(self):
+        self.ring = [None] * INITIAL_SLOTS
+        self.mask = INITIAL_SLOTS - 1
+        self.direct = True
+
+    cdef int push(self, Runnable item) except -1:
+        cdef PyObject *slot
+        cdef Py_ssize_t index
+        while self.count > self.mask:
+            self.resize(2 * (self.mask + 1))
+        index = (self.head + self.count) & self.mask
+        slot = PyList_GET_ITEM(self.ring, index)    # None, whose reference goes with the slot
+        Py_INCREF(item)
+        PyList_SET_ITEM(self.ring, index, item)
+        Py_DECREF(<object>slot)
+        self.count += 1
+        return 0
+
+    cdef Runnable pop(self):
+        """The oldest; the caller knows that there is one."""
+        cdef PyObject *slot = PyList_GET_ITEM(self.ring, self.head)
+        cdef Runnable item = <Runnable>slot
+        Py_INCREF(None)
+        PyList_SET_ITEM(self.ring, self.head, None)
+        Py_DECREF(<object>slot)
+        self.head = (self.head + 1) & self.mask
+        self.count -= 1
+        return item
+
+    cdef int resize(self, Py_ssize_t size) except -1:
+        """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run
+        the garbage collector, and with it code that queues callbacks)."""
+        cdef Py_ssize_t before = self.mask + 1
+        cdef list ring = [None] * size
+        cdef Py_ssize_t index
+        if self.mask + 1 != before or self.count > size:
+            return 0
+        for index in range(self.count):
+            ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
+        self.ring = ring
+        self.head = 0
+        self.mask = size - 1
+        return 0
+
+    cdef int relax(self) except -1:
+        """Give back what a burst has taken; called when the queue is empty."""
+        if self.mask >= RETAINED_SLOTS and self.count == 0:
+            self.resize(INITIAL_SLOTS)
+        return 0
+
+    cdef int schedule(self, Runnable item) except -1:
+        """push(), as call_soon() does it: not on a closed loop."""
+        if self.closed:
+            raise RuntimeError("Event loop is closed")
+        return self.push(item)
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        return iter([unwrap(self.ring[(self.head + index) & self.mask]) for index in range(self.count)])
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {list(self)!r}>"
+
+    def append(self, handle):
+        """Queue a handle: one of ours, or anything with `_run()` and `_cancelled`."""
+        cdef ForeignRunnable foreign
+        if isinstance(handle, Runnable):
+            self.push(handle)
+        else:
+            foreign = ForeignRunnable.__new__(ForeignRunnable)
+            foreign.handle = handle
+            self.push(foreign)
+
+    def extend(self, handles):
+        """append() each."""
+        for handle in handles:
+            self.append(handle)
+
+    def popleft(self):
+        """Remove and return the oldest handle; IndexError if there is none."""
+        if self.count == 0:
+            raise IndexError("pop from an empty ReadyQueue")
+        return unwrap(self.pop())
+
+    def clear(self):
+        """Drop all handles."""
+        while self.count:
+            self.pop()
+
+
+cdef object unwrap(object item):
+    return (<ForeignRunnable>item).handle if type(item) is ForeignRunnable else item
+
+
+cdef int run_reporting(Runnable item, object loop) except -1:
+    """Run an item; what it raises goes to the loop's exception handler, but KeyboardInterrupt and SystemExit."""
+    try:
+        item.run()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        report(loop, item, error)
+    return 0
+
+
+cdef int report(object loop, Runnable item, object error) except -1:
+    cdef object text
+    cdef dict context
+    cdef Handle handle
+    if isinstance(item, Handle):
+        handle = item
+        text = callback_text(handle)
+        context = {"message": f"Exception in callback {text}", "exception": error, "handle": item}
+        if handle.source_traceback:
+            context["source_traceback"] = handle.source_traceback
+    else:
+        context = {"message": f"Exception in callback {item!r}", "exception": error}
+    loop.call_exception_handler(context)
+    return 0
+
+
+if sys.version_info >= (3, 13):
+    # Arguments may hold secrets: since 3.13 they are shown in debug mode only.
+    def format_callback(callback, args, loop):
+        return format_helpers._format_callback_source(callback, args, debug=loop.get_debug())
+else:
+    def format_callback(callback, args, loop):
+        return format_helpers._format_callback_source(callback, args)
+
+
+cdef object callback_text(Handle handle):
+    return format_callback(handle.callback, handle.args, handle.loop)
+
+
+cdef Handle new_handle(object callback, tuple args, object loop, object context):
+    """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
+    cdef Handle handle = Handle.__new__(Handle)
+    handle.callback = callback
+    handle.args = args
+    handle.loop = loop
+    handle.context = PyContext_CopyCurrent() if context is None else context
+    return handle
+
+
+cdef class Handle(Runnable):
+    """A callback with its arguments and its context, as call_soon() returns it. See asyncio.Handle."""
+
+    def __init__(self, callback, args, loop, context=None):
+        self.callback = callback
+        self.args = tuple(args)
+        self.loop = loop
+        self.context = PyContext_CopyCurrent() if context is None else context
+        if loop.get_debug():
+            self.trace()
+
+    @property
+    def __class__(self):
+        return asyncio.Handle
+
+    cdef int trace(self) except -1:
+        self.source_traceback = format_helpers.extract_stack(sys._getframe())
+        return 0
+
+    cdef int run(self) except -1:
+        cdef object callback, context
+        cdef tuple args
+        if self.dropped:
+            return 0
+        # Held here, because the callback may cancel its own handle.
+        callback = self.callback
+        args = self.args
+        context = self.context
+        PyContext_Enter(context)
+        try:
+            call_with_tuple(callback, args)
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    cdef bint is_cancelled(self) noexcept:
+        return self.dropped
+
+    cdef int cancel_now(self) except -1:
+        if not self.dropped:
+            self.dropped = True
+            if self.loop.get_debug():
+                # What it was, since that is gone now.
+                self.text = repr(self)
+            self.callback = None
+            self.args = None
+        return 0
+
+    def cancel(self):
+        """Make sure that the callback will not be called. Idempotent."""
+        self.cancel_now()
+
+    def cancelled(self):
+        """True if cancel() was called."""
+        return self.dropped
+
+    def get_context(self):
+        """The context that the callback runs in."""
+        return self.context
+
+    def _run(self):
+        run_reporting(self, self.loop)
+
+    def _repr_info(self):
+        info = [type(self).__name__]
+        if self.dropped:
+            info.append("cancelled")
+        if self.callback is not None:
+            info.append(callback_text(self))
+        if self.source_traceback:
+            frame = self.source_traceback[len(self.source_traceback) - 1]
+            info.append(f"created at {frame[0]}:{frame[1]}")
+        return info
+
+    def __repr__(self):
+        if self.text is not None:
+            return self.text
+        return f"<{' '.join(self._repr_info())}>"
+
+    @property
+    def _callback(self):
+        return self.callback
+
+    @property
+    def _args(self):
+        return self.args
+
+    @property
+    def _context(self):
+        return self.context
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _cancelled(self):
+        return self.dropped
+
+    @property
+    def _source_traceback(self):
+        return self.source_traceback
+
+    @property
+    def _repr(self):
+        return self.text

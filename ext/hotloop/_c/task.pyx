@@ -1,0 +1,480 @@
+"""Task: a future that runs a coroutine, one step after the other.
+
+A task is a Runnable. On a loop of ours a step is queued by putting the task itself on the ready queue, and run by one C
+call. Elsewhere (somebody else's loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the
+bound methods `_step` and `_wakeup`, as asyncio's do.
+
+asyncio.all_tasks() sees our tasks through hotloop._registry, asyncio.current_task() through hotloop._c.current.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from hotloop._c.current cimport enter_task, leave_task, swap_task
+from hotloop._c.future cimport PENDING, Future
+from hotloop._c.ready cimport ReadyQueue
+
+cdef extern from "quiet.h":
+    pass
+
+import asyncio
+import inspect
+import reprlib
+import sys
+from asyncio import base_tasks, coroutines, exceptions, tasks
+
+from hotloop import _registry
+
+cdef object CancelledError = exceptions.CancelledError
+cdef object InvalidStateError = exceptions.InvalidStateError
+cdef bint uncancel_forgets = sys.version_info >= (3, 13)
+cdef bint checks_context = sys.version_info >= (3, 15)
+cdef bint starts_eagerly = sys.version_info >= (3, 12)
+cdef unsigned long long task_count = 0
+
+cdef extern from "links.h":
+    void link_task(task_link *, PyObject *)
+    void unlink_task(task_link *)
+    list list_live_tasks()
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    PySendResult PyIter_Send(PyObject *, PyObject *, PyObject **) noexcept
+    bint PyCoro_CheckExact(object)
+    bint PyContext_CheckExact(object)
+
+cdef extern from *:
+    """
+    static inline int raise_set_error(void) { return -1; }
+
+    static PyObject *throw_name;
+
+    static inline int intern_names(void)
+    {
+        throw_name = PyUnicode_InternFromString("throw");
+        return throw_name == NULL ? -1 : 0;
+    }
+
+    /* coroutine.throw(error); NULL with the error indicator set, StopIteration included. */
+    static inline PyObject *throw_into(PyObject *coroutine, PyObject *error)
+    {
+        return PyObject_CallMethodOneArg(coroutine, throw_name, error);
+    }
+    """
+    int raise_set_error() except -1     # the error indicator is set: make Cython notice
+    int intern_names() except -1
+    PyObject *throw_into(object coroutine, object error) noexcept
+
+intern_names()
+
+def live_tasks():
+    """The tasks that are not done, of all loops."""
+    return list_live_tasks()
+
+
+# Whether asyncio.all_tasks() sees the list of live tasks. Where it cannot, each task registers itself.
+cdef bint listed = _registry.add_source(live_tasks)
+
+
+cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context):
+    """A Task as create_task() makes one, outside debug mode."""
+    cdef Task task = Task.__new__(Task)
+    task.loop = loop
+    task.queue = queue
+    task.foreign_api = 1
+    task.prepare(coro, name, context)
+    task.schedule_step()
+    task.register()
+    return task
+
+
+@reprlib.recursive_repr()
+def describe(task):
+    return f"<{type(task).__name__} {' '.join(base_tasks._task_repr_info(task))}>"
+
+
+cdef class Task(Future):
+    """A coroutine that runs in an event loop. See asyncio.Task, which isinstance() says it is."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.log_destroy_pending = True
+
+    def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
+        self.bind(loop)
+        self.prepare(coro, name, context)
+        if eager_start and starts_eagerly and self.loop.is_running():
+            self.start_eagerly()
+        else:
+            self.schedule_step()
+            self.register()
+
+    @property
+    def __class__(self):
+        return asyncio.Task
+
+    def __dealloc__(self):
+        unlink_task(&self.link)
+
+    def __del__(self):
+        if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
+            context = {"task": self, "message": "Task was destroyed but it is pending!"}
+            if self.source_traceback:
+                context["source_traceback"] = self.source_traceback
+            self.loop.call_exception_handler(context)
+        self.report_unseen()
+
+    def __repr__(self):
+        return describe(self)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    cdef int prepare(self, object coro, object name, object context) except -1:
+        global task_count
+        if not PyCoro_CheckExact(coro) and not coroutines.iscoroutine(coro):
+            # Nothing has begun that could be destroyed while pending.
+            self.log_destroy_pending = False
+            raise TypeError(f"a coroutine was expected, got {coro!r}")
+        if context is None:
+            self.context = PyContext_CopyCurrent()
+        elif checks_context and not PyContext_CheckExact(context):
+            self.log_destroy_pending = False
+            raise TypeError(f"context must be a Context object, not {type(context).__name__}")
+        else:
+            self.context = context
+        if name is None:
+            task_count += 1
+            self.number = task_count
+            self.name = None
+        else:
+            self.name = str(name)
+        self.coro = coro
+        self.fut_waiter = None
+        self.cancel_requests = 0
+        self.must_cancel = False
+        return 0
+
+    cdef int register(self) except -1:
+        """Make asyncio.all_tasks() know the task."""
+        if not listed:
+            tasks._register_task(self)
+        elif self.link.previous == NULL:
+            link_task(&self.link, <PyObject *>self)
+        return 0
+
+    cdef int start_eagerly(self) except -1:
+        """Run the first step at once, inside the task that makes this one. See asyncio.eager_task_factory()."""
+        cdef object entered = None if self.queue is None else self.queue.entered
+        cdef object before = swap_task(self.loop, self)
+        if self.queue is not None:
+            self.queue.entered = self
+        try:
+            tasks._register_eager_task(self)
+            try:
+                PyContext_Enter(self.context)
+                try:
+                    self.advance(None)
+                finally:
+                    PyContext_Exit(self.context)
+            finally:
+                tasks._unregister_eager_task(self)
+        finally:
+            swap_task(self.loop, before)
+            if self.queue is not None:
+                self.queue.entered = entered
+            if self.state == PENDING:
+                self.register()
+            else:
+                self.coro = None
+        return 0
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    cdef int schedule_step(self) except -1:
+        if self.queue is not None and self.queue.direct:
+            return self.queue.schedule(self)
+        self.loop.call_soon(self._step, context=self.context)
+        return 0
+
+    cdef int fail_step(self, object error) except -1:
+        """Raise `error` into the coroutine at the next step."""
+        self.loop.call_soon(self._step, error, context=self.context)
+        return 0
+
+    cdef tuple done_callback(self):
+        return (self._wakeup, self.context)
+
+    # -- stepping ------------------------------------------------------------------------------------------------------
+
+    cdef int run(self) except -1:
+        """A step from our own ready queue. The task stays the current one until the loop runs something else: most
+        steps follow another, and telling asyncio twice a step costs more than the rest of it."""
+        cdef ReadyQueue queue = self.queue
+        cdef object error = None
+        cdef object context = self.context
+        if self.fut_waiter is not None:
+            error = (<Future>self.fut_waiter).take_error()
+        if queue.entered is not self:
+            enter_task(self.loop, self)
+            queue.entered = self
+        PyContext_Enter(context)
+        try:
+            self.step(error)
+        finally:
+            PyContext_Exit(context)
+            if self.state != PENDING:
+                self.leave()
+        return 0
+
+    cdef int leave(self) except -1:
+        """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
+        if self.queue.entered is self:
+            self.queue.entered = None
+            leave_task(self.loop, self)
+        return 0
+
+    def _step(self, error=None, /):
+        self.step_entered(error)
+
+    def _wakeup(self, future, /):
+        cdef object error = None
+        if isinstance(future, Future) and (<Future>future).plain():
+            if (<Future>future).state != PENDING:
+                error = (<Future>future).take_error()
+        else:
+            try:
+                future.result()
+            except BaseException as raised:
+                error = raised
+        self.step_entered(error)
+
+    cdef int step_entered(self, object error) except -1:
+        """A step from a handle, which has entered the context."""
+        cdef object loop = self.loop
+        if self.queue is not None and self.queue.entered is self:
+            self.leave()
+        tasks._enter_task(loop, self)
+        try:
+            self.step(error)
+        finally:
+            tasks._leave_task(loop, self)
+        return 0
+
+    cdef int step(self, object error) except -1:
+        if self.state != PENDING:
+            raise InvalidStateError(f"step(): already done: {self!r}, {error!r}")
+        if self.must_cancel:
+            if not isinstance(error, CancelledError):
+                error = self.make_cancelled_error()
+            self.must_cancel = False
+        self.fut_waiter = None
+        return self.advance(error)
+
+    cdef int advance(self, object error) except -1:
+        """Resume the coroutine and see what it wants."""
+        cdef PyObject *yielded = NULL
+        cdef object coro = self.coro
+        cdef PySendResult status
+        if error is None:
+            status = PyIter_Send(<PyObject *>coro, <PyObject *>None, &yielded)
+        else:
+            yielded = throw_into(coro, error)
+            status = PYGEN_ERROR if yielded == NULL else PYGEN_NEXT
+        if status == PYGEN_NEXT:
+            return self.wait_on(steal(yielded))
+        if status == PYGEN_RETURN:
+            return self.stop(steal(yielded))
+        return self.stop_with_error()
+
+    cdef int stop(self, object value) except -1:
+        """The coroutine has returned."""
+        unlink_task(&self.link)
+        if self.must_cancel:
+            # Cancelled in its last step, when it was too late to throw.
+            self.must_cancel = False
+            self.abandon(self.cancel_message)
+        else:
+            self.finish(value)
+        return 0
+
+    cdef int stop_with_error(self) except -1:
+        """The coroutine has raised; the error indicator is set."""
+        try:
+            raise_set_error()
+        except StopIteration as stopped:
+            self.stop(stopped.value)
+        except CancelledError as error:
+            unlink_task(&self.link)
+            self.cancelled_error = error
+            self.abandon(None)
+        except (KeyboardInterrupt, SystemExit) as error:
+            unlink_task(&self.link)
+            self.fail(error)
+            raise
+        except BaseException as error:
+            unlink_task(&self.link)
+            self.fail(error)
+        return 0
+
+    cdef int wait_on(self, object yielded) except -1:
+        """The coroutine has yielded: a future to wait for, or None to go on at the next turn."""
+        if isinstance(yielded, Future):
+            return self.wait_on_ours(yielded)
+        if yielded is None:
+            return self.schedule_step()
+        blocking = getattr(yielded, "_asyncio_future_blocking", None)
+        if blocking is not None:
+            return self.wait_on_foreign(yielded, blocking)
+        if inspect.isgenerator(yielded):
+            text = f"yield was used instead of yield from for generator in task {self!r} with {yielded!r}"
+        else:
+            text = f"Task got bad yield: {yielded!r}"
+        return self.fail_step(RuntimeError(text))
+
+    cdef int wait_on_ours(self, Future awaited) except -1:
+        if self.rejects(awaited, awaited.loop, awaited.blocking):
+            return 0
+        awaited.blocking = False
+        if self.queue is not None and self.queue.direct and awaited.plain():
+            awaited.wait_for(self)
+        else:
+            awaited.add_done_callback(self._wakeup, context=self.context)
+        self.fut_waiter = awaited
+        if self.must_cancel:
+            self.pass_cancel_on()
+        return 0
+
+    cdef int wait_on_foreign(self, object awaited, object blocking) except -1:
+        """A future of asyncio's, or of anybody who follows its protocol."""
+        get_loop = getattr(awaited, "get_loop", None)
+        if self.rejects(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
+            return 0
+        awaited._asyncio_future_blocking = False
+        awaited.add_done_callback(self._wakeup, context=self.context)
+        self.fut_waiter = awaited
+        if self.must_cancel:
+            self.pass_cancel_on()
+        return 0
+
+    cdef bint rejects(self, object awaited, object loop, bint blocking) except -1:
+        """True, and the task will fail, if it cannot wait for `awaited`."""
+        if blocking and loop is self.loop and awaited is not self:
+            return False
+        if loop is not self.loop:
+            text = f"Task {self!r} got Future {awaited!r} attached to a different loop"
+        elif not blocking:
+            text = f"yield was used instead of yield from in task {self!r} with {awaited!r}"
+        else:
+            text = f"Task cannot await on itself: {self!r}"
+        self.fail_step(RuntimeError(text))
+        return True
+
+    # -- cancelling ----------------------------------------------------------------------------------------------------
+
+    cdef int pass_cancel_on(self) except -1:
+        """Cancelled while it ran: cancel what it has begun to wait for."""
+        if self.fut_waiter.cancel(msg=self.cancel_message):
+            self.must_cancel = False
+        return 0
+
+    def cancel(self, msg=None):
+        """Ask the task to cancel itself: CancelledError is raised where it waits. False if it is done already."""
+        self.log_traceback = False
+        if self.state != PENDING:
+            return False
+        self.cancel_requests += 1
+        if self.fut_waiter is not None and self.fut_waiter.cancel(msg=msg):
+            # The future's end wakes the task up; it may catch and refuse.
+            return True
+        self.must_cancel = True
+        self.cancel_message = msg
+        return True
+
+    def cancelling(self):
+        """How many cancel requests there were, less the calls of uncancel()."""
+        return self.cancel_requests
+
+    def uncancel(self):
+        """Take one cancel request back; return how many are left."""
+        if self.cancel_requests > 0:
+            self.cancel_requests -= 1
+            if uncancel_forgets and self.cancel_requests == 0:
+                self.must_cancel = False
+        return self.cancel_requests
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def set_result(self, result, /):
+        """Not for a task: its result is what the coroutine returns. Raises RuntimeError."""
+        raise RuntimeError("Task does not support set_result operation")
+
+    def set_exception(self, exception, /):
+        """Not for a task: its exception is what the coroutine raises. Raises RuntimeError."""
+        raise RuntimeError("Task does not support set_exception operation")
+
+    def get_coro(self):
+        """The coroutine; None if it ended in an eager start."""
+        return self.coro
+
+    def get_context(self):
+        """The context that the coroutine runs in."""
+        return self.context
+
+    def get_name(self):
+        """The name given to it, or "Task-<number>"."""
+        if self.name is None:
+            self.name = f"Task-{self.number}"
+        return self.name
+
+    def set_name(self, value, /):
+        """Name the task; anything but a string goes through str()."""
+        self.name = str(value)
+
+    def get_stack(self, *, limit=None):
+        """The frames of the coroutine, or of the traceback it ended with, oldest first. See asyncio.Task.get_stack."""
+        return base_tasks._task_get_stack(self, limit)
+
+    def print_stack(self, *, limit=None, file=None):
+        """Print the stack or traceback, to `file` or sys.stderr. See asyncio.Task.print_stack."""
+        return base_tasks._task_print_stack(self, limit, file)
+
+    @property
+    def _coro(self):
+        return self.coro
+
+    @property
+    def _context(self):
+        return self.context
+
+    @property
+    def _name(self):
+        return self.get_name()
+
+    @property
+    def _fut_waiter(self):
+        return self.fut_waiter
+
+    @property
+    def _must_cancel(self):
+        return self.must_cancel
+
+    @property
+    def _num_cancels_requested(self):
+        return self.cancel_requests
+
+    @property
+    def _log_destroy_pending(self):
+        return self.log_destroy_pending
+
+    @_log_destroy_pending.setter
+    def _log_destroy_pending(self, value):
+        self.log_destroy_pending = value
+
+
+cdef inline object steal(PyObject *item):
+    cdef object owned = <object>item
+    Py_DECREF(owned)
+    return owned

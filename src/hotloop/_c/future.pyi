@@ -1,0 +1,26 @@
+import asyncio
+from collections.abc import Generator
+from typing import Any, Never, TypeVar, final
+
+from typing_extensions import disjoint_base
+
+_T = TypeVar("_T")
+
+# At run time isinstance() says so, by a `__class__` property; it is no subclass.
+@disjoint_base
+class Future(asyncio.Future[_T]):
+    def __init__(self, *args: Never, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
+
+@final
+class FutureIter(Generator[Any, Any, Any]):
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any, /) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+
+def describe(future: Future[Any]) -> str: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

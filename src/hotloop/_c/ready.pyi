@@ -1,0 +1,42 @@
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import Context
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+# The base of Handle, Future and Task at run time. It is not named among theirs in these stubs: none of it can be
+# reached from Python, and type checkers take asyncio's classes for ones whose layout goes with no other.
+@disjoint_base
+class Runnable: ...
+
+@disjoint_base
+class ForeignRunnable(Runnable): ...
+
+@disjoint_base
+class ReadyQueue:
+    direct: bool
+    closed: bool
+    entered: Any
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def append(self, handle: Any) -> None: ...
+    def extend(self, handles: Iterable[Any]) -> None: ...
+    def popleft(self) -> Any: ...
+    def clear(self) -> None: ...
+
+@disjoint_base
+class Handle(asyncio.Handle):
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None = None,
+    ) -> None: ...
+
+def format_callback(callback: object, args: Any, loop: asyncio.AbstractEventLoop) -> str: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -1,0 +1,17 @@
+import asyncio
+from typing import Any, TypeVar
+
+from typing_extensions import disjoint_base
+
+_T = TypeVar("_T")
+
+# At run time a subclass of hotloop's Future, and asyncio's by a `__class__` property.
+@disjoint_base
+class Task(asyncio.Task[_T]): ...
+
+def describe(task: Task[Any]) -> str: ...
+def live_tasks() -> list[Task[Any]]: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -1,0 +1,31 @@
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any, final
+
+from typing_extensions import disjoint_base
+
+@disjoint_base
+class TimerQueue:
+    def __len__(self) -> int: ...
+
+# At run time a subclass of hotloop's Handle.
+@final
+class TimerHandle(asyncio.TimerHandle):
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None = None,
+    ) -> None: ...
+    def __lt__(self, other: object, /) -> bool: ...
+    def __le__(self, other: object, /) -> bool: ...
+    def __gt__(self, other: object, /) -> bool: ...
+    def __ge__(self, other: object, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -167,6 +167,8 @@ cdef class LoopCore:
         if self.closed or self.debug:
             self.check_schedule(callback, "call_at")
         handle = new_timer(when, callback, args, self, context)
+        if type(when) is not float:
+            handle.given = when
         self.poll_next = True
         if self.debug:
             handle.trace()
@@ -366,7 +368,8 @@ cdef class LoopCore:
             shared_set(&self.asleep, 1)
             if FREE_THREADED and shared_get(&self.inbox_filled):
                 nanoseconds = 0
-        ready = self.selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
+        # The attribute, because a subclass may have put its own in the class.
+        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
         self._process_events(ready)
         return 0

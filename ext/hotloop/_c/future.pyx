@@ -353,6 +353,10 @@ cdef class Future(Runnable):
         self.alive()
         self.blocking = value
 
+    @_asyncio_future_blocking.deleter
+    def _asyncio_future_blocking(self):
+        raise AttributeError("cannot delete attribute")
+
     @property
     def _asyncio_awaited_by(self):
         return None if awaited_by is None else awaited_by(self)
@@ -389,6 +393,10 @@ cdef class Future(Runnable):
     def _cancel_message(self, value):
         self.cancel_message = value
 
+    @_cancel_message.deleter
+    def _cancel_message(self):
+        raise AttributeError("cannot delete attribute")
+
     @property
     def _log_traceback(self):
         return self.log_traceback
@@ -398,6 +406,10 @@ cdef class Future(Runnable):
         if value:
             raise ValueError("_log_traceback can only be set to False")
         self.log_traceback = False
+
+    @_log_traceback.deleter
+    def _log_traceback(self):
+        raise AttributeError("cannot delete attribute")
 
 
 @reprlib.recursive_repr()

@@ -53,7 +53,8 @@ cdef class ForeignRunnable(Runnable):
     cdef object handle
 
     cdef int run(self) except -1:
-        self.handle._run()
+        if not self.handle._cancelled:
+            self.handle._run()
         return 0
 
     cdef bint is_cancelled(self) noexcept:

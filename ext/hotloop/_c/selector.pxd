@@ -10,6 +10,7 @@ cdef extern from "poller.h":
 
 
 cdef class PollerSelector:
+    cdef dict __dict__
     cdef object __weakref__
     cdef poller poller
     cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it

@@ -240,6 +240,14 @@ cdef class PollerSelector:
         """A live, read-only mapping of file objects to keys; None once closed."""
         return self.map
 
+    @property
+    def _map(self):
+        return self.map
+
+    @property
+    def _fd_to_key(self):
+        return {key.fd: key for key in self.keys if key is not None}
+
     def fileno(self):
         """The descriptor of the kernel's set."""
         if self.poller.fd < 0:

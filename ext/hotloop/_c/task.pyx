@@ -120,6 +120,8 @@ cdef class Task(Future):
         unlink_task(&self.link)
 
     def __del__(self):
+        # all_tasks() forgets it before anybody can bring it back, as it does a task that is weakly referenced.
+        unlink_task(&self.link)
         if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
             context = {"task": self, "message": "Task was destroyed but it is pending!"}
             if self.source_traceback:
@@ -472,6 +474,10 @@ cdef class Task(Future):
     @_log_destroy_pending.setter
     def _log_destroy_pending(self, value):
         self.log_destroy_pending = value
+
+    @_log_destroy_pending.deleter
+    def _log_destroy_pending(self):
+        raise AttributeError("cannot delete attribute")
 
 
 cdef inline object steal(PyObject *item):

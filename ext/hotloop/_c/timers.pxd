@@ -3,6 +3,7 @@ from hotloop._c.ready cimport Handle, ReadyQueue
 
 cdef class TimerHandle(Handle):
     cdef double deadline            # in seconds, by the loop's clock
+    cdef object given               # the deadline as it was given, if that was no float; else None
     cdef unsigned long long order   # among equal deadlines: first made, first run
     cdef Py_ssize_t index           # in the heap; -1: not in it
     cdef TimerQueue timers          # the queue that holds it; None: none

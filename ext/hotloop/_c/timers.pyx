@@ -160,9 +160,9 @@ cdef class TimerHandle(Handle):
 
     def __init__(self, when, callback, args, loop, context=None):
         super().__init__(callback, args, loop, context)
-        if self.source_traceback:
-            self.source_traceback.pop()
         self.deadline = when
+        if type(when) is not float:
+            self.given = when
 
     @property
     def __class__(self):
@@ -179,11 +179,11 @@ cdef class TimerHandle(Handle):
 
     def when(self):
         """The deadline in seconds, by loop.time()."""
-        return self.deadline
+        return self._when
 
     @property
     def _when(self):
-        return self.deadline
+        return self.deadline if self.given is None else self.given
 
     @property
     def _scheduled(self):
@@ -197,7 +197,7 @@ cdef class TimerHandle(Handle):
 
     def _repr_info(self):
         info = super()._repr_info()
-        info.insert(2 if self.dropped else 1, f"when={self.deadline}")
+        info.insert(2 if self.dropped else 1, f"when={self._when}")
         return info
 
     def __hash__(self):

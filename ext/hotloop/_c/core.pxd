@@ -21,6 +21,7 @@ cdef class LoopCore:
     cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
     cdef object task_factory        # None: Task
     cdef object clock               # what time() was replaced by; None: it is time.monotonic()
+    cdef set replaced               # methods replaced on this very loop, by setting an attribute
     cdef unsigned int type_version  # of the class when it was last searched for overrides
     cdef bint runs_itself           # _run_once() is not overridden
     cdef bint schedules_itself      # call_soon() is not overridden
@@ -35,20 +36,42 @@ cdef class LoopCore:
     cdef inbox_lock inbox_lock
     cdef list inbox                 # of Handles from other threads, where there is no GIL
 
+    # What BaseEventLoop and its subclasses set on the instance. Here, because an instance with an empty __dict__ is what the
+    # interpreter's method calls are fastest on.
+    cdef public object slow_callback_duration
+    cdef public object _asyncgens
+    cdef public object _asyncgens_shutdown_called
+    cdef public object _clock_resolution
+    cdef public object _coroutine_origin_tracking_enabled
+    cdef public object _coroutine_origin_tracking_saved_depth
+    cdef public object _csock
+    cdef public object _current_handle
+    cdef public object _default_executor
+    cdef public object _exception_handler
+    cdef public object _executor_shutdown_called
+    cdef public object _internal_fds
+    cdef public object _old_agen_hooks
+    cdef public object _signal_handlers
+    cdef public object _ssock
+    cdef public object _timer_cancelled_count
+    cdef public object _transports
+    cdef public object _unix_server_sockets
+    cdef public object _watcher
+
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
     cdef int check_open(self) except -1
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1
-    cdef int iterate(self) except -1
+    cdef int iterate(self, bint repeat) except -1
     cdef bint poll_is_due(self) noexcept
     cdef int poll(self) except -1
     cdef int64_t wait_time(self) except? -2
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
     cdef int dispatch(self, object key, int events) except -1
-    cdef int run_batch(self) except -1
-    cdef int run_items(self, Py_ssize_t *todo, PyObject **running) except -1
+    cdef int run_batches(self, bint repeat) except -1
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
     cdef int run_timed(self, Runnable item) except -1
     cdef int leave(self) except -1
     cdef int wake(self) except -1

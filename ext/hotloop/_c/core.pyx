@@ -16,12 +16,12 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from cpython.tuple cimport PyTuple_GET_ITEM
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_DECREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.future cimport Future, new_future
-from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, report
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, pop, push, report
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
@@ -81,26 +81,29 @@ cdef class LoopCore:
         self.ready = ReadyQueue()
         self.timers = TimerQueue()
         self.inbox = []
+        self.replaced = set()
 
     # -- what may be replaced ------------------------------------------------------------------------------------------
 
     def __setattr__(self, name, value):
         PyObject_GenericSetAttr(self, name, value)
         if name in REPLACEABLE:
+            self.replaced.add(name)
             self.find_overrides()
 
     def __delattr__(self, name):
         delete_attribute(self, name)
         if name in REPLACEABLE:
+            self.replaced.discard(name)
             self.find_overrides()
 
     cdef int find_overrides(self) except -1:
         """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
 
         The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison."""
-        cdef dict own = getattr(self, "__dict__", None) or {}
         cdef object cls = type(self)
-        replaced = {name for name in REPLACEABLE if name in own or getattr(cls, name) is not getattr(LoopCore, name)}
+        cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
+        replaced |= self.replaced
         self.clock = self.time if "time" in replaced else None
         self.runs_itself = "_run_once" not in replaced
         self.schedules_itself = "call_soon" not in replaced
@@ -127,7 +130,7 @@ cdef class LoopCore:
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
-        self.ready.push(handle)
+        push(self.ready, handle)
         return handle
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -212,7 +215,7 @@ cdef class LoopCore:
             inbox_release(&self.inbox_lock)
             shared_set(&self.inbox_filled, 1)
         else:
-            self.ready.push(handle)
+            push(self.ready, handle)
         return self.wake()
 
     cdef int drain_inbox(self) except -1:
@@ -223,7 +226,7 @@ cdef class LoopCore:
         self.inbox = []
         inbox_release(&self.inbox_lock)
         for handle in handles:
-            self.ready.push(handle)
+            push(self.ready, handle)
         return 0
 
     cdef int wake(self) except -1:
@@ -265,14 +268,14 @@ cdef class LoopCore:
         self.poll_next = True
         while True:
             if self.runs_itself:
-                self.iterate()
+                self.iterate(True)
             else:
                 self._run_once()
             if self.stopping:
                 return 0
 
     def _run_once(self):
-        self.iterate()
+        self.iterate(False)
 
     def stop(self):
         """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
@@ -286,12 +289,13 @@ cdef class LoopCore:
         """True after close()."""
         return self.closed
 
-    cdef int iterate(self) except -1:
+    cdef int iterate(self, bint repeat) except -1:
+        """One iteration; with `repeat`, further ones that need no poll."""
         if FREE_THREADED and shared_peek(&self.inbox_filled):
             self.drain_inbox()
         if self.poll_is_due():
             self.poll()
-        return self.run_batch()
+        return self.run_batches(repeat)
 
     cdef bint poll_is_due(self) noexcept:
         # A counter that runs backwards gives a huge difference, and so a poll.
@@ -299,6 +303,7 @@ cdef class LoopCore:
             self.ready.count == 0
             or self.poll_next
             or self.clock is not None
+            or (FREE_THREADED and shared_peek(&self.inbox_filled))
             or clock_ticks() - self.polled_at > slice_ticks
         )
 
@@ -385,13 +390,14 @@ cdef class LoopCore:
                     self.ready.append(handle)
         return 0
 
-    cdef int run_batch(self) except -1:
-        """Run what is queued now; what is queued meanwhile waits for the next iteration."""
+    cdef int run_batches(self, bint repeat) except -1:
+        """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it is
+        time to poll or to stop."""
         cdef Py_ssize_t todo = self.ready.count
         cdef PyObject *running = NULL
         while todo:
             try:
-                self.run_items(&todo, &running)
+                self.run_items(&todo, &running, repeat)
             except (SystemExit, KeyboardInterrupt):
                 Py_XDECREF(running)
                 raise
@@ -401,28 +407,27 @@ cdef class LoopCore:
                 report(self, steal(running), error)
         return 0
 
-    cdef int run_items(self, Py_ssize_t *todo, PyObject **running) except -1:
-        """Run until an item raises: run_batch() is given a reference to it, and goes on with the rest. So the usual
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
+        """Run until an item raises: run_batches() is given a reference to it, and goes on with the rest. So the usual
         item costs no try statement."""
         cdef ReadyQueue ready = self.ready
-        cdef Runnable item
         while todo[0]:
             if ready.count == 0:
                 # The loop was closed, or somebody has emptied the queue.
                 todo[0] = 0
                 break
             todo[0] -= 1
-            item = ready.pop()
-            running[0] = NULL
-            if ready.entered is not None and not isinstance(item, Task):
+            running[0] = pop(ready)
+            if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
-            running[0] = <PyObject *>item
-            Py_INCREF(item)
             if self.debug:
-                self.run_timed(item)
+                self.run_timed(<Runnable>running[0])
             else:
-                item.run()
-            Py_DECREF(item)
+                (<Runnable>running[0]).run()
+            Py_DECREF(<object>running[0])
+            running[0] = NULL
+            if todo[0] == 0 and repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
+                todo[0] = ready.count
         return 0
 
     cdef int run_timed(self, Runnable item) except -1:

@@ -13,10 +13,17 @@ from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
-from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle
+from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle, schedule
 
 cdef extern from "quiet.h":
     pass
+
+cdef extern from *:
+    """
+    #include "pool.h"
+    POOL(Future)
+    """
+    void pool_install_Future(PyTypeObject *)
 
 import asyncio
 import reprlib
@@ -277,7 +284,7 @@ cdef class Future(Runnable):
     cdef int wait_for(self, Runnable waiter) except -1:
         """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
         if self.state != PENDING:
-            return self.queue.schedule(waiter)
+            return schedule(self.queue, waiter)
         if self.first is None:
             self.first = waiter
         else:
@@ -318,7 +325,7 @@ cdef class Future(Runnable):
             return 0
         self.first = self.first_context = self.others = None
         if context is None:
-            self.queue.schedule(first)
+            schedule(self.queue, first)
         else:
             self.schedule_callback(first, context)
         if others is not None:
@@ -326,12 +333,12 @@ cdef class Future(Runnable):
                 if type(entry) is tuple:
                     self.schedule_callback(entry[0], entry[1])
                 else:
-                    self.queue.schedule(entry)
+                    schedule(self.queue, entry)
         return 0
 
     cdef int schedule_callback(self, object callback, object context) except -1:
         if self.queue is not None and self.queue.direct:
-            self.queue.schedule(new_handle(callback, (self,), self.loop, context))
+            schedule(self.queue, new_handle(callback, (self,), self.loop, context))
         else:
             self.loop.call_soon(callback, self, context=context)
         return 0
@@ -552,3 +559,6 @@ cdef int set_stop_iteration(object value) noexcept:
 
 
 install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
+
+
+pool_install_Future(<PyTypeObject *>Future)

@@ -1,3 +1,8 @@
+from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+
 cdef class Runnable:
     cdef int run(self) except -1
     cdef bint is_cancelled(self) noexcept
@@ -13,11 +18,41 @@ cdef class ReadyQueue:
     cdef public bint closed     # the loop is closed: queueing raises
     cdef public object entered  # the task that current_task() answers with, left lazily; None: none
 
-    cdef int push(self, Runnable item) except -1
-    cdef Runnable pop(self)
     cdef int resize(self, Py_ssize_t size) except -1
     cdef int relax(self) except -1
-    cdef int schedule(self, Runnable item) except -1
+
+
+# In the header, so that every module has them inline.
+
+cdef inline int push(ReadyQueue queue, Runnable item) except -1:
+    cdef PyObject *slot
+    cdef Py_ssize_t index
+    while queue.count > queue.mask:
+        queue.resize(2 * (queue.mask + 1))
+    index = (queue.head + queue.count) & queue.mask
+    slot = PyList_GET_ITEM(queue.ring, index)    # None, whose reference goes with the slot
+    Py_INCREF(item)
+    PyList_SET_ITEM(queue.ring, index, item)
+    Py_DECREF(<object>slot)
+    queue.count += 1
+    return 0
+
+
+cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
+    """push(), as call_soon() does it: not on a closed loop."""
+    if queue.closed:
+        raise RuntimeError("Event loop is closed")
+    return push(queue, item)
+
+
+cdef inline PyObject *pop(ReadyQueue queue) noexcept:
+    """The oldest, as a new reference; the caller knows that there is one."""
+    cdef PyObject *item = PyList_GET_ITEM(queue.ring, queue.head)
+    Py_INCREF(None)
+    PyList_SET_ITEM(queue.ring, queue.head, None)
+    queue.head = (queue.head + 1) & queue.mask
+    queue.count -= 1
+    return item
 
 
 cdef class Handle(Runnable):
@@ -37,3 +72,4 @@ cdef class Handle(Runnable):
 cdef Handle new_handle(object callback, tuple args, object loop, object context)
 cdef int run_reporting(Runnable item, object loop) except -1
 cdef int report(object loop, Runnable item, object error) except -1
+

@@ -5,9 +5,9 @@ step is queued without allocating anything. The queue knows nothing of tasks bey
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
-from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF
 
 cdef extern from "quiet.h":
     pass
@@ -16,18 +16,15 @@ import asyncio
 import sys
 from asyncio import events, format_helpers
 
-cdef extern from "Python.h":
-    PyObject *PyObject_Vectorcall(object callable, PyObject **args, size_t nargs, PyObject *names)
-    PyObject **tuple_items "((PyTupleObject *)(%s))->ob_item" (PyObject *)
+cdef extern from "call.h":
+    object call_with_tuple(object callable, object args)
 
 cdef extern from *:
     """
-    static inline PyObject *call_with_tuple(PyObject *callable, PyObject *args)
-    {
-        return PyObject_Vectorcall(callable, ((PyTupleObject *)args)->ob_item, (size_t)PyTuple_GET_SIZE(args), NULL);
-    }
+    #include "pool.h"
+    POOL(Handle)
     """
-    object call_with_tuple(object callable, tuple args)
+    void pool_install_Handle(PyTypeObject *)
 
 # A queue that a burst has blown up beyond this shrinks again when it runs empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
@@ -72,30 +69,6 @@ cdef class ReadyQueue:
         self.mask = INITIAL_SLOTS - 1
         self.direct = True
 
-    cdef int push(self, Runnable item) except -1:
-        cdef PyObject *slot
-        cdef Py_ssize_t index
-        while self.count > self.mask:
-            self.resize(2 * (self.mask + 1))
-        index = (self.head + self.count) & self.mask
-        slot = PyList_GET_ITEM(self.ring, index)    # None, whose reference goes with the slot
-        Py_INCREF(item)
-        PyList_SET_ITEM(self.ring, index, item)
-        Py_DECREF(<object>slot)
-        self.count += 1
-        return 0
-
-    cdef Runnable pop(self):
-        """The oldest; the caller knows that there is one."""
-        cdef PyObject *slot = PyList_GET_ITEM(self.ring, self.head)
-        cdef Runnable item = <Runnable>slot
-        Py_INCREF(None)
-        PyList_SET_ITEM(self.ring, self.head, None)
-        Py_DECREF(<object>slot)
-        self.head = (self.head + 1) & self.mask
-        self.count -= 1
-        return item
-
     cdef int resize(self, Py_ssize_t size) except -1:
         """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run
         the garbage collector, and with it code that queues callbacks)."""
@@ -117,12 +90,6 @@ cdef class ReadyQueue:
             self.resize(INITIAL_SLOTS)
         return 0
 
-    cdef int schedule(self, Runnable item) except -1:
-        """push(), as call_soon() does it: not on a closed loop."""
-        if self.closed:
-            raise RuntimeError("Event loop is closed")
-        return self.push(item)
-
     def __len__(self):
         return self.count
 
@@ -136,11 +103,11 @@ cdef class ReadyQueue:
         """Queue a handle: one of ours, or anything with `_run()` and `_cancelled`."""
         cdef ForeignRunnable foreign
         if isinstance(handle, Runnable):
-            self.push(handle)
+            push(self, handle)
         else:
             foreign = ForeignRunnable.__new__(ForeignRunnable)
             foreign.handle = handle
-            self.push(foreign)
+            push(self, foreign)
 
     def extend(self, handles):
         """append() each."""
@@ -151,12 +118,18 @@ cdef class ReadyQueue:
         """Remove and return the oldest handle; IndexError if there is none."""
         if self.count == 0:
             raise IndexError("pop from an empty ReadyQueue")
-        return unwrap(self.pop())
+        return unwrap(steal(pop(self)))
 
     def clear(self):
         """Drop all handles."""
         while self.count:
-            self.pop()
+            Py_DECREF(<object>pop(self))
+
+
+cdef object steal(PyObject *item):
+    cdef object owned = <object>item
+    Py_DECREF(owned)
+    return owned
 
 
 cdef object unwrap(object item):
@@ -319,3 +292,6 @@ cdef class Handle(Runnable):
     @property
     def _repr(self):
         return self.text
+
+
+pool_install_Handle(<PyTypeObject *>Handle)

@@ -8,15 +8,22 @@ asyncio.all_tasks() sees our tasks through hotloop._registry, asyncio.current_ta
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
 from hotloop._c.future cimport PENDING, Future
-from hotloop._c.ready cimport ReadyQueue
+from hotloop._c.ready cimport ReadyQueue, schedule
 
 cdef extern from "quiet.h":
     pass
+
+cdef extern from *:
+    """
+    #include "pool.h"
+    POOL(Task)
+    """
+    void pool_install_Task(PyTypeObject *)
 
 import asyncio
 import inspect
@@ -197,7 +204,7 @@ cdef class Task(Future):
 
     cdef int schedule_step(self) except -1:
         if self.queue is not None and self.queue.direct:
-            return self.queue.schedule(self)
+            return schedule(self.queue, self)
         self.loop.call_soon(self._step, context=self.context)
         return 0
 
@@ -484,3 +491,6 @@ cdef inline object steal(PyObject *item):
     cdef object owned = <object>item
     Py_DECREF(owned)
     return owned
+
+
+pool_install_Task(<PyTypeObject *>Task)

@@ -9,10 +9,10 @@ a handle's place is a hint that is checked before use.
 cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from libc.math cimport INFINITY
 
-from hotloop._c.ready cimport Handle, ReadyQueue
+from hotloop._c.ready cimport Handle, ReadyQueue, push
 
 cdef extern from "quiet.h":
     pass
@@ -28,6 +28,14 @@ cdef extern from *:
     }
     """
     void place(list heap, Py_ssize_t index, PyObject *item)
+
+
+cdef extern from *:
+    """
+    #include "pool.h"
+    POOL(TimerHandle)
+    """
+    void pool_install_TimerHandle(PyTypeObject *)
 
 
 cdef inline TimerHandle timer_at(list heap, Py_ssize_t index):
@@ -132,7 +140,7 @@ cdef class TimerQueue:
                 break
             handle = take(self.heap, 0)
             if not handle.dropped:
-                ready.push(handle)
+                push(ready, handle)
         return 0
 
     cdef double next_deadline(self) except? -1:
@@ -232,3 +240,6 @@ cdef class TimerHandle(Handle):
                 and self.dropped == other._cancelled
             )
         return NotImplemented
+
+
+pool_install_TimerHandle(<PyTypeObject *>TimerHandle)

@@ -1,0 +1,65 @@
+"""hotloop makes asyncio programs faster without changing them.
+
+    hotloop.run(main())                                         # in place of asyncio.run(main())
+    asyncio.run(main(), loop_factory=hotloop.new_event_loop)    # the same, Python 3.12 and later
+    python -m hotloop program.py                                # an unchanged program
+
+Every public name is imported when it is first used, for two reasons: `python -m hotloop --impl python ...` chooses the
+implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates.
+"""
+
+import select
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "run": "hotloop.runner",
+    "new_event_loop": "hotloop.loop",
+    "install": "hotloop.policy",
+    "EventLoop": "hotloop.loop",
+    "EventLoopPolicy": "hotloop.policy",
+    "Future": "hotloop._impl",
+    "Task": "hotloop._impl",
+    "DefaultSelector": "hotloop._impl",
+    "implementation": "hotloop._impl",
+}
+# The platform's own; neither on Windows.
+if hasattr(select, "epoll"):
+    _HOMES["EpollSelector"] = "hotloop._impl"
+if hasattr(select, "kqueue"):
+    _HOMES["KqueueSelector"] = "hotloop._impl"
+
+# Python 3.16 has no policies: naming one raises an AttributeError that says so, which `import *` should not run into.
+__all__ = [name for name in _HOMES if name != "EventLoopPolicy" or sys.version_info < (3, 16)]
+
+if TYPE_CHECKING:
+    from hotloop._impl import DefaultSelector as DefaultSelector
+    from hotloop._impl import EpollSelector as EpollSelector
+    from hotloop._impl import Future as Future
+    from hotloop._impl import Task as Task
+    from hotloop._impl import implementation as implementation
+    from hotloop.loop import EventLoop as EventLoop
+    from hotloop.loop import new_event_loop as new_event_loop
+    from hotloop.policy import EventLoopPolicy as EventLoopPolicy
+    from hotloop.policy import install as install
+    from hotloop.runner import run as run
+
+    if sys.platform != "linux" and sys.platform != "win32":
+        from hotloop._impl import KqueueSelector as KqueueSelector
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        try:
+            home = _HOMES[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

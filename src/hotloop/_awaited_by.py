@@ -1,0 +1,76 @@
+"""Who waits for a future: the edges of asyncio's call graph (asyncio.capture_call_graph(), Python 3.14 and later).
+
+asyncio's own futures are told of each waiter as it comes and goes. Ours find out when somebody asks, because then
+nothing need be done while tasks run: whoever waits has left a callback, and the callback leads to the waiting task.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+
+def awaited_by(future: Any) -> set[Any] | None:
+    """The tasks, or futures, that wait for `future`, a future with a list of (callback, context) in `_callbacks`.
+
+    None if there are none, as asyncio has it."""
+    found: set[Any] = set()
+    for callback, _ in future._callbacks or ():
+        found.update(_waiters(future, callback))
+    found.discard(future)
+    return found or None
+
+
+def _waiters(future: Any, callback: Callable[..., object]) -> Iterator[Any]:
+    owner = getattr(callback, "__self__", None)
+    if owner is not None:
+        yield from _owner_waiters(future, owner)
+    elif isinstance(callback, partial):
+        # What waits for the end of a task that it has cancelled: partial(_release_waiter, waiter).
+        for argument in callback.args:
+            if _is_future(argument):
+                yield from getattr(argument, "_asyncio_awaited_by", None) or ()
+    elif isinstance(callback, FunctionType):
+        yield from _closure_waiters(callback)
+
+
+def _owner_waiters(future: Any, owner: Any) -> Iterator[Any]:
+    """From the callback's `__self__`: a task, whose wakeup it is, or one of asyncio's helpers."""
+    if getattr(owner, "_fut_waiter", None) is future:
+        yield owner
+        return
+    # TaskGroup, and the iterator of as_completed().
+    for name in ("_parent_task", "_cur_task"):
+        task = getattr(owner, name, None)
+        if _is_future(task):
+            yield task
+
+
+def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
+    """From a function that gather(), wait(), shield() or staggered_race() has made: the task that called them."""
+    if not (callback.__module__ or "").startswith("asyncio."):
+        return
+    variables = dict(_closure_variables(callback))
+    outer: Any = variables.get("outer")
+    if _is_future(outer) and outer.done():
+        return  # a gather() that has ended, by an exception, before this one of its futures
+    for name in ("cur_task", "parent_task"):
+        task = variables.get(name)
+        if _is_future(task):
+            yield task
+
+
+def _closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    defaults = function.__defaults__ or ()
+    arguments = code.co_varnames[: code.co_argcount]
+    yield from zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # a variable that is not set yet
+
+
+def _is_future(candidate: Any) -> bool:
+    return hasattr(type(candidate), "_asyncio_future_blocking")

@@ -1,0 +1,95 @@
+"""The choice between the compiled implementation, hotloop._c, and its twin in Python, hotloop._pure.
+
+HOTLOOP_IMPL=c        the compiled one, or ImportError
+HOTLOOP_IMPL=python   the twin, its Future and Task included: everything can be stepped through with pdb
+unset or empty        the compiled one where it is installed, otherwise the twin
+
+In the last case the twin's loop hands out the interpreter's own Future and Task where those are compiled: a program
+without the extension must not become slower than it was. An extension that is installed but does not load is
+reported with a RuntimeWarning, so that nobody loses it without noticing.
+"""
+
+import asyncio
+import os
+import select
+import selectors
+import sys
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hotloop._c.core import LoopCore as LoopCore
+    from hotloop._c.future import Future as Future
+    from hotloop._c.ready import Handle as Handle
+    from hotloop._c.selector import DefaultSelector as DefaultSelector
+    from hotloop._c.selector import EpollSelector as EpollSelector
+    from hotloop._c.task import Task as Task
+    from hotloop._c.timers import TimerHandle as TimerHandle
+
+    if sys.platform != "linux" and sys.platform != "win32":
+        from selectors import KqueueSelector as KqueueSelector
+
+# In the order in which they depend on each other: where the first is not there, no extension is installed.
+_PARTS = ("ready", "timers", "future", "task", "selector", "core")
+_NOT_INSTALLED = "no compiled extension is installed for this interpreter"
+
+
+def _load_extension() -> str | None:
+    """Import every compiled module. None when all is well, otherwise the reason why there is no extension."""
+    try:
+        for part in _PARTS:
+            import_module(f"hotloop._c.{part}")
+    except ModuleNotFoundError as error:
+        if error.name == f"hotloop._c.{_PARTS[0]}":
+            return _NOT_INSTALLED
+        return f"{type(error).__name__}: {error}"
+    except Exception as error:
+        # One that was built against something else fails in many ways: undefined symbols are an ImportError, a struct
+        # of another size is a ValueError, a missing function an AttributeError.
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _choose() -> tuple[str, str]:
+    """The implementation to use, and why."""
+    asked = os.environ.get("HOTLOOP_IMPL", "")
+    if asked not in ("", "c", "python"):
+        message = f"HOTLOOP_IMPL must be 'c' or 'python', or unset for the automatic choice; it is {asked!r}"
+        raise ImportError(message, name="hotloop._c")
+    if asked == "python":
+        return "python", "HOTLOOP_IMPL=python"
+    problem = _load_extension()
+    if problem is None:
+        return "c", "HOTLOOP_IMPL=c" if asked else "the compiled extension is installed"
+    if asked:
+        raise ImportError(f"HOTLOOP_IMPL=c cannot be met: {problem}", name="hotloop._c")
+    if problem is not _NOT_INSTALLED:
+        message = f"hotloop's compiled extension does not load, falling back to Python ({problem})"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    return "python", problem
+
+
+# "c" or "python", and the sentence that `python -m hotloop info` shows beside it.
+implementation, reason = _choose()
+
+if not TYPE_CHECKING:
+    _package = "hotloop._c" if implementation == "c" else "hotloop._pure"
+    _core = import_module(f"{_package}.core")
+    _selector = import_module(f"{_package}.selector")
+    Handle = import_module(f"{_package}.ready").Handle
+    TimerHandle = import_module(f"{_package}.timers").TimerHandle
+    if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or asyncio.Task is asyncio.tasks._PyTask:
+        LoopCore = _core.LoopCore
+        Future = import_module(f"{_package}.future").Future
+        Task = import_module(f"{_package}.task").Task
+    else:
+        LoopCore = _core.FallbackLoopCore
+        Future = asyncio.Future
+        Task = asyncio.Task
+    DefaultSelector = _selector.DefaultSelector
+    if hasattr(select, "epoll"):
+        EpollSelector = _selector.EpollSelector
+    if hasattr(select, "kqueue"):
+        # Where the extension has no backend for it, DefaultSelector is the standard library's too.
+        KqueueSelector = getattr(_selector, "KqueueSelector", selectors.KqueueSelector)

@@ -1,0 +1,301 @@
+"""LoopCore: what a loop does over and over, in front of asyncio's SelectorEventLoop, which does the rest.
+
+    class EventLoop(LoopCore, asyncio.SelectorEventLoop)
+
+An iteration polls for I/O, queues what is due, and runs what was in the queue when it began to run; what is queued
+meanwhile is for the next. It differs from asyncio's in two ways, which is what makes it faster.
+
+Polling. asyncio polls in every iteration, a system call each, also while callbacks are queued. Here, as long as there
+is always something queued, a poll and a look at the timers happen once in TIME_SLICE: I/O and timers wait at most that
+much longer than under asyncio, and a busy loop spends its time on callbacks. The first iteration of each run_forever()
+polls, because a program that runs the loop for one iteration only, to let I/O happen, counts on it.
+
+Wake-ups. asyncio writes to its self-pipe in every call_soon_threadsafe(), a system call each, and reads it all again.
+Here that is done for the first call that finds the loop asleep, or going to sleep.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from selectors import BaseSelector
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hotloop._pure.future import Future
+from hotloop._pure.ready import Handle, ReadyQueue, new_handle
+from hotloop._pure.stdlib import base_events, events
+from hotloop._pure.task import Task
+from hotloop._pure.timers import TimerHandle, TimerQueue, new_timer
+
+TIME_SLICE = 0.0001
+"""For how long, in seconds, queued callbacks may keep the loop from polling."""
+
+# From Python 3.14 on, one that other threads may cancel.
+_ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the class behind it, private ones included.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class LoopCore(_Behind):  # type: ignore[misc]
+    """The hot paths of an event loop."""
+
+    # On the class, where tools that freeze the time do not look for functions to replace: polling must go on.
+    _clock: ClassVar[Any] = time.monotonic
+
+    _thread_id: int | None
+
+    def __init__(self, selector: BaseSelector | None = None) -> None:
+        self._timers = TimerQueue()
+        # Reentrant, because a signal handler may call call_soon_threadsafe() wherever this thread is.
+        self._wakeup_lock = threading.RLock()
+        # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
+        # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
+        self._wakeup_needed = True
+        self._next_poll = 0.0  # by _clock()
+        super().__init__(selector)
+        self._ready = ReadyQueue()
+
+    @property
+    def _scheduled(self) -> list[Any]:
+        """The pending timers, a heap."""
+        return self._timers.heap
+
+    @_scheduled.setter
+    def _scheduled(self, heap: list[Any]) -> None:
+        self._timers.heap = heap
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        self._run_forever_setup()
+        self._next_poll = 0.0
+        try:
+            while True:
+                self._run_once()
+                if self._stopping:
+                    break
+        finally:
+            self._run_forever_cleanup()
+
+    if sys.version_info < (3, 13):
+        # The two halves of run_forever(); from 3.13 on asyncio has them, for loops that are driven from elsewhere.
+
+        def _run_forever_setup(self) -> None:
+            self._check_closed()
+            self._check_running()
+            self._set_coroutine_origin_tracking(self._debug)
+            self._old_agen_hooks = sys.get_asyncgen_hooks()
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            events._set_running_loop(self)
+
+        def _run_forever_cleanup(self) -> None:
+            self._stopping = False
+            self._thread_id = None
+            events._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            sys.set_asyncgen_hooks(*self._old_agen_hooks)
+
+    def _run_once(self) -> None:
+        """Run one iteration: poll if it is time to, then run what is queued by now."""
+        ready = self._ready
+        if not ready or self._clock() >= self._next_poll:
+            self._poll(ready)
+        self._wakeup_needed = False
+        handle = None
+        try:
+            if self._debug:
+                self._run_batch_in_debug_mode(ready)
+                return
+            for _ in range(len(ready)):
+                try:
+                    handle = ready.popleft()
+                except IndexError:
+                    # A callback has run the loop itself, as nest_asyncio does, and so the rest of the batch.
+                    break
+                if not handle._cancelled:
+                    handle._run()
+        finally:
+            self._wakeup_needed = True
+            # The traceback of an exception that a task keeps leads back to this frame, which must not keep the task.
+            del handle
+
+    def _run_batch_in_debug_mode(self, ready: ReadyQueue) -> None:
+        """Run what is queued, and report every callback that takes slow_callback_duration or longer."""
+        for _ in range(len(ready)):
+            if not ready:
+                break
+            self._current_handle = ready.popleft()
+            try:
+                if not self._current_handle._cancelled:
+                    self._run_timed(self._current_handle)
+            finally:
+                self._current_handle = None
+
+    def _run_timed(self, handle: Any) -> None:
+        start = self.time()
+        handle._run()
+        duration = self.time() - start
+        if duration >= self.slow_callback_duration:
+            # By way of that module, where programs and tests replace the logger.
+            text = base_events._format_handle(handle)
+            base_events.logger.warning("Executing %s took %.3f seconds", text, duration)
+        del handle  # see _run_once()
+
+    def _poll(self, ready: ReadyQueue) -> None:
+        """Queue the handles of what is ready for I/O, then those of the timers that are due.
+
+        If nothing is queued yet, wait until there is something, or until another thread queues something."""
+        timers = self._timers
+        timeout: float | None = None
+        if ready or self._stopping:
+            timeout = 0
+        elif (deadline := timers.next_deadline()) is not None:
+            now = self.time()
+            timeout = deadline - now
+            if timeout <= 0:
+                if self._clock() < self._next_poll:
+                    # A timer that is due is as good as a queued callback: no reason to poll before it is time to.
+                    timers.expire(now, ready)
+                    return
+                timeout = 0
+        self._process_events(self._selector.select(self._longest_wait(timeout, ready)))
+        clock = self._clock()
+        self._next_poll = clock + TIME_SLICE
+        if timers.heap:
+            now = self.time()
+            timers.expire(now, ready)
+            if not 0 <= now - clock < TIME_SLICE:
+                # loop.time() was replaced, and there any number of callbacks may be too many: poll in each iteration.
+                self._next_poll = 0.0
+
+    def _longest_wait(self, timeout: float | None, ready: ReadyQueue) -> float | None:
+        """What to give to select(), which may sleep from now on, for `timeout` seconds (None: no limit) at most."""
+        if timeout == 0:
+            return 0
+        with self._wakeup_lock:
+            # Whoever comes after this writes to the self-pipe; whoever came before has left a handle, or has written.
+            if ready:
+                return 0
+        longest: float = base_events.MAXIMUM_SELECT_TIMEOUT
+        return timeout if timeout is None or timeout < longest else longest
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._timers.remove(handle)
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Handle:
+        """Have `callback(*args)` called in the next iteration, in `context` or a copy of the current one."""
+        if self._closed:
+            self._check_closed()
+        if self._debug:
+            self._check_thread()
+            self._check_callback(callback, "call_soon")
+            handle = Handle(callback, args, self, context)
+            _forget_caller(handle)
+        else:
+            handle = new_handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have `callback(*args)` called in `delay` seconds."""
+        if delay is None:
+            raise TypeError("delay must not be None")
+        timer = self.call_at(self.time() + delay, callback, *args, context=context)
+        if self._debug:
+            _forget_caller(timer)
+        return timer
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Have `callback(*args)` called at `when`, in seconds by time()."""
+        if when is None:
+            raise TypeError("when cannot be None")
+        if self._closed:
+            self._check_closed()
+        if self._debug:
+            self._check_thread()
+            self._check_callback(callback, "call_at")
+            timer = TimerHandle(when, callback, args, self, context)
+            _forget_caller(timer)
+        else:
+            timer = new_timer(when, callback, args, self, context)
+        self._timers.push(timer)
+        return timer
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """call_soon(), from any thread and from signal handlers."""
+        if self._closed:
+            self._check_closed()
+        handle: asyncio.Handle = _ThreadSafeHandle(callback, args, self, context)
+        if self._debug:
+            self._check_callback(callback, "call_soon_threadsafe")
+            _forget_caller(handle)
+        with self._wakeup_lock:
+            self._ready.append(handle)
+            if self._wakeup_needed or not self._runs_own_iterations():
+                self._wake_up()
+        return handle
+
+    def _wake_up(self) -> None:
+        # In this order: once written, the loop may have woken up, run what there is and gone to sleep again.
+        self._wakeup_needed = False
+        try:
+            self._write_to_self()
+        except BaseException:
+            self._wakeup_needed = True  # a signal handler has raised
+            raise
+
+    def _runs_own_iterations(self) -> bool:
+        """False if _run_once() was replaced, as by nest_asyncio: a callback may sleep in an inner iteration then."""
+        return getattr(self._run_once, "__func__", None) is LoopCore._run_once
+
+    # -- futures and tasks ---------------------------------------------------------------------------------------------
+
+    def create_future(self) -> Any:
+        """A Future of this loop."""
+        return Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
+        """Have the loop run a coroutine; returns its Task, or what the task factory makes of it.
+
+        Keywords: those of Task, but `loop`."""
+        if self._task_factory is not None:
+            # What a factory is given has changed with the versions of Python.
+            return super().create_task(coro, **kwargs)
+        self._check_closed()
+        task = Task(coro, loop=self, **kwargs)
+        if self._debug:
+            _forget_caller(task)
+        try:
+            return task
+        finally:
+            # An exception from an eager start has this frame in its traceback, which must not hold the task in turn.
+            del task
+
+
+def _forget_caller(made: Any) -> None:
+    """Where something was made in debug mode is where its user called the loop, not where the loop called its class."""
+    if made._source_traceback:
+        del made._source_traceback[-1]
+
+
+class FallbackLoopCore(LoopCore):
+    """A LoopCore that hands out asyncio's own futures and tasks, because the interpreter has those in C."""
+
+    create_future = asyncio.SelectorEventLoop.create_future
+    create_task = asyncio.SelectorEventLoop.create_task  # type: ignore[assignment]

@@ -1,0 +1,23 @@
+"""asyncio's modules with their private names, which the twin stands on where it does not replace them.
+
+The type checker is told nothing about them: what it knows covers only some of these names, and others for each version.
+"""
+
+import asyncio.base_events
+import asyncio.base_futures
+import asyncio.base_tasks
+import asyncio.coroutines
+import asyncio.events
+import asyncio.format_helpers
+import asyncio.futures
+import asyncio.tasks
+from typing import Any
+
+base_events: Any = asyncio.base_events
+base_futures: Any = asyncio.base_futures
+base_tasks: Any = asyncio.base_tasks
+coroutines: Any = asyncio.coroutines
+events: Any = asyncio.events
+format_helpers: Any = asyncio.format_helpers
+futures: Any = asyncio.futures
+tasks: Any = asyncio.tasks

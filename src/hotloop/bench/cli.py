@@ -1,0 +1,171 @@
+"""The options of `python -m hotloop bench`."""
+
+import argparse
+import fnmatch
+import json
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from . import machine, report
+from .results import OURS, NotMeasured
+from .rows import ROWS, Row
+from .runner import Crew, Settings, measure_rows
+from .targets import BASELINES, TARGETS, WrongImplementation
+
+ROUNDS, SECONDS = 7, 0.15
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong usage is one line, not the whole usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
+def rows_matching(patterns: str) -> list[Row]:
+    """The rows that the patterns name, each a whole name, a wildcard pattern of one or a part of one."""
+    found: set[str] = set()
+    for pattern in patterns.split(","):
+        fits = {pattern} & ROWS.keys() or set(fnmatch.filter(ROWS, pattern))
+        fits = fits or {name for name in ROWS if pattern and pattern in name}
+        if not fits:
+            raise argparse.ArgumentTypeError(f"no row fits {pattern!r}; --list names them")
+        found |= fits
+    return [row for name, row in ROWS.items() if name in found]
+
+
+def loop_name(text: str) -> str:
+    name = text.strip().replace(" ", "-")
+    if name not in TARGETS:
+        raise argparse.ArgumentTypeError(f"no loop is called {text!r}; there are {', '.join(TARGETS)}")
+    return name
+
+
+def loop_names(text: str) -> list[str]:
+    return list(dict.fromkeys(map(loop_name, text.split(","))))
+
+
+def positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
+def parser() -> Parser:
+    result = Parser(
+        prog="python -m hotloop bench",
+        description="Measures this machine's event loops side by side: each in a process of its own, rounds going from"
+        " one to the next, medians and ratios in the end. The other loops come with: pip install hotloop[bench]",
+    )
+
+    def add(option: str, help: str, **keywords: Any) -> None:
+        result.add_argument(option, help=help, **keywords)
+
+    all_rows = list(ROWS.values())
+    add(
+        "--rows",
+        "names, parts of names or wildcard patterns, with commas",
+        type=rows_matching,
+        default=all_rows,
+        metavar="ROWS",
+    )
+    add(
+        "--loops",
+        "with commas, of " + ", ".join(TARGETS) + " (default: all that run)",
+        type=loop_names,
+        metavar="LOOPS",
+    )
+    preferred = " or ".join(BASELINES)
+    add("--baseline", f"the loop whose speed is 1 (default: {preferred})", type=loop_name, metavar="LOOP")
+    add("--rounds", f"rounds of each row (default: {ROUNDS})", type=positive, metavar="N")
+    add("--quick", f"{QUICK_ROUNDS} short rounds, to see that everything runs; too few to compare", action="store_true")
+    add("--json", "also write all results to FILE; -: to the standard output in place of the table", metavar="FILE")
+    add("--list", "list the rows with their questions and measure nothing", action="store_true")
+    return result
+
+
+def run(argv: Sequence[str]) -> int:
+    options = parser()
+    arguments = options.parse_args(argv)
+    if arguments.list:
+        print(report.table([[row.name, row.question] for row in arguments.rows], left=2))
+        return 0
+    wanted = arguments.loops or list(TARGETS)
+    if arguments.baseline and arguments.baseline not in wanted:
+        options.error(f"argument --baseline: {arguments.baseline} is not among the loops to measure")
+    if problem := cannot_be_written(arguments.json):
+        options.error(f"argument --json: {problem}")
+    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
+    settings = Settings(rounds, QUICK_SECONDS if arguments.quick else SECONDS)
+    try:
+        result = measure(wanted, arguments.rows, settings, arguments.baseline)
+    except (Unusable, WrongImplementation) as error:
+        print(f"{options.prog}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    write(result, arguments.json)
+    return exit_code(result, arguments.loops or ())
+
+
+def cannot_be_written(path: str | None) -> str | None:
+    """Why not, if so: better known before the measuring than after it."""
+    if path is not None and path != "-":
+        try:
+            open(path, "a").close()  # an older result is still there if the run is broken off
+        except OSError as error:
+            return str(error)
+    return None
+
+
+class Unusable(Exception):
+    """There is nothing to measure or to compare with."""
+
+
+def measure(wanted: Sequence[str], rows: Sequence[Row], settings: Settings, baseline: str | None) -> report.Run:
+    conditions = machine.describe()
+    with Crew(TARGETS[name] for name in wanted) as crew:
+        for name, reason in crew.missing.items():
+            print(f"{name}: not measured: {reason}", file=sys.stderr)
+        chosen = choose_baseline(baseline, crew.facts)
+        total = iter(range(1, len(rows) + 1))
+
+        def started(row: Row) -> None:
+            print(f"{next(total)}/{len(rows)} {row.name}", file=sys.stderr)
+
+        outcomes = measure_rows(crew, rows, settings, started)
+    return report.Run(conditions, crew.facts, crew.missing, chosen, settings.rounds, settings.seconds, rows, outcomes)
+
+
+def choose_baseline(asked: str | None, running: Collection[str]) -> str:
+    if not running:
+        raise Unusable("none of the loops can be measured")
+    if asked and asked not in running:
+        raise Unusable(f"the baseline, {asked}, cannot be measured")
+    candidates = (asked,) if asked else (*BASELINES, *running)
+    return next(name for name in candidates if name in running)
+
+
+def write(result: report.Run, json_path: str | None) -> None:
+    if json_path != "-":
+        print(report.text(result), end="")
+    if json_path is not None:
+        document = json.dumps(report.as_json(result), indent=2) + "\n"
+        if json_path == "-":
+            print(document, end="")
+        else:
+            Path(json_path).write_text(document, encoding="utf-8")
+
+
+def exit_code(result: report.Run, asked_for: Collection[str]) -> int:
+    """1 if a loop is missing that was asked for by name, or if hotloop failed in a row."""
+    ours = [outcomes[name] for outcomes in result.outcomes.values() for name in OURS if name in outcomes]
+    failed = any(isinstance(outcome, NotMeasured) and outcome.kind == "failed" for outcome in ours)
+    return int(failed or any(name in result.missing for name in asked_for))

@@ -1,0 +1,110 @@
+"""What was measured, and what follows from it: medians, ratios and geometric means. Nothing here reads a clock."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+OURS = ("hotloop-c", "hotloop-python")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One loop in one row."""
+
+    operations: int
+    """In each round."""
+    seconds: list[float]
+    """For one operation, by round."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """How far the middle half of the rounds lie apart, as a part of the median: the machine's noise."""
+        if len(self.seconds) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return (high - low) / self.median
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """Why a loop has no result in a row."""
+
+    kind: Literal["not applicable", "failed"]
+    reason: str
+
+
+Outcome = Measurement | NotMeasured
+Outcomes = Mapping[str, Outcome]
+
+
+def medians(outcomes: Outcomes) -> dict[str, float]:
+    """Seconds for one operation, by loop, of those that have a result."""
+    return {name: outcome.median for name, outcome in outcomes.items() if isinstance(outcome, Measurement)}
+
+
+def best_other(outcomes: Outcomes) -> str | None:
+    """The fastest loop that is not hotloop."""
+    others = {name: seconds for name, seconds in medians(outcomes).items() if name not in OURS}
+    return min(others, key=others.__getitem__) if others else None
+
+
+def speed(outcomes: Outcomes, loop: str, reference: str | None) -> float | None:
+    """How many times as fast as the reference a loop is; None if one of them has no result."""
+    seconds = medians(outcomes)
+    if reference is None or reference not in seconds or loop not in seconds:
+        return None
+    return seconds[reference] / seconds[loop]
+
+
+def speed_over_best_other(outcomes: Outcomes, loop: str) -> float | None:
+    return speed(outcomes, loop, best_other(outcomes))
+
+
+def geometric_mean(ratios: Iterable[float | None]) -> float | None:
+    """Of those that are there; None if none is."""
+    present = [ratio for ratio in ratios if ratio is not None]
+    return math.exp(statistics.fmean(map(math.log, present))) if present else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One loop against another over many rows."""
+
+    loop: str
+    reference: str
+    rows: int
+    mean: float
+    lowest: float
+    lowest_row: str
+
+
+def compare(rows: Mapping[str, Outcomes], loop: str, reference: str) -> Comparison | None:
+    """`loop` against `reference`, which may be "best other"; None if no row has both."""
+    ratios = {}
+    for name, outcomes in rows.items():
+        rival = best_other(outcomes) if reference == "best other" else reference
+        ratio = speed(outcomes, loop, rival)
+        if ratio is not None:
+            ratios[name] = ratio
+    mean = geometric_mean(ratios.values())
+    if mean is None:
+        return None
+    lowest_row = min(ratios, key=ratios.__getitem__)
+    return Comparison(loop, reference, len(ratios), mean, ratios[lowest_row], lowest_row)
+
+
+def comparisons(rows: Mapping[str, Outcomes], loops: Sequence[str]) -> list[Comparison]:
+    """What a reader wants to know first."""
+    wanted = [
+        ("hotloop-c", "best other"),
+        *(("hotloop-c", loop) for loop in loops if loop not in OURS),
+        ("hotloop-python", "asyncio"),
+    ]
+    found = (compare(rows, loop, reference) for loop, reference in wanted)
+    return [comparison for comparison in found if comparison is not None]

@@ -1,0 +1,33 @@
+"""What do the standard library's own helpers cost, which use the loop through its futures, tasks and timers?"""
+
+import asyncio
+
+from .registry import Rows
+
+rows = Rows()
+
+
+@rows.in_task(operations=10_000)
+async def queue_put_get(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does one item through an asyncio.Queue of ten places cost, with a producer and a consumer?"""
+    queue: asyncio.Queue[int] = asyncio.Queue(maxsize=10)
+
+    async def produce() -> None:
+        for item in range(n):
+            await queue.put(item)
+
+    producer = asyncio.create_task(produce())
+    for _ in range(n):
+        await queue.get()
+    await producer
+
+
+@rows.in_task(operations=5_000)
+async def wait_for(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does wait_for() cost around a coroutine that finishes in time, after one iteration?"""
+
+    async def finish_in_time() -> None:
+        await asyncio.sleep(0)
+
+    for _ in range(n):
+        await asyncio.wait_for(finish_in_time(), 60)

@@ -1,0 +1,61 @@
+"""What does a timer cost: one that never fires, as most timeouts never do, and one that does?"""
+
+import asyncio
+
+from .registry import Rows
+
+rows = Rows()
+
+BATCH = 100
+
+# Due from 1.0 to 1.2 ms after the batch was begun, in no order. Scheduling so many takes every loop longer than that,
+# so all are due when the loop gets to them and the row never waits: it measures work, not sleep.
+PENDING = 20_000
+OFFSETS = [0.001 + 0.0002 * (index * 7919 % PENDING) / PENDING for index in range(PENDING)]
+
+
+@rows.on_loop(operations=10_000)
+def call_later_cancel(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does a timeout cost that is cancelled before it fires? n of them, 100 an iteration."""
+
+    def expired() -> None:
+        raise AssertionError("a cancelled timer has fired")
+
+    def schedule(left: int) -> None:
+        batch = min(BATCH, left)
+        for _ in range(batch):
+            loop.call_later(60, expired).cancel()
+        if left > batch:
+            loop.call_soon(schedule, left - batch)
+        else:
+            loop.stop()
+
+    loop.call_soon(schedule, n)
+    loop.run_forever()
+
+
+@rows.on_loop(operations=20_000)
+def timers_firing(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does a timer cost that fires? n of them, set in no order, up to 20,000 of them pending at a time."""
+    left = n
+    pending = 0
+
+    def fired() -> None:
+        nonlocal left, pending
+        left -= 1
+        pending -= 1
+        if not pending:
+            schedule()
+
+    def schedule() -> None:
+        nonlocal pending
+        pending = min(PENDING, left)
+        if not pending:
+            loop.stop()
+            return
+        start = loop.time()
+        for offset in OFFSETS[:pending]:
+            loop.call_at(start + offset, fired)
+
+    loop.call_soon(schedule)
+    loop.run_forever()

@@ -1,0 +1,198 @@
+"""The parent of the workers: every round of a row goes once around all loops, so that what disturbs the machine
+disturbs all of them alike, and a loop is compared with its neighbours of the same second."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from .results import Measurement, NotMeasured, Outcome
+from .rows import Row
+from .targets import Target, check
+
+SECONDS_BEFORE_A_WORKER_HANGS = 60
+ENVIRONMENT_OF_ITS_OWN = ("HOTLOOP_IMPL", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
+
+
+class WorkerLost(Exception):
+    """A worker did not answer and is gone; the text says how."""
+
+
+class RequestFailed(Exception):
+    """A worker could not do what it was asked; the text is its reason."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    rounds: int
+    seconds: float
+    """How long one round of one loop should take."""
+
+
+class Worker:
+    """A running worker process. Its facts say what it runs; `missing` says why it cannot."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # until stop()
+        self.process = subprocess.Popen(
+            command_line(target.name),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=environment(target),
+            text=True,
+        )
+        try:
+            greeting = self.read_reply()
+        except WorkerLost as error:
+            greeting = {"missing": str(error)}
+        self.facts: dict[str, str] = greeting.get("facts", {})
+        self.missing: str | None = greeting.get("missing")
+
+    def request(self, **request: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise WorkerLost(self.last_words()) from error
+        answer = self.read_reply()
+        if "error" in answer:
+            raise RequestFailed(answer["error"])
+        return answer
+
+    def read_reply(self) -> dict[str, Any]:
+        """The next line from the worker, which is killed if it does not come in time."""
+        assert self.process.stdout is not None
+        hung = threading.Event()
+
+        def give_up() -> None:
+            hung.set()
+            self.process.kill()
+
+        timer = threading.Timer(SECONDS_BEFORE_A_WORKER_HANGS, give_up)
+        timer.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            timer.cancel()
+        if hung.is_set():
+            raise WorkerLost(f"no answer in {SECONDS_BEFORE_A_WORKER_HANGS} s")
+        if not line:
+            raise WorkerLost(self.last_words())
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def last_words(self) -> str:
+        code = self.process.wait()
+        self.errors.seek(0)
+        lines = self.errors.read().split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"its process ended with code {code}" + (f": {said}" if said else "")
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.errors.close()
+
+
+def command_line(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "hotloop.bench.worker", *arguments]
+
+
+def environment(target: Target) -> dict[str, str]:
+    """This process's environment without what would change a loop, and with its module search path."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT_OF_ITS_OWN}
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return inherited | {"PYTHONPATH": path} | dict(target.environment)
+
+
+class Crew:
+    """The workers of a run. One that is lost is replaced when the next row begins."""
+
+    def __init__(self, targets: Iterable[Target], start: Callable[[Target], Worker] = Worker) -> None:
+        self.start = start
+        self.workers: dict[str, Worker] = {}
+        self.facts: dict[str, dict[str, str]] = {}
+        self.missing: dict[str, str] = {}
+        with ExitStack() as self.stack:  # which stops them all if one is not what it should be
+            for target in targets:
+                worker = self.hire(target)
+                if worker.missing is not None:
+                    self.missing[target.name] = worker.missing
+                    del self.workers[target.name]
+                else:
+                    check(target, worker.facts)
+                    self.facts[target.name] = worker.facts
+            self.stack = self.stack.pop_all()
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stack.close()
+
+    def hire(self, target: Target) -> Worker:
+        worker = self.start(target)
+        self.stack.callback(worker.stop)
+        self.workers[target.name] = worker
+        return worker
+
+    def measure(self, row: Row, settings: Settings) -> dict[str, Outcome]:
+        """The outcome of a row for each loop."""
+        outcomes: dict[str, Outcome] = {}
+        for name in list(self.workers):
+            if row.subject == "selector" and self.workers[name].target.selector_module is None:
+                outcomes[name] = NotMeasured("not applicable", "it has no selector")
+            elif answer := self.ask(name, outcomes, row=row.name, seconds=settings.seconds):
+                outcomes[name] = Measurement(answer["operations"], [])
+        for number in range(settings.rounds + 1):
+            # Another loop begins each round: none always runs after the same one.
+            for name, measurement in rotated(measured(outcomes), number):
+                answer = self.ask(name, outcomes, round=True)
+                if answer and number > 0:  # the first round warms up
+                    measurement.seconds.append(answer["seconds"] / measurement.operations)
+        for name, _ in measured(outcomes):
+            self.ask(name, outcomes, close=True)
+        return outcomes
+
+    def ask(self, name: str, outcomes: dict[str, Outcome], **request: Any) -> dict[str, Any] | None:
+        """A worker's answer. A failure becomes its outcome of the row, and a lost worker is replaced."""
+        worker = self.workers[name]
+        try:
+            return worker.request(**request)
+        except (RequestFailed, WorkerLost) as error:
+            outcomes[name] = NotMeasured("failed", str(error))
+            if isinstance(error, WorkerLost):
+                self.hire(worker.target)
+            return None
+
+
+Named = tuple[str, Measurement]
+
+
+def measured(outcomes: Mapping[str, Outcome]) -> list[Named]:
+    return [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Measurement)]
+
+
+def rotated(items: list[Named], by: int) -> list[Named]:
+    start = by % len(items) if items else 0
+    return items[start:] + items[:start]
+
+
+def measure_rows(
+    crew: Crew, rows: Iterable[Row], settings: Settings, started: Callable[[Row], None]
+) -> Mapping[str, Mapping[str, Outcome]]:
+    """The outcomes by row and loop; `started` hears of each row as it begins."""
+    outcomes = {}
+    for row in rows:
+        started(row)
+        outcomes[row.name] = crew.measure(row, settings)
+    return outcomes

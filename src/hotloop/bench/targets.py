@@ -1,0 +1,132 @@
+"""The event loops that are compared: how each is made and which implementation it must turn out to be.
+
+A loop is only ever made in a worker process, which holds one target for its whole life.
+"""
+
+import asyncio
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import selectors
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class WrongImplementation(Exception):
+    """A worker ran something else than what its measurements would be called."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One column of the table."""
+
+    name: str
+    module: str
+    """The module whose new_event_loop() makes the loop."""
+    selector_module: str | None = None
+    """The module whose DefaultSelector the selector rows measure."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Set when the worker starts."""
+    core: str | None = None
+    """The package that the loop's LoopCore must come from."""
+    tasks: str | None = None
+    """The module that the loop's tasks must come from."""
+
+    def prepare(self) -> None:
+        """Import the loop's module. To be called once, before anything else, in the worker."""
+        if self.name == "hotloop-python":
+            hide_compiled_modules()
+        importlib.import_module(self.module)
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        loop: asyncio.AbstractEventLoop = importlib.import_module(self.module).new_event_loop()
+        return loop
+
+    def new_selector(self) -> selectors.BaseSelector:
+        if self.selector_module is None:
+            raise LookupError(f"{self.name} has no selector")
+        selector: selectors.BaseSelector = importlib.import_module(self.selector_module).DefaultSelector()
+        return selector
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("asyncio", "asyncio", selector_module="selectors"),
+        Target("uvloop", "uvloop"),
+        Target("rloop", "rloop"),
+        Target("rsloop", "rsloop"),
+        Target("zuvloop", "zuvloop"),
+        Target(
+            "hotloop-c",
+            "hotloop",
+            selector_module="hotloop",
+            environment={"HOTLOOP_IMPL": "c"},
+            core="hotloop._c",
+            tasks="hotloop._c.task",
+        ),
+        # What a program gets where the extension could not be built: hotloop's own loop, the interpreter's own tasks.
+        # HOTLOOP_IMPL=python is another thing, everything in Python for debugging, and is not measured.
+        Target(
+            "hotloop-python", "hotloop", selector_module="hotloop", core="hotloop._pure", tasks=asyncio.Task.__module__
+        ),
+    )
+}
+BASELINES = ("uvloop", "asyncio")
+"""What the others are compared with: the first of these that runs."""
+
+
+def hide_compiled_modules() -> None:
+    """Let hotloop find none of its compiled modules in this process, as if they had not been built."""
+    package = importlib.util.find_spec("hotloop")
+    for folder in package.submodule_search_locations or () if package else ():
+        for path in Path(folder).glob("_c/*"):
+            name = path.name.partition(".")[0]
+            if path.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
+                sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # makes importing it an ImportError
+
+
+def facts(target: Target) -> dict[str, str]:
+    """What this process really runs, by looking at a loop, a task and a selector of it."""
+
+    async def class_of_task() -> type[Any]:
+        return type(asyncio.current_task())
+
+    loop = target.new_event_loop()
+    try:
+        task = loop.run_until_complete(class_of_task())
+    finally:
+        loop.close()
+    found = {"version": version(target), "loop": qualified_name(type(loop)), "task": qualified_name(task)}
+    for base in type(loop).__mro__:
+        if base.__name__ == "LoopCore":
+            found["core"] = qualified_name(base)
+    if target.selector_module:
+        with target.new_selector() as selector:
+            found["selector"] = qualified_name(type(selector))
+    return found
+
+
+def check(target: Target, found: Mapping[str, str]) -> None:
+    """WrongImplementation unless the facts are those of the target."""
+    for fact, package in (("core", target.core), ("task", target.tasks)):
+        if package is not None and not found.get(fact, "nothing").startswith(f"{package}."):
+            raise WrongImplementation(
+                f"{target.name} was asked for, but its {fact} is {found.get(fact, 'missing')}, not one of {package}"
+            )
+
+
+def version(target: Target) -> str:
+    if target.module == "asyncio":
+        return "Python " + sys.version.split()[0]
+    if target.module == "hotloop":
+        return str(importlib.import_module("hotloop").__version__)
+    return importlib.metadata.version(target.module)
+
+
+def qualified_name(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

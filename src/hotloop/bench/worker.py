@@ -1,0 +1,116 @@
+"""A worker process: one event loop for its whole life, so that it is warm, and rows timed on request.
+
+Requests and replies are one line of JSON each, on the standard input and output.
+
+    {"row": NAME, "seconds": S}    make the row's subject and calibrate a round to S seconds: {"operations": N}
+    {"round": true}                time one round: {"seconds": S}
+    {"close": true}                end the row: {"closed": NAME}
+
+What the worker is comes first, unasked: {"facts": ...}, or {"missing": REASON} and the worker ends. A request that
+failed is answered with {"error": REASON}, and the worker goes on.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import IO, Any
+
+from .rows import ROWS, Row
+from .targets import TARGETS, Target, facts
+from .timing import calibrated, seconds_for
+
+
+class Session:
+    """The requests of one parent."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.stack = ExitStack()
+        self.row: Row
+        self.subject: Any
+        self.operations = 0
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if "row" in request:
+            return self.open(ROWS[request["row"]], request["seconds"])
+        if "round" in request:
+            return {"seconds": seconds_for(self.row.run, self.subject, self.operations)}
+        if "close" in request:
+            self.stack.close()
+            return {"closed": self.row.name}
+        raise ValueError(f"no such request: {request}")
+
+    def open(self, row: Row, seconds: float) -> dict[str, Any]:
+        gc.collect()  # what the row before has left is not this row's to collect
+        self.row = row
+        self.subject = self.stack.enter_context(row.opened(self.target))
+        self.operations = calibrated(lambda n: seconds_for(row.run, self.subject, n), seconds)
+        return {"operations": self.operations}
+
+    def forget_row(self) -> None:
+        """Clean up after a row that failed. Its loop may be in any state, so that may fail too and says nothing new."""
+        with contextlib.suppress(Exception):
+            self.stack.close()
+
+
+@contextlib.contextmanager
+def replies_apart_from_prints() -> Iterator[IO[str]]:
+    """The standard output for the replies alone: what a loop's module prints goes to the standard error."""
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
+        os.dup2(2, 1)
+        yield replies
+
+
+def serve(target: Target) -> None:
+    with replies_apart_from_prints() as replies:
+
+        def reply(answer: Mapping[str, Any]) -> None:
+            print(json.dumps(answer), file=replies, flush=True)
+
+        try:
+            target.prepare()
+            found = facts(target)
+        # A loop's module may fail with anything where it does not fit the machine: a reason why it is missing.
+        except Exception as error:
+            reply({"missing": describe(error)})
+            return
+        reply({"facts": found})
+        session = Session(target)
+        for line in sys.stdin:
+            try:
+                answer = session.answer(json.loads(line))
+            # So does a row on a loop that lacks what the row needs.
+            except Exception as error:
+                session.forget_row()
+                answer = {"error": describe(error)}
+            reply(answer)
+
+
+def run_once(target: Target, row: Row, operations: int) -> None:
+    """Do a row's operations once and say what ran, for a profiler that watches the whole process."""
+    target.prepare()
+    print(json.dumps(facts(target)), flush=True)
+    with row.opened(target) as subject:
+        row.run(subject, operations)
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def main() -> None:
+    """python -m hotloop.bench.worker TARGET [ROW OPERATIONS]: serve a parent, or do a row's operations once."""
+    target = TARGETS[sys.argv[1]]
+    if sys.argv[2:]:
+        run_once(target, ROWS[sys.argv[2]], int(sys.argv[3]))
+    else:
+        serve(target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What the command line asks for.
+
+Parsed by hand and not with argparse, because everything behind the program's name belongs to the program.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+USAGE = """\
+usage: python -m hotloop [--impl c|python] [--debug] PROGRAM.py [ARGUMENT ...]
+       python -m hotloop [--impl c|python] [--debug] -m MODULE [ARGUMENT ...]
+       python -m hotloop [--impl c|python] info [--json]
+       python -m hotloop bench [OPTION ...]
+"""
+
+HELP = f"""\
+{USAGE}
+Runs PROGRAM.py (or a folder or zip file with a __main__.py) or MODULE as plain python would, with hotloop as
+asyncio's event loop and as selectors.DefaultSelector.
+
+  --impl c|python   use the compiled implementation or the one in Python, here and in child processes (sets
+                    HOTLOOP_IMPL); without it the compiled one is used where it is installed
+  --debug           switch asyncio's debug mode on, here and in child processes (sets PYTHONASYNCIODEBUG)
+  -h, --help        show this text
+  -V, --version     show hotloop's version
+
+  info              show which implementation is in use and why; --json for programs
+  bench             measure this machine's event loops side by side; `bench --help` shows its options
+
+A program called info or bench is run as ./info or ./bench.
+"""
+
+IMPLEMENTATIONS = ("c", "python")
+
+Command = Literal["script", "module", "info", "bench", "help", "version"]
+
+
+class UsageError(Exception):
+    """The command line cannot be followed; the text is one line for the user."""
+
+
+@dataclass
+class Invocation:
+    command: Command
+    target: str = ""  # the script's path or the module's name
+    arguments: list[str] = field(default_factory=list)  # what follows it, untouched
+    implementation: str | None = None  # one of IMPLEMENTATIONS, None for hotloop's own choice
+    debug: bool = False
+
+
+def _option_value(option: str, rest: list[str]) -> str:
+    """The value of `option`, given behind "=" or as the next argument, which is taken from `rest`."""
+    _, equals, value = option.partition("=")
+    if not equals:
+        if not rest:
+            raise UsageError(f"{option} needs a value")
+        value = rest.pop(0)
+    return value
+
+
+def _command(word: str, rest: list[str]) -> Invocation:
+    """The command that begins with `word`, which is no option of hotloop's own."""
+    if word in ("-h", "--help"):
+        return Invocation("help")
+    if word in ("-V", "--version"):
+        return Invocation("version")
+    if word.startswith("-m"):
+        module = word[2:] or (rest.pop(0) if rest else "")
+        if not module:
+            raise UsageError("-m needs the name of a module")
+        return Invocation("module", module, rest)
+    if word.startswith("-"):
+        raise UsageError(f"unknown option {word!r}")
+    if word == "bench":
+        return Invocation("bench", arguments=rest)
+    if word == "info":
+        if rest not in ([], ["--json"]):
+            raise UsageError(f"info takes no argument but --json, not {' '.join(rest)!r}")
+        return Invocation("info", arguments=rest)
+    return Invocation("script", word, rest)
+
+
+def parse(arguments: list[str]) -> Invocation:
+    """Raises UsageError."""
+    rest = list(arguments)
+    implementation: str | None = None
+    debug = False
+    while rest:
+        word = rest.pop(0)
+        if word.partition("=")[0] == "--impl":
+            implementation = _option_value(word, rest)
+            if implementation not in IMPLEMENTATIONS:
+                raise UsageError(f"--impl must be c or python, not {implementation!r}")
+        elif word == "--debug":
+            debug = True
+        else:
+            invocation = _command(word, rest)
+            if invocation.command == "bench" and (implementation or debug):
+                raise UsageError("bench takes its options behind its name")
+            invocation.implementation = implementation
+            invocation.debug = debug
+            return invocation
+    raise UsageError("which program is to be run?")

@@ -1,0 +1,33 @@
+"""`python -m hotloop info`: what is in use here, and why. Made to be pasted into a bug report."""
+
+import json
+import platform
+import sys
+
+import hotloop
+from hotloop import _impl
+
+
+def collect() -> dict[str, str]:
+    selector = hotloop.DefaultSelector
+    return {
+        "hotloop": hotloop.__version__,
+        "implementation": hotloop.implementation,
+        "reason": _impl.reason,
+        "selector": f"{selector.__module__}.{selector.__qualname__}",
+        "backend": selector.__name__.removesuffix("Selector").lower(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "executable": sys.executable,
+        "compiler": platform.python_compiler(),
+        "platform": platform.platform(),
+    }
+
+
+def show(*, as_json: bool) -> None:
+    facts = collect()
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:{width}}  {value}")

@@ -1,0 +1,62 @@
+"""`python -m hotloop`, from its arguments to its exit code."""
+
+import os
+import sys
+
+from hotloop import __version__
+from hotloop.cli import arguments
+from hotloop.cli.arguments import Invocation, UsageError
+
+EXIT_USAGE = 2
+
+
+def _prepare(invocation: Invocation) -> None:
+    """Make the options hold for this process and its children, and load the implementation they ask for."""
+    if invocation.implementation is not None:
+        os.environ["HOTLOOP_IMPL"] = invocation.implementation
+    if invocation.debug:
+        if sys.flags.ignore_environment:
+            raise UsageError("--debug has no effect under python -E or -I, which ignore PYTHONASYNCIODEBUG")
+        os.environ["PYTHONASYNCIODEBUG"] = "1"
+    try:
+        import hotloop._impl  # noqa: F401
+    except ImportError as error:
+        # The choice cannot be met. Anything else that does not import is a bug, and shows its traceback.
+        if error.name != "hotloop._c":
+            raise
+        raise UsageError(str(error)) from error
+
+
+def _follow(invocation: Invocation) -> int:
+    match invocation.command:
+        case "help":
+            print(arguments.HELP, end="")
+        case "version":
+            print(f"hotloop {__version__}")
+        case "bench":
+            import hotloop.bench
+
+            return hotloop.bench.main(invocation.arguments)
+        case "info":
+            _prepare(invocation)
+            from hotloop.cli import info
+
+            info.show(as_json=bool(invocation.arguments))
+        case "script" | "module":
+            _prepare(invocation)
+            from hotloop.cli import program, substitution
+
+            substitution.substitute()
+            run = program.run_script if invocation.command == "script" else program.run_module
+            run(invocation.target, invocation.arguments)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Do what the arguments ask for and return the exit code. The program's own exit, if it has one, passes through."""
+    try:
+        invocation = arguments.parse(argv)
+        return _follow(invocation)
+    except UsageError as error:
+        print(f"hotloop: {error} (python -m hotloop --help shows the usage)", file=sys.stderr)
+        return EXIT_USAGE

@@ -1,0 +1,44 @@
+"""The event loop: a core that runs callbacks, tasks and timers, in front of asyncio's own SelectorEventLoop.
+
+The core comes first in the method resolution order and overrides what runs per callback, per task step or per timer.
+What runs per connection, per loop or on failure stays the standard library's, and so follows the running Python by
+construction.
+"""
+
+import asyncio
+from importlib import import_module
+from selectors import BaseSelector
+from typing import TYPE_CHECKING
+
+from hotloop._impl import LoopCore
+
+if TYPE_CHECKING:
+
+    class EventLoop(LoopCore, asyncio.SelectorEventLoop):
+        def __init__(self, selector: BaseSelector | None = None) -> None: ...
+
+
+def make_event_loop_class(core: type[LoopCore]) -> type["EventLoop"]:
+    """The event loop class on top of `core`, which is the LoopCore of hotloop._c or of hotloop._pure."""
+    default_selector = import_module(core.__module__.removesuffix("core") + "selector").DefaultSelector
+
+    class EventLoop(core, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+        """asyncio's event loop, made faster.
+
+        `selector` is any object with the API of the selectors module; without one, hotloop's own is used.
+        """
+
+        def __init__(self, selector: BaseSelector | None = None) -> None:
+            super().__init__(default_selector() if selector is None else selector)
+
+    EventLoop.__qualname__ = "EventLoop"
+    return EventLoop
+
+
+if not TYPE_CHECKING:
+    EventLoop = make_event_loop_class(LoopCore)
+
+
+def new_event_loop() -> EventLoop:
+    """A new event loop; made to be given as `loop_factory`."""
+    return EventLoop()

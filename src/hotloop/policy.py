@@ -1,0 +1,55 @@
+"""The event loop policy, for programs and frameworks that still plug a loop in this way.
+
+Python 3.14 deprecates policies and 3.16 has none. asyncio's base class is reached here under its private name, which
+does not warn: whoever sets a policy gets asyncio's own DeprecationWarning for doing so, and nobody else gets any.
+"""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+from hotloop.loop import EventLoop
+
+_GONE = (
+    "Python {}.{} has no event loop policies; use hotloop.run(main()) "
+    "or asyncio.run(main(), loop_factory=hotloop.new_event_loop)"
+).format(*sys.version_info)
+
+
+def default_policy_class() -> Any:
+    """asyncio's default policy class, or None where there are no policies any more."""
+    if sys.version_info < (3, 14):
+        return asyncio.DefaultEventLoopPolicy
+    if sys.platform == "win32":
+        return getattr(asyncio.windows_events, "_DefaultEventLoopPolicy", None)
+    return getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None)
+
+
+if TYPE_CHECKING:
+    _Base = asyncio.DefaultEventLoopPolicy
+else:
+    _Base = default_policy_class()
+
+if _Base is not None:
+
+    class EventLoopPolicy(_Base):
+        """asyncio's default policy, making hotloop's event loops."""
+
+        _loop_factory = EventLoop
+
+
+def __getattr__(name: str) -> Any:
+    if name == "EventLoopPolicy":
+        raise AttributeError(_GONE)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def install() -> None:
+    """Make hotloop's the event loop of this process: asyncio.set_event_loop_policy(EventLoopPolicy()).
+
+    Python 3.14 and later warn about it; asyncio.run(main(), loop_factory=hotloop.new_event_loop) needs no policy.
+    Raises RuntimeError from Python 3.16 on, which has no policies.
+    """
+    if _Base is None:
+        raise RuntimeError(_GONE)
+    asyncio.set_event_loop_policy(EventLoopPolicy())

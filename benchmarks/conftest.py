@@ -1,0 +1,62 @@
+"""The implementations, all in this one process, for the benchmarks that compare a commit with an earlier one."""
+
+import asyncio
+import dataclasses
+import importlib.util
+import selectors
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from hotloop.bench.rows import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class Implementation:
+    """What a row's subject is made with."""
+
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop]
+    new_selector: Callable[[], selectors.BaseSelector]
+
+
+def hotloop_of(package: str, core: str) -> Implementation:
+    """ImportError where the package is missing: the benchmark of a missing extension is an error, not a skip."""
+    make_event_loop_class = import_module("hotloop.loop").make_event_loop_class
+    event_loop = make_event_loop_class(getattr(import_module(f"{package}.core"), core))
+    return Implementation(event_loop, import_module(f"{package}.selector").DefaultSelector)
+
+
+LOADERS = {
+    "c": lambda: hotloop_of("hotloop._c", "LoopCore"),
+    # What programs get that have no extension: the loop in Python, with the interpreter's own tasks.
+    "python": lambda: hotloop_of("hotloop._pure", "FallbackLoopCore"),
+    # It does not change from commit to commit, so it shows how much the machine did.
+    "asyncio": lambda: Implementation(asyncio.SelectorEventLoop, selectors.DefaultSelector),
+}
+
+
+def pytest_configure() -> None:
+    if importlib.util.find_spec("pytest_benchmark") is None:
+        raise pytest.UsageError("these benchmarks need pytest-benchmark: pip install hotloop[bench]")
+
+
+@pytest.fixture(params=LOADERS)
+def implementation(request: pytest.FixtureRequest) -> Implementation:
+    return LOADERS[request.param]()
+
+
+@pytest.fixture
+def opened(implementation: Implementation) -> Iterator[Callable[[Row], Any]]:
+    """opened(row) is a subject for that row, cleaned up after the benchmark."""
+    used: list[AbstractContextManager[Any]] = []
+
+    def open_row(row: Row) -> Any:
+        used.append(row.opened(implementation))
+        return used[-1].__enter__()
+
+    yield open_row
+    for manager in used:
+        manager.__exit__(None, None, None)

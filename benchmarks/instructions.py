@@ -1,0 +1,117 @@
+"""How many instructions does one operation of a row take? Counted by callgrind: a busy machine changes nothing in it.
+
+    python benchmarks/instructions.py --rows call_soon --loops hotloop-c,zuvloop
+
+Every loop does a row twice, each time in a new process under callgrind: once n operations and once three times as many.
+The difference is 2 n operations and nothing else: the interpreter's start, imports, warming up and cleaning up cancel
+out. README.md beside this file says what such a number is good for and what not.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotloop.bench import report
+from hotloop.bench.cli import Parser, loop_names, rows_matching
+from hotloop.bench.rows import ROWS, Row
+from hotloop.bench.runner import command_line, environment
+from hotloop.bench.targets import TARGETS, Target, check
+
+MORE = 3
+"""The second run does so many times the operations of the first."""
+
+
+class RunFailed(Exception):
+    """A process under callgrind ended with an error; the text is the last it said."""
+
+
+def instructions_per_operation(target: Target, row: Row, operations: int) -> float:
+    few = instructions(target, row, operations)
+    many = instructions(target, row, MORE * operations)
+    return (many - few) / ((MORE - 1) * operations)
+
+
+def instructions(target: Target, row: Row, operations: int) -> int:
+    """Of a whole process that does a row once."""
+    with tempfile.TemporaryDirectory() as folder:
+        profile = Path(folder, "callgrind.out")
+        done = subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={profile}"),
+                *command_line(target.name, row.name, str(operations)),
+            ],
+            env=environment(target) | {"PYTHONHASHSEED": "0"},  # or sets and dicts of strings differ from run to run
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RunFailed(last_line(done.stderr))
+        check(target, json.loads(done.stdout.splitlines()[0]))
+        return total(profile.read_text())
+
+
+def last_line(stderr: str) -> str:
+    """What the program said, which valgrind's own lines (==PID==) surround."""
+    lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith("==")]
+    return lines[-1].strip() if lines else "it said nothing"
+
+
+def total(profile: str) -> int:
+    """The number of instructions in a callgrind profile."""
+    found = re.search(r"^(?:totals|summary): (\d+)", profile, re.MULTILINE)
+    if found is None:
+        raise RunFailed("callgrind's profile has no totals")
+    return int(found[1])
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="instructions.py", description=(__doc__ or "").partition("\n")[0])
+    rows, loops = list(ROWS.values()), ["asyncio", "hotloop-c"]
+    parser.add_argument("--rows", type=rows_matching, default=rows, help="parts of names or patterns, with commas")
+    parser.add_argument("--loops", type=loop_names, default=loops, help=f"with commas (default: {','.join(loops)})")
+    parser.add_argument("--operations", type=int, metavar="N", help="of the first run (default: the row's own number)")
+    arguments = parser.parse_args(argv)
+    if arguments.operations is not None and arguments.operations < 1:
+        parser.error(f"argument --operations: {arguments.operations} is not a positive number")
+    if shutil.which("valgrind") is None:
+        parser.error("valgrind is not installed")
+    return arguments
+
+
+def cell(target: Target, row: Row, operations: int) -> tuple[str, str | None]:
+    """What the table shows, and the reason where that is no number."""
+    if row.subject == "selector" and target.selector_module is None:
+        return "-", None
+    try:
+        return f"{instructions_per_operation(target, row, operations):,.0f}", None
+    except RunFailed as error:
+        return "failed", str(error)
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parse(argv)
+    lines = [["instructions for one operation", *arguments.loops]]
+    failures = []
+    for row in arguments.rows:
+        cells = []
+        for name in arguments.loops:
+            shown, reason = cell(TARGETS[name], row, arguments.operations or row.operations)
+            cells.append(shown)
+            if reason:
+                failures.append(f"FAILED: {row.name} on {name}: {reason}")
+        lines.append([row.name, *cells])
+        print(" ".join([row.name, *cells]), file=sys.stderr)
+    print(report.table(lines))
+    print(*failures, sep="\n", end="\n" if failures else "")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.future cimport Future, new_future
-from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, pop, push, report
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, pop, push, report, run_reporting
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
@@ -152,7 +152,7 @@ cdef class LoopCore:
         if delay is None:
             raise TypeError("delay must not be None")
         if self.closed or self.debug:
-            self.check_schedule(callback, "call_later")
+            self.check_schedule(callback, "call_at")
         now = self.now()
         handle = new_timer(now + seconds(delay, now), callback, args, self, context)
         if not handle.deadline > now:
@@ -437,7 +437,8 @@ cdef class LoopCore:
         self._current_handle = item
         began = self.now()
         try:
-            item.run()
+            # Here, so that one that fails is still told to be slow.
+            run_reporting(item, self)
         finally:
             self._current_handle = None
         took = self.now() - began

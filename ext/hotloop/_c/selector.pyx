@@ -164,6 +164,7 @@ cdef class PollerSelector:
         cdef object key = self.key(fd)
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
+        self.own()
         self.forget(fd)
         # A closed descriptor left the set by itself (epoll(7), question 6).
         poller_remove(&self.poller, fd)
@@ -358,7 +359,8 @@ cdef class PollerSelector:
     cdef int wake(self) except -1:
         """End the wait under way, or the next one. May be called from any thread and from a signal handler."""
         cdef int error
-        if self.poller.fd < 0:
+        if self.poller.fd < 0 or self.generation != fork_generation():
+            # Closed; or the waker is the parent's, and nothing waits in this process yet.
             return 0
         error = poller_wake(&self.poller)
         if error < 0:

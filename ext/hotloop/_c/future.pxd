@@ -8,7 +8,7 @@ cdef enum State:
 
 
 cdef class Future(Runnable):
-    cdef dict __dict__
+    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object loop                # None: __init__() was never called
     cdef ReadyQueue queue           # of the loop, if it is one of ours; else None

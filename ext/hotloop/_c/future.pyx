@@ -18,6 +18,19 @@ from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle, schedule
 cdef extern from "quiet.h":
     pass
 
+cdef extern from "instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_6future_Future
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
 cdef extern from *:
     """
     #include "pool.h"
@@ -42,6 +55,8 @@ cdef object awaited_by = None
 if sys.version_info >= (3, 14):
     from hotloop._awaited_by import awaited_by
 
+# asyncio.Future, asyncio.Task: looked up each time, because there are programs that exchange them.
+cdef dict asyncio_names = asyncio.__dict__
 cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
 
 # What a subclass may override so that our short cuts would bypass it.
@@ -97,6 +112,9 @@ cdef Future new_future(object loop, ReadyQueue queue):
 cdef class Future(Runnable):
     """A result that will be there later. See asyncio.Future, which isinstance() says it is."""
 
+    def __cinit__(self, *args, **kwargs):
+        begin_without_dict(self)
+
     def __init__(self, *, loop=None):
         self.bind(loop)
 
@@ -116,7 +134,7 @@ cdef class Future(Runnable):
     @property
     def __class__(self):
         # What isinstance() asks for when the type itself does not match.
-        return asyncio.Future
+        return asyncio_names["Future"]
 
     @classmethod
     def __class_getitem__(cls, item, /):
@@ -152,6 +170,14 @@ cdef class Future(Runnable):
         if self.foreign_api == 0:
             self.foreign_api = 2 if overrides(type(self)) else 1
         return self.foreign_api == 1
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -562,3 +588,4 @@ install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 
 pool_install_Future(<PyTypeObject *>Future)
+install_instance_dict(<PyTypeObject *>Future)

@@ -227,8 +227,8 @@ cdef class Handle(Runnable):
     cdef int cancel_now(self) except -1:
         if not self.dropped:
             self.dropped = True
-            if self.loop.get_debug():
-                # What it was, since that is gone now.
+            if self.source_traceback is not None:
+                # Made in debug mode: keep what it was, since that is gone now.
                 self.text = repr(self)
             self.callback = None
             self.args = None

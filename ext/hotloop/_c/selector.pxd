@@ -10,7 +10,7 @@ cdef extern from "poller.h":
 
 
 cdef class PollerSelector:
-    cdef dict __dict__
+    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef poller poller
     cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it

@@ -45,6 +45,19 @@ cdef extern from "poller.h":
     int poller_event(const poller *, const poller_batch *, int index, int *fd)
     int poller_wake(poller *)
 
+cdef extern from "instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_8selector_PollerSelector
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
 cdef extern from "fork.h":
     int fork_watch()
     unsigned int fork_generation()
@@ -123,6 +136,7 @@ cdef class PollerSelector:
     """What every backend's selector shares."""
 
     def __cinit__(self):
+        begin_without_dict(self)
         self.poller.fd = -1
         self.spare = NULL
         self.keys = []
@@ -137,6 +151,14 @@ cdef class PollerSelector:
         if self.poller.fd >= 0:
             poller_close(&self.poller)
         free(self.spare)
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
 
     def register(self, fileobj, events, data=None):
         """Watch a file object, or a descriptor, for EVENT_READ and/or EVENT_WRITE; return its SelectorKey.
@@ -391,6 +413,9 @@ cdef int descriptor_of(object fileobj) except -1:
 cdef class EpollSelector(PollerSelector):
     """`selectors.EpollSelector` on epoll_wait(2), Linux."""
 
+
+install_instance_dict(<PyTypeObject *>PollerSelector)
+install_instance_dict(<PyTypeObject *>EpollSelector)
 
 # Not BaseSelector.register(), which is the method of a selector.
 ABCMeta.register(selectors.BaseSelector, PollerSelector)

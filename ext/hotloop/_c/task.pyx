@@ -39,6 +39,7 @@ cdef bint uncancel_forgets = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
 cdef bint starts_eagerly = sys.version_info >= (3, 12)
 cdef unsigned long long task_count = 0
+cdef dict asyncio_names = asyncio.__dict__
 
 cdef extern from "links.h":
     void link_task(task_link *, PyObject *)
@@ -121,7 +122,7 @@ cdef class Task(Future):
 
     @property
     def __class__(self):
-        return asyncio.Task
+        return asyncio_names["Task"]
 
     def __dealloc__(self):
         unlink_task(&self.link)

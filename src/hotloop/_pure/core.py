@@ -168,13 +168,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 timeout = 0
         self._process_events(self._selector.select(self._longest_wait(timeout, ready)))
         clock = self._clock()
-        self._next_poll = clock + TIME_SLICE
+        now = self.time()
         if timers.heap:
-            now = self.time()
             timers.expire(now, ready)
-            if not 0 <= now - clock < TIME_SLICE:
-                # loop.time() was replaced, and there any number of callbacks may be too many: poll in each iteration.
-                self._next_poll = 0.0
+        # Where loop.time() was replaced, any number of callbacks may be too many: poll in each iteration there.
+        self._next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
 
     def _longest_wait(self, timeout: float | None, ready: ReadyQueue) -> float | None:
         """What to give to select(), which may sleep from now on, for `timeout` seconds (None: no limit) at most."""
@@ -245,6 +243,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")
             _forget_caller(handle)
+            if _ThreadSafeHandle is not Handle:
+                _forget_caller(handle)  # its __init__() calls that of asyncio.Handle
         with self._wakeup_lock:
             self._ready.append(handle)
             if self._wakeup_needed or not self._runs_own_iterations():

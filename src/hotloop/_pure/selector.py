@@ -1,11 +1,15 @@
 """The selectors API on the kernel's own readiness interface.
 
 The standard library's selectors are plain Python around the system calls already. Here are the same classes, with a
-leaner select(), which in Python 3.11 costs more than the system call.
+leaner select(), which in Python 3.11 costs more than the system call, and with one that a forked child may use: the
+kernel's set is shared with the parent, so a child makes its own before it changes anything. (Asking for the process id
+each time is cheap beside the system call that follows; a fork hook would run in programs that never use this.)
 """
 
+import os
 import select
 import selectors
+from contextlib import suppress
 from math import ceil
 from selectors import EVENT_READ, EVENT_WRITE, SelectorKey
 from typing import Any
@@ -19,6 +23,25 @@ if hasattr(select, "epoll"):
 
         _fd_to_key: dict[int, SelectorKey]
         _selector: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._pid = os.getpid()  # of the process whose set it is
+
+        def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+            """Watch a file object, or a descriptor, for EVENT_READ and/or EVENT_WRITE; return its SelectorKey."""
+            self._own()
+            return super().register(fileobj, events, data)
+
+        def unregister(self, fileobj: Any) -> SelectorKey:
+            """Stop watching; return the key."""
+            self._own()
+            return super().unregister(fileobj)
+
+        def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
+            """Change the events or the data of a registered file object; return the new key."""
+            self._own()
+            return super().modify(fileobj, events, data)
 
         def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
             """Wait until a registered file object is ready, at most `timeout` seconds (None: no limit; <= 0: do not).
@@ -41,6 +64,20 @@ if hasattr(select, "epoll"):
                     mask = (event & _NOT_READ and EVENT_WRITE) | (event & _NOT_WRITE and EVENT_READ)
                     ready.append((key, mask & key.events))
             return ready
+
+        def _own(self) -> None:
+            """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
+            if self._pid == os.getpid() or self._selector.closed:
+                return
+            self._pid = os.getpid()
+            self._selector.close()
+            self._selector = select.epoll()
+            for key in self._fd_to_key.values():
+                read = key.events & EVENT_READ and select.EPOLLIN
+                write = key.events & EVENT_WRITE and select.EPOLLOUT
+                # What the child has closed meanwhile can be ready no more; its key waits for unregister().
+                with suppress(OSError):
+                    self._selector.register(key.fd, read | write)
 
     DefaultSelector: type[selectors.BaseSelector] = EpollSelector
 else:

@@ -1,0 +1,101 @@
+# shellcheck shell=bash
+# The stages of run, one function each. They run under `set -euo pipefail` in the repository's root; exit code 77 and a last
+# line that says why mean that the stage could not apply here.
+
+ROOT=$PWD
+PYTHON=$ROOT/.venv/bin/python
+OUT=$ROOT/build/ci
+# A copy of what the tests need, in a folder from which src/ cannot be imported.
+ELSEWHERE=$OUT/elsewhere
+
+make_test() {
+    make --keep-going test PYTEST_ARGS="--junitxml=$OUT/main.xml"
+    "$PYTHON" .ci/check_junit.py "$OUT/main.xml" c python asyncio
+}
+
+make_demo() { make demo; }
+
+lint() { make "lint-$1"; }
+
+sdist() {
+    "$PYTHON" -m venv "$OUT/build-venv"
+    "$OUT/build-venv/bin/python" -m pip install --quiet build
+    rm -rf "$OUT/sdist"
+    "$OUT/build-venv/bin/python" -m build --quiet --sdist --outdir "$OUT/sdist" .
+    "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
+    mkdir -p "$ELSEWHERE"
+    cp -r tests examples benchmarks pyproject.toml "$ELSEWHERE"
+}
+
+build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }
+
+# Build one wheel from the sdist, alone in its folder, and print its path.
+wheel() { # YES-OR-NO FOLDER PYTHON...
+    local mode=$1 folder=$2
+    shift 2
+    rm -rf "$folder"
+    HOTLOOP_BUILD_EXT=$mode "$@" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$OUT"/sdist/*.tar.gz >&2
+    echo "$folder"/*.whl
+}
+
+# Install a wheel into a new environment, and make sure that this is what its tests will import.
+install_wheel() { # WHEEL IMPLEMENTATION PYTHON...
+    local wheel=$1 implementation=$2
+    shift 2
+    "$@" -m pip install --quiet "$wheel[test,examples]"
+    (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/check_install.py" "$ROOT" "$implementation")
+}
+
+# The project's tests on what is installed, which must have passed on every implementation named.
+test_installed() { # NAME IMPLEMENTATIONS PYTHON...
+    local report=$OUT/$1.xml implementations=$2
+    shift 2
+    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --junitxml="$report")
+    # shellcheck disable=SC2086  # a word for each implementation
+    "$PYTHON" .ci/check_junit.py "$report" ${implementations//,/ }
+}
+
+compiled_wheel() {
+    local file
+    file=$(wheel yes "$OUT/wheel" "$PYTHON")
+    [[ $file != *-none-any.whl ]]
+    "$PYTHON" -m venv "$OUT/wheel-venv"
+    install_wheel "$file" c "$OUT/wheel-venv/bin/python"
+    test_installed wheel c,python,asyncio "$OUT/wheel-venv/bin/python"
+}
+
+pure_wheel() {
+    local file
+    file=$(wheel no "$OUT/pure-wheel" "$PYTHON")
+    [[ $file == *-py3-none-any.whl ]]
+    "$PYTHON" -m venv "$OUT/pure-venv"
+    install_wheel "$file" python "$OUT/pure-venv/bin/python"
+    test_installed pure-wheel python,asyncio "$OUT/pure-venv/bin/python"
+}
+
+debug_build() {
+    # The interpreter's own headers are not ours to mend: only what comes from ext/ and from Cython is an error.
+    CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make debug-test PYTEST_ARGS="--junitxml=$OUT/debug.xml"
+    "$PYTHON" .ci/check_junit.py "$OUT/debug.xml" c
+}
+
+# Wheel, CPython's own suites and the tests on another interpreter. The command's last word is the interpreter, what comes
+# before it is how to get there; the environment made by it is only usable that way.
+other_interpreter() { # VERSION COMMAND
+    local words venv file conformance=0
+    read -ra words <<<"$2"
+    local way=("${words[@]:0:${#words[@]}-1}")
+    venv=$OUT/python$1-venv
+    "${words[@]}" -m venv "$venv"
+    local python=("${way[@]}" "$venv/bin/python")
+    file=$(wheel yes "$OUT/python$1" "${python[@]}")
+    install_wheel "$file" c "${python[@]}"
+    "${python[@]}" tests/stdlib/run.py --impl c || conformance=$?
+    test_installed "python$1" c,python,asyncio "${python[@]}"
+    # Some distributions package an interpreter's own tests apart.
+    if [ "$conformance" -eq 3 ]; then
+        echo "the tests passed, but CPython $1 has no test.test_asyncio to run"
+        exit 77
+    fi
+    return "$conformance"
+}

@@ -1,0 +1,116 @@
+# make demo    build everything and run the demonstration
+# make test    build everything and run every test on both implementations, then CPython's own asyncio tests
+#
+# make build | lint | debug-test | coverage | bench | clean
+#
+# Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
+
+MINIMUM := (3, 11)
+suits = $(shell $(1) -c 'import sys; sys.version_info >= $(MINIMUM) and print(sys.executable)' 2>/dev/null)
+PYTHON := $(or $(call suits,python3),$(call suits,python3.15),$(call suits,python3.14),$(call suits,python3.13),$(call \
+	suits,python3.12),$(call suits,python3.11))
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
+
+# Passed on to pytest, and to benchmarks/ by `make bench`.
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+# A recipe that fails halfway must not leave its stamp behind.
+.DELETE_ON_ERROR:
+.PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
+	debug-test coverage bench clean
+
+build: $(VENV)/.built
+
+# The packages: what building, testing and the examples need, and hotloop itself as an editable install.
+# The extension is the next rule's, which compiles again only what has changed.
+$(VENV)/.packages: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "hotloop needs CPython 3.11 or newer, and no python3 here is one" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		> $(VENV)/build-requires.txt
+	$(PIP) install --quiet --requirement $(VENV)/build-requires.txt
+	HOTLOOP_BUILD_EXT=no $(PIP) install --quiet --no-build-isolation --editable '.[test,examples]'
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.packages $(EXT_SOURCES)
+	HOTLOOP_BUILD_EXT=yes HOTLOOP_DEBUG=0 HOTLOOP_COVERAGE=0 $(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+demo: $(VENV)/.built
+	$(BIN)/python examples/demo.py
+
+test: test-project test-stdlib
+
+test-project: $(VENV)/.built
+	$(BIN)/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+
+# pytest runs these too, one test for a suite; run.py shows what became of the single tests.
+# Exit code 3: this Python came without its own tests, as some distributions ship it. Where CI is set that is a failure.
+test-stdlib: $(VENV)/.built
+	@for impl in c python; do \
+		$(BIN)/python tests/stdlib/run.py --impl $$impl || { code=$$?; [ $$code = 3 ] && [ -z "$(CI)" ]; } || exit $$code; \
+	done
+
+# Beside the packages above, so that mypy and stubtest see hotloop and its compiled modules.
+$(VENV)/.lint: $(VENV)/.packages .ci/lint-requirements.txt
+	$(PIP) install --quiet --requirement .ci/lint-requirements.txt
+	@touch $@
+
+lint: lint-python lint-cython lint-types lint-workflows
+
+lint-python: $(VENV)/.lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+# cython-lint looks for pycodestyle on the PATH.
+lint-cython: $(VENV)/.lint
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ext/hotloop
+
+# For the oldest and the newest Python: code that is for other versions only is not checked.
+lint-types: $(VENV)/.lint $(VENV)/.built
+	$(BIN)/mypy --python-version 3.11
+	$(BIN)/mypy --python-version 3.15
+	$(BIN)/python -m mypy.stubtest --concise $(patsubst ext/hotloop/_c/%.pyx,hotloop._c.%,$(wildcard ext/hotloop/_c/*.pyx))
+
+lint-workflows: $(VENV)/.lint
+	$(BIN)/zizmor --offline --no-progress .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# The variants are installed into environments of their own: the editable install keeps its release build.
+build/%/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.py*' -not -path '*/__pycache__/*')
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $(VENV)/build-requires.txt
+	HOTLOOP_BUILD_EXT=yes $(@D)/bin/python -m pip install --quiet --no-build-isolation --force-reinstall '.[test,examples]' $(EXTRA)
+	@touch $@
+
+build/debug-venv/.installed: export HOTLOOP_DEBUG := 1
+build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
+build/coverage-venv/.installed: EXTRA := coverage
+
+debug-test: build/debug-venv/.installed
+	build/debug-venv/bin/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+	build/debug-venv/bin/python tests/stdlib/run.py --impl c
+
+coverage: build/coverage-venv/.installed
+	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)
+
+# One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
+$(VENV)/.bench: $(VENV)/.packages
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")' \
+	| while read -r requirement; do \
+		$(PIP) install --quiet --only-binary :all: "$$requirement" || echo "NOT INSTALLED, so not measured: $$requirement"; \
+	done
+	@touch $@
+
+bench: $(VENV)/.built $(VENV)/.bench
+	$(BIN)/python -m hotloop bench $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist src/hotloop.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f src/hotloop/_c/*.so
+	find examples src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,229 @@
+"""The demonstration: `make demo`, or `python examples/demo.py` where hotloop and aiohttp are installed.
+
+First, ten pages of a site that takes 0.1 s for each response, fetched by every stage of the crawler's evolution. The
+stages that use a selector or asyncio run through `python -m hotloop`, unchanged. Then a crawl of a large site that
+answers at once, by the last stage, on asyncio and on both implementations of hotloop. The three must find the same
+pages. Everything runs in a process of its own, and the loops take turns, so that none of them profits from the others.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import common
+
+FOLDER = Path(__file__).parent
+CRAWLER = "09_aiohttp_crawler.py"
+STAGE_PAGES = 10
+STAGES = {  # file: (what it uses, whether hotloop can have a part in it)
+    "01_blocking.py": ("blocking sockets", False),
+    "02_process_pool.py": ("process pool", False),
+    "03_thread_pool.py": ("thread pool", False),
+    "04_busy_loop.py": ("busy loop", False),
+    "05_callbacks.py": ("callbacks on a selector", True),
+    "06_generators.py": ("generator coroutines", True),
+    "07_yield_from.py": ("yield from", True),
+    "08_async_await.py": ("async and await", True),
+    CRAWLER: ("aiohttp crawler", True),
+}
+LOOPS = {  # name in the table: how to start a program on it
+    "asyncio": [sys.executable],
+    "hotloop c": [sys.executable, "-m", "hotloop", "--impl", "c"],
+    "hotloop python": [sys.executable, "-m", "hotloop", "--impl", "python"],
+}
+SECONDS_TO_END = 3.0  # for a process that was told to end, before it is killed
+
+
+# ---- Child processes ----
+
+
+class Ending:
+    """Ctrl-C and SIGTERM: each ends the demonstration, but only once, and not while a child is being started.
+
+    A second, impatient one must not interrupt the tidying up, and an exception in the middle of Popen() would lose
+    sight of a child that runs already.
+    """
+
+    def __init__(self) -> None:
+        self.asked_by: int | None = None  # the first signal that came
+        self.deferring = False
+
+    def install(self) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in a background job
+            signal.signal(signal.SIGINT, self.handle)
+        signal.signal(signal.SIGTERM, self.handle)
+
+    def handle(self, signal_number: int, frame: object) -> None:
+        if self.asked_by is None:
+            self.asked_by = signal_number
+            if not self.deferring:
+                self.begin()
+
+    def begin(self) -> NoReturn:
+        if self.asked_by == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(common.TERMINATED)
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        self.deferring = True
+        try:
+            yield
+        finally:
+            self.deferring = False
+        if self.asked_by is not None:
+            self.begin()
+
+
+ending = Ending()
+
+
+def run_child(command: list[str], limit: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process group of its own, of which nothing is left when this returns or raises.
+
+    Being in another group, the child does not get the terminal's Ctrl-C: we get it, and end the group.
+    """
+    process = None
+    try:
+        with ending.deferred():
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0, **options
+            )
+        out, err = process.communicate(timeout=limit)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        raise common.UserError(f"{' '.join(command)} did not end within {limit:.0f} s") from None
+    finally:
+        if process is not None:
+            end_group(process)
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """End a child that still runs and whatever it has started, and close our side of its pipes."""
+    with process:
+        if process.returncode is not None:
+            return
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_END)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def report_of(starter: list[str], stage: str, url: str, limit: float, *options: str) -> dict[str, Any]:
+    done = run_child([*starter, str(FOLDER / stage), "--url", url, "--json", *options], limit)
+    if done.returncode:
+        raise common.UserError(f"{stage} failed with exit code {done.returncode}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    if "hotloop" in starter and not str(report["engine"]).startswith("hotloop."):
+        raise common.UserError(f"{stage} did not run on hotloop but on {report['engine']}")
+    return report
+
+
+# ---- The two parts ----
+
+
+def check_installation() -> str:
+    """One line about what will be shown here; UserError if something is missing."""
+    done = run_child([*LOOPS["hotloop c"], "info", "--json"], limit=60, stderr=subprocess.PIPE)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise common.UserError(f"the demonstration needs hotloop's compiled extension (`make build`): {lines[-1]}")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise common.UserError("the demonstration needs aiohttp: python -m pip install aiohttp")
+    facts = json.loads(done.stdout)
+    return f"hotloop {facts['hotloop']}, {facts['python']}, {platform.system()}, {os.cpu_count()} processors"
+
+
+def show_stages(pages: int, delay: float) -> None:
+    print(f"\n{pages} pages at {delay:g} s a response:\n")
+    print(f"{'stage':<27}{'runs on':<12}{'seconds':>9}{'cpu s':>8}{'pages/s':>10}")
+    limit = 60 + 2 * pages * delay
+    with common.running_site(pages, delay) as url:
+        for number, (stage, (title, takes_hotloop)) in enumerate(STAGES.items(), 1):
+            loop = "hotloop c" if takes_hotloop else "-"
+            print(f"{number} {title:<25}{loop:<12}", end="", flush=True)
+            starter = LOOPS["hotloop c"] if takes_hotloop else [sys.executable]
+            report = report_of(starter, stage, url, limit, f"--pages={pages}")
+            rate = report["pages"] / report["seconds"]
+            print(f"{report['seconds']:>9.2f}{report['cpu']:>8.2f}{rate:>10.1f}", flush=True)
+            if report["pages"] != pages:
+                raise common.UserError(f"{stage} fetched {report['pages']} pages instead of {pages}")
+
+
+def crawl_in_turns(pages: int, rounds: int, workers: int) -> dict[str, list[dict[str, Any]]]:
+    """The reports of each loop's crawls. Every round begins with another loop."""
+    reports: dict[str, list[dict[str, Any]]] = {name: [] for name in LOOPS}
+    names = list(LOOPS)
+    with common.running_site(pages, delay=0) as url:
+        for turn in range(rounds):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                reports[name].append(report_of(LOOPS[name], CRAWLER, url, 60 + pages / 20, f"--workers={workers}"))
+    return reports
+
+
+def show_crawls(reports: dict[str, list[dict[str, Any]]]) -> None:
+    print(f"{'loop':<16}{'pages':>9}{'seconds':>9}{'cpu s':>8}{'pages/s':>10}{'bytes':>13}{'errors':>8}")
+    for name, runs in reports.items():
+        seconds = statistics.median(run["seconds"] for run in runs)
+        cpu = statistics.median(run["cpu"] for run in runs)
+        pages, size, errors = runs[-1]["pages"], runs[-1]["bytes"], len(runs[-1]["errors"])
+        print(f"{name:<16}{pages:>9,}{seconds:>9.2f}{cpu:>8.2f}{pages / seconds:>10,.0f}{size:>13,}{errors:>8}")
+
+
+def check_same_pages(reports: dict[str, list[dict[str, Any]]], pages: int) -> None:
+    expected = set(reports["asyncio"][0]["found"])
+    if len(expected) != pages:
+        raise common.UserError(f"asyncio found {len(expected):,} of the site's {pages:,} pages")
+    for name, runs in reports.items():
+        for run in runs:
+            missing, more = expected - set(run["found"]), set(run["found"]) - expected
+            if missing or more:
+                examples = ", ".join(sorted(missing | more)[:3])
+                raise common.UserError(
+                    f"{name} found other pages than asyncio: {len(missing)} missing, {len(more)} more ({examples})"
+                )
+
+
+def parse_arguments() -> Any:
+    count = common.whole_number(1, common.MAX_PAGES)
+    parser = common.Parser(description="Show every stage of the crawler, then hotloop beside asyncio.")
+    parser.add_argument("--pages", type=count, default=2000, help="size of the site to crawl (%(default)s)")
+    parser.add_argument(
+        "--delay", type=common.seconds, default=0.1, help="seconds a response takes in the stages (%(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=common.whole_number(1, 100), default=3, help="crawls of each loop (%(default)s)"
+    )
+    parser.add_argument(
+        "--workers", type=common.whole_number(1, 1000), default=20, help="fetches at once in a crawl (%(default)s)"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    ending.install()
+    print(check_installation(), flush=True)
+    show_stages(min(STAGE_PAGES, arguments.pages), arguments.delay)
+    print(f"\na crawl of {arguments.pages:,} pages without delay by {CRAWLER}, {arguments.workers} fetches at once")
+    print(f"(median of {arguments.rounds} rounds, the loops taking turns):\n", flush=True)
+    reports = crawl_in_turns(arguments.pages, arguments.rounds, arguments.workers)
+    show_crawls(reports)
+    check_same_pages(reports, arguments.pages)
+    print(f"\nAll three found the same {arguments.pages:,} pages.")
+    return 0
+
+
+if __name__ == "__main__":
+    common.run(main)

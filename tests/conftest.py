@@ -1,0 +1,105 @@
+"""The `impl` fixture gives a test each implementation in turn, and holds the test to leaving nothing behind."""
+
+import faulthandler
+import gc
+import os
+
+import hypothesis
+import implementations
+import pytest
+from checks import AsyncioLog, Leftovers, close_checked
+
+SECONDS_BEFORE_A_TEST_HANGS = 120
+
+hypothesis.settings.register_profile(
+    "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "explore", hypothesis.settings.get_profile("repeatable"), derandomize=False, print_blob=True, max_examples=2000
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "only(*names, reason): run on these implementations alone, for this reason")
+
+
+def implementations_wanted():
+    """All of them, unless HOTLOOP_TEST_IMPLS names some, as the run on the wheel without extension does."""
+    names = os.environ.get("HOTLOOP_TEST_IMPLS", ",".join(implementations.ALL)).split(",")
+    unknown = set(names) - set(implementations.ALL)
+    if unknown:
+        raise pytest.UsageError(f"HOTLOOP_TEST_IMPLS: no such implementation: {', '.join(sorted(unknown))}")
+    return names
+
+
+def pytest_generate_tests(metafunc):
+    if "impl" in metafunc.fixturenames:
+        names = implementations_wanted()
+        for marker in metafunc.definition.iter_markers("only"):
+            assert marker.kwargs["reason"], "say why the others are left out"
+            names = [name for name in names if name in marker.args]
+        metafunc.parametrize("impl", names or ["none"], indirect=True)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Where none of a test's implementations is wanted in this run, there is nothing to skip."""
+    unwanted = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("impl") == "none"]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
+
+
+def pytest_collection_finish(session):
+    # Everything imported so far stays for good. Out of the collector's sight, a full collection after each test is cheap.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def load_implementation():
+    """Each facade, made once: the classes must be the same ones throughout a run."""
+    loaded = {}
+
+    def load(name):
+        if name not in loaded:
+            loaded[name] = implementations.load(name)
+        return loaded[name]
+
+    return load
+
+
+@pytest.fixture
+def asyncio_log():
+    """What asyncio's logger was told. A test takes what it expects; anything left at its end is a failure."""
+    with AsyncioLog().attached() as log:
+        yield log
+
+
+@pytest.fixture
+def impl(request, asyncio_log, load_implementation):
+    """One implementation's facade. A missing C extension is an error here, never a skip."""
+    facade = load_implementation(request.param)
+    leftovers = Leftovers()
+    faulthandler.dump_traceback_later(SECONDS_BEFORE_A_TEST_HANGS, exit=True)
+    try:
+        yield facade
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    leftovers.check()  # collects garbage, so that what is reported from a __del__ is in the log by now
+    unexpected = asyncio_log.take()
+    assert not unexpected, "asyncio's logger was told:\n" + "\n".join(unexpected)
+
+
+@pytest.fixture
+def loop(impl):
+    """A new event loop that must have nothing left to do when the test ends."""
+    loop = impl.new_event_loop()
+    try:
+        yield loop
+    finally:
+        close_checked(loop)

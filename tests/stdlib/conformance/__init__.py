@@ -1,0 +1,1 @@
+"""CPython's own test suites, bound to hotloop; see run.py in the folder above."""

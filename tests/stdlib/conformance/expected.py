@@ -1,0 +1,128 @@
+"""Holds the verdicts against expected.toml: the tests that cannot pass, and the classes that cannot be bound.
+
+The list is checked both ways. A listed test that passes is a failure, and so is a listed name that does not exist: an
+entry whose test some version lacks must say which versions it is for.
+"""
+
+import dataclasses
+import fnmatch
+import operator
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+from conformance.pool import Run, Verdict
+
+FILE = Path(__file__).with_name("expected.toml")
+COMPARE = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One [[failing]] or [[unbound]] table of the file."""
+
+    suite: str
+    names: tuple[str, ...]
+    reason: str
+
+    def matches(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
+
+
+@dataclasses.dataclass
+class Judgement:
+    """A suite's verdicts sorted by what they mean; the values are the reasons, or the problems' texts."""
+
+    passed: list[str] = dataclasses.field(default_factory=list)
+    expected: dict[str, str] = dataclasses.field(default_factory=dict)
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    asyncio_too: dict[str, str] = dataclasses.field(default_factory=dict)  # not listed, but asyncio fails them as well
+    problems: dict[str, str] = dataclasses.field(default_factory=dict)  # of tests, classes and entries of the list
+
+    @property
+    def total(self) -> int:
+        kinds = (self.passed, self.expected, self.skipped, self.asyncio_too, self.problems)
+        return sum(len(kind) for kind in kinds)
+
+
+class Expectations:
+    """What expected.toml says about one implementation on this interpreter."""
+
+    def __init__(self, impl: str, text: str | None = None, version: tuple[int, ...] = sys.version_info[:3]):
+        tables = tomllib.loads(FILE.read_text(encoding="utf-8") if text is None else text)
+        self.failing, self.unbound = (
+            [_entry(table, key) for table in tables.get(kind, []) if _applies(table, impl, version)]
+            for kind, key in (("failing", "tests"), ("unbound", "classes"))
+        )
+
+    def unbound_suites(self) -> set[str]:
+        return {entry.suite for entry in self.unbound if entry.names == ("*",)}
+
+    def unbound_classes(self, suite: str) -> set[str]:
+        return {name for entry in self.unbound if entry.suite == suite for name in entry.names}
+
+    def judge(self, suite: str, run: Run, *, complete: bool) -> Judgement:
+        """Sort the verdicts; `complete` says that the whole suite was run, so that what is absent does not exist."""
+        judgement = Judgement()
+        for name, verdict in run.verdicts.items():
+            self._judge_test(judgement, suite, name, verdict)
+        if complete and run.no_suite is None:
+            self._judge_absent(judgement, suite, run)
+            _judge_unused(judgement, run)
+        return judgement
+
+    def _judge_test(self, judgement: Judgement, suite: str, name: str, verdict: Verdict) -> None:
+        reasons = [entry.reason for entry in self.failing if entry.suite == suite and entry.matches(name)]
+        if verdict.outcome == "skipped":
+            judgement.skipped[name] = verdict.text
+        elif verdict.bad and reasons:
+            judgement.expected[name] = reasons[0]
+        elif verdict.bad:
+            judgement.problems[name] = f"{verdict.outcome}: {verdict.text}"
+        elif reasons:
+            judgement.problems[name] = f"unexpected pass; it is listed to fail because it {reasons[0]}"
+        else:
+            judgement.passed.append(name)
+
+    def _judge_absent(self, judgement: Judgement, suite: str, run: Run) -> None:
+        for entry in self.failing:
+            for pattern in entry.names if entry.suite == suite else ():
+                if not fnmatch.filter(run.verdicts, pattern):
+                    judgement.problems[f"[[failing]] {pattern}"] = "no such test here: tie the entry to versions"
+
+
+def _judge_unused(judgement: Judgement, run: Run) -> None:
+    """A class of CPython's that ran without ever making a loop under test has tested nothing of ours."""
+    by_class: dict[str, list[Verdict]] = {}
+    for name, verdict in run.verdicts.items():
+        if not verdict.own and verdict.outcome == "passed":
+            by_class.setdefault(name.partition(".")[0], []).append(verdict)
+    for cls, verdicts in by_class.items():
+        if not any(verdict.loops for verdict in verdicts):
+            judgement.problems[f"{cls} (class)"] = "makes no loop under test: bind it, or list it as unbound"
+
+
+def _entry(table: dict, key: str) -> Entry:
+    assert table[key] and table["reason"], f"an entry needs {key} and a reason: {table}"
+    return Entry(table["suite"], tuple(table[key]), table["reason"])
+
+
+def _applies(table: dict, impl: str, version: tuple[int, ...]) -> bool:
+    specs = filter(None, table.get("python", "").split(","))
+    return impl in table.get("impl", [impl]) and all(_version_matches(spec, version) for spec in specs)
+
+
+def _version_matches(spec: str, version: tuple[int, ...]) -> bool:
+    """`spec` is one comparison such as ">=3.13.4"; only as many parts as it gives are compared."""
+    match = re.fullmatch(r"\s*([<>=!]+)\s*([\d.]+)\s*", spec)
+    assert match, f"not a comparison with a version: {spec}"
+    wanted = tuple(map(int, match[2].split(".")))
+    return COMPARE[match[1]](version[: len(wanted)], wanted)

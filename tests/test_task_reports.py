@@ -1,0 +1,163 @@
+"""What is reported about tasks that failed unseen or were dropped unfinished."""
+
+import asyncio
+import gc
+
+import pytest
+from stepping import run_once
+
+
+@pytest.fixture
+def contexts(loop):
+    collected = []
+    loop.set_exception_handler(lambda loop, context: collected.append(context))
+    yield collected
+    collected.clear()  # a report holds its task
+    gc.collect()
+
+
+def test_an_exception_nobody_saw_is_reported(loop, contexts):
+    async def main():
+        raise ZeroDivisionError("unseen")
+
+    loop.create_task(main(), name="failed")
+    run_once(loop)
+    gc.collect()
+    (context,) = contexts
+    assert context["message"] == "Task exception was never retrieved"
+    assert str(context["exception"]) == "unseen"
+    assert context["future"].get_name() == "failed"
+
+
+def test_an_exception_that_was_awaited_is_not_reported(loop, contexts):
+    async def inner():
+        raise ZeroDivisionError
+
+    async def main():
+        with pytest.raises(ZeroDivisionError):
+            await loop.create_task(inner())
+
+    loop.run_until_complete(main())
+    gc.collect()
+    assert contexts == []
+
+
+def test_a_pending_task_that_is_dropped_is_reported(loop, contexts):
+    async def main():
+        await loop.create_future()
+
+    loop.create_task(main(), name="dropped")
+    run_once(loop)
+    gc.collect()
+    (context,) = contexts
+    assert context["message"] == "Task was destroyed but it is pending!"
+    assert context["task"].get_name() == "dropped"
+    assert "source_traceback" not in context
+
+
+def test_the_report_has_the_source_in_debug_mode(loop, contexts):
+    async def main():
+        await loop.create_future()
+
+    loop.set_debug(True)
+    loop.slow_callback_duration = 3600
+    loop.create_task(main())
+    run_once(loop)
+    gc.collect()
+    assert contexts[0]["source_traceback"][-1][0] == __file__
+
+
+def test_the_report_can_be_switched_off(loop, contexts):
+    async def main():
+        await loop.create_future()
+
+    task = loop.create_task(main())
+    assert task._log_destroy_pending is True
+    task._log_destroy_pending = False
+    run_once(loop)
+    del task
+    gc.collect()
+    assert contexts == []
+
+
+def test_a_task_kept_alive_by_what_it_waits_for_is_not_dropped(loop, contexts):
+    future = loop.create_future()
+
+    async def main():
+        await future
+
+    loop.create_task(main())
+    run_once(loop)
+    gc.collect()
+    assert contexts == []
+    future.set_result(None)
+    run_once(loop, 2)
+
+
+def test_a_task_kept_alive_by_its_timer_is_not_dropped(loop, contexts):
+    seen = []
+
+    async def main():
+        await asyncio.sleep(0.001)
+        seen.append("woke")
+
+    loop.create_task(main())
+    run_once(loop)
+    gc.collect()
+    while not seen:
+        run_once(loop)
+    assert contexts == []
+
+
+def test_a_task_kept_alive_by_the_ready_queue_is_not_dropped(loop, contexts):
+    seen = []
+
+    async def main():
+        await asyncio.sleep(0)
+        seen.append("ran")
+
+    loop.create_task(main())
+    gc.collect()
+    run_once(loop)
+    gc.collect()
+    run_once(loop)
+    assert seen == ["ran"] and contexts == []
+
+
+def test_a_coroutine_that_was_refused_is_not_reported_as_a_task(impl, loop, contexts):
+    with pytest.raises(TypeError):
+        impl.Task("no coroutine", loop=loop)
+    gc.collect()
+    assert contexts == []
+
+
+def test_the_default_report_goes_to_the_log(loop, asyncio_log):
+    async def main():
+        raise ZeroDivisionError("unseen")
+
+    loop.create_task(main())
+    run_once(loop)
+    gc.collect()
+    (message,) = asyncio_log.take()
+    assert message.startswith("Task exception was never retrieved")
+    assert "ZeroDivisionError: unseen" in message
+
+
+def test_run_until_complete_sees_the_exception_itself(loop, contexts):
+    async def main():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop.run_until_complete(main())
+    gc.collect()
+    assert contexts == []
+
+
+def test_run_until_complete_interrupted_takes_its_task_along_quietly(loop, contexts):
+    async def main():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(main())
+    gc.collect()
+    assert contexts == []

@@ -1,0 +1,315 @@
+"""call_soon_threadsafe(): from threads and signal handlers, in order, none lost, no matter how wake-ups are coalesced."""
+
+import asyncio
+import os
+import signal
+import sys
+import sysconfig
+import threading
+
+import pytest
+from stepping import run_once, run_until
+
+NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+CALLS = 100_000 if NO_GIL else 4_000  # per thread; promise P08 is about interpreters without the GIL
+
+
+def start_threads(targets):
+    threads = [threading.Thread(target=target) for target in targets]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads):
+    for thread in threads:
+        thread.join()
+
+
+def test_p08_many_threads_lose_no_call(loop):
+    threads, calls = 8, CALLS
+    received = [[] for _ in range(threads)]
+    remaining = threads
+
+    def finished():
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
+            loop.stop()
+
+    def sender(number):
+        append = received[number].append
+        for call in range(calls):
+            loop.call_soon_threadsafe(append, call)
+        loop.call_soon_threadsafe(finished)
+
+    running = start_threads([lambda n=number: sender(n) for number in range(threads)])
+    loop.run_forever()
+    join(running)
+    for got in received:
+        assert got == list(range(calls))  # all there, and each thread's in its order
+
+
+def test_p08_threads_and_the_loop_itself_queue_at_once(loop):
+    threads, calls = 4, CALLS // 4
+    counts = {"threads": 0, "loop": 0}
+    running = []
+
+    def count(who):
+        counts[who] += 1
+
+    def own_work():
+        count("loop")
+        if counts["threads"] == threads * calls:
+            loop.stop()
+        else:
+            loop.call_soon(own_work)
+
+    def sender():
+        for _ in range(calls):
+            loop.call_soon_threadsafe(count, "threads")
+
+    loop.call_soon(own_work)
+    running = start_threads([sender] * threads)
+    loop.run_forever()
+    join(running)
+    assert counts["threads"] == threads * calls
+    assert counts["loop"] >= 1
+
+
+def test_a_call_from_a_thread_wakes_a_sleeping_loop(loop):
+    """Again and again, each time after the loop has had nothing to do: no wake-up may get lost between the checks."""
+    answered = threading.Semaphore(0)
+    rounds = 300
+
+    def ask():
+        for _ in range(rounds):
+            loop.call_soon_threadsafe(answered.release)
+            answered.acquire()
+        loop.call_soon_threadsafe(loop.stop)
+
+    threads = start_threads([ask])
+    loop.run_forever()
+    join(threads)
+
+
+def test_two_loops_ping_pong(impl):
+    """Each loop sleeps until the other wakes it."""
+    loops = [impl.new_event_loop() for _ in range(2)]
+    hits = [0, 0]
+
+    def hit(side):
+        hits[side] += 1
+        if hits[side] < 500:
+            loops[1 - side].call_soon_threadsafe(hit, 1 - side)
+        else:
+            for loop in loops:
+                loop.call_soon_threadsafe(loop.stop)
+
+    loops[0].call_soon(hit, 0)
+    threads = start_threads([loop.run_forever for loop in loops])
+    join(threads)
+    for loop in loops:
+        loop._ready.clear()
+        loop.close()
+    assert min(hits) >= 499
+
+
+def test_calls_made_while_the_loop_does_not_run_are_kept(loop):
+    seen = []
+    threads = start_threads([lambda: [loop.call_soon_threadsafe(seen.append, number) for number in range(100)]])
+    join(threads)
+    assert seen == []
+    run_once(loop, 2)
+    assert seen == list(range(100))
+
+
+def test_order_against_call_soon_on_the_same_thread(loop):
+    seen = []
+    for number in range(100):
+        (loop.call_soon if number % 3 else loop.call_soon_threadsafe)(seen.append, number)
+    run_once(loop)
+    assert seen == list(range(100))
+
+
+def test_calls_from_a_callback_run_in_the_next_turn(loop):
+    seen = []
+
+    def callback():
+        loop.call_soon_threadsafe(seen.append, "next")
+        seen.append("this")
+
+    loop.call_soon(callback)
+    run_once(loop)
+    assert seen == ["this"]
+    run_once(loop)
+    assert seen == ["this", "next"]
+
+
+def test_a_call_can_be_cancelled_from_the_thread_that_made_it(loop):
+    seen = []
+
+    def thread():
+        handles = [loop.call_soon_threadsafe(seen.append, number) for number in range(100)]
+        for handle in handles[::2]:
+            handle.cancel()
+            assert handle.cancelled()
+
+    join(start_threads([thread]))
+    run_once(loop, 2)
+    assert seen == list(range(1, 100, 2))
+
+
+def test_cancelling_from_a_thread_while_the_loop_runs_never_runs_half_a_handle(loop):
+    ran = []
+    attempts = 2000
+
+    def thread():
+        for number in range(attempts):
+            loop.call_soon_threadsafe(ran.append, number).cancel()
+        loop.call_soon_threadsafe(loop.stop)
+
+    threads = start_threads([thread])
+    loop.run_forever()
+    join(threads)
+    assert ran == sorted(ran)
+
+
+def test_the_handle_is_asyncios(loop):
+    handle = loop.call_soon_threadsafe(print, "text")
+    assert isinstance(handle, asyncio.Handle)
+    assert handle._callback is print
+    assert not handle.cancelled()
+    handle.cancel()
+    assert handle.cancelled()
+    run_once(loop)
+
+
+def test_context_is_taken_from_the_calling_thread(loop):
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default="none")
+    seen = []
+    given = contextvars.copy_context()
+    given.run(variable.set, "given")
+
+    def thread():
+        variable.set("thread's")
+        loop.call_soon_threadsafe(lambda: seen.append(variable.get()))
+        loop.call_soon_threadsafe(lambda: seen.append(variable.get()), context=given)
+
+    join(start_threads([thread]))
+    run_once(loop, 2)
+    assert seen == ["thread's", "given"]
+
+
+def test_a_closed_loop_refuses(impl):
+    loop = impl.new_event_loop()
+    loop.close()
+    errors = []
+
+    def thread():
+        try:
+            loop.call_soon_threadsafe(print)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    join(start_threads([thread]))
+    assert errors == ["Event loop is closed"]
+
+
+def test_a_loop_closed_while_threads_call_it(impl):
+    """Every call either is accepted or raises that the loop is closed; nothing crashes and nothing hangs."""
+    for _ in range(20):
+        loop = impl.new_event_loop()
+        others = []
+        started = threading.Barrier(4)
+
+        def thread(loop=loop, started=started, others=others):
+            started.wait()
+            try:
+                while True:
+                    loop.call_soon_threadsafe(int)
+            except RuntimeError as error:
+                if str(error) != "Event loop is closed":
+                    others.append(error)
+
+        threads = start_threads([thread] * 3)
+        started.wait()
+        run_once(loop, 5)
+        loop.close()
+        join(threads)
+        assert others == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no setitimer")
+def test_calls_from_signal_handlers_wake_the_loop(loop):
+    """A plain signal.signal() handler runs between any two bytecodes, also inside the poll: what it queues is seen."""
+    seen = []
+    remaining = 200
+
+    def handler(number, frame):
+        nonlocal remaining
+        if remaining:
+            remaining -= 1
+            loop.call_soon_threadsafe(seen.append, remaining)
+            if not remaining:
+                loop.call_soon_threadsafe(loop.stop)
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        loop.run_forever()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert sorted(seen) == list(range(200))  # a handler may interrupt another before that one has queued
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no setitimer")
+def test_calls_from_signal_handlers_amid_calls_from_the_loop(loop):
+    """The handler interrupts call_soon_threadsafe() itself, too: it must not find a lock that it waits for for ever."""
+    seen = []
+    own = 0
+    signals = 0
+
+    def handler(number, frame):
+        nonlocal signals
+        signals += 1
+        loop.call_soon_threadsafe(seen.append, signals)
+
+    def work():
+        nonlocal own
+        for _ in range(50):
+            loop.call_soon_threadsafe(int)
+        own += 1
+        if signals >= 100:
+            loop.stop()
+        else:
+            loop.call_soon_threadsafe(work)
+
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+        loop.call_soon(work)
+        loop.run_forever()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    run_once(loop, 3)
+    assert sorted(seen) == list(range(1, signals + 1))  # a handler may interrupt another before that one has queued
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="looks at the descriptors in /proc")
+def test_wakeups_never_block_or_fail_however_many_there_are(loop):
+    """A pipe that is written to a hundred thousand times and never read runs full; that must not show."""
+    total = 100_000
+    count = 0
+
+    def callback():
+        nonlocal count
+        count += 1
+
+    join(start_threads([lambda: [loop.call_soon_threadsafe(callback) for _ in range(total)]]))
+    run_until(loop, lambda: count == total)
+    assert count == total

@@ -1,7 +1,6 @@
 """check_junit.py REPORT IMPLEMENTATION...: fail unless tests passed on every implementation named.
 
-pytest is content when a parameter has lost its values; a run that never touched the extension must not pass for one that
-did.
+pytest is content when a parameter has lost its values; a run that never touched the extension must not pass as one.
 """
 
 import collections

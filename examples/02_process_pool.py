@@ -8,6 +8,7 @@ The limit is the price of a process: milliseconds to start it, megabytes to keep
 out of it is pickled. Ten are fine, a thousand are not, and a crawler wants thousands of connections that mostly wait.
 """
 
+import contextlib
 import importlib
 import multiprocessing
 import signal
@@ -20,16 +21,19 @@ fetch = importlib.import_module("01_blocking").fetch
 MAX_PROCESSES = 10
 
 
+def prepare_worker() -> None:
+    """Let a worker end when its pool says so, by SIGTERM, but not by Ctrl-C, which terminals send to every process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
 def fetch_all(target: common.Target, paths: list[str]) -> dict[str, bytes]:
-    # The terminal sends Ctrl-C to every process. The workers must not react to it: leaving the `with` block ends them.
-    # Processes that multiprocessing starts indirectly may not inherit the held-back Ctrl-C, hence the initializer.
-    with common.ctrl_c_held_back():
-        pool = multiprocessing.Pool(
-            min(len(paths), MAX_PROCESSES), initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-        )
-    with pool:
+    with contextlib.ExitStack() as stack:
+        with common.held_back(signal.SIGINT, signal.SIGTERM):
+            pool = stack.enter_context(multiprocessing.Pool(min(len(paths), MAX_PROCESSES), prepare_worker))
         responses = pool.starmap(fetch, [(target, path) for path in paths], chunksize=1)
-        return dict(zip(paths, responses, strict=True))
+    return dict(zip(paths, responses, strict=True))
 
 
 if __name__ == "__main__":

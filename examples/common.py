@@ -48,9 +48,12 @@ class UserError(Exception):
 
 
 @contextlib.contextmanager
-def ctrl_c_held_back() -> Iterator[None]:
-    """Block Ctrl-C for a moment. It arrives afterwards, and what is started meanwhile inherits the block for good."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def held_back(*signals: signal.Signals) -> Iterator[None]:
+    """Block signals for a moment: the exceptions that they become must not lose a process that is just being started.
+
+    They arrive afterwards. The new process inherits the block; `run` lifts it there.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
@@ -67,7 +70,7 @@ def running_site(pages: int, delay: float) -> Iterator[str]:
     command = [sys.executable, str(SITE), f"--pages={pages}", f"--delay={delay}", "--until-stdin-closes"]
     process = None
     try:
-        with ctrl_c_held_back():
+        with held_back(signal.SIGINT, signal.SIGTERM):
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
             )
@@ -78,9 +81,9 @@ def running_site(pages: int, delay: float) -> Iterator[str]:
         yield url
     finally:
         if process is not None:
-            process.terminate()
-            with process:  # closes its pipes and waits for its end
-                pass
+            with process:
+                process.terminate()
+                process.wait()  # before its pipes are closed: it may just be about to say that it is ready
 
 
 @dataclass(frozen=True)
@@ -185,12 +188,18 @@ def run(function: Callable[[], int]) -> NoReturn:
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         status = function()
     except KeyboardInterrupt:
         status = INTERRUPTED
     except (UserError, OSError) as error:
         print(f"{Path(sys.argv[0]).name}: {reason(error)}", file=sys.stderr)
         status = 1
+    finally:
+        # All is tidied up. From here on these may end the program at once, as in the middle of its imports.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
     sys.exit(status)
 
 

@@ -15,7 +15,6 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,45 +45,13 @@ SECONDS_TO_END = 3.0  # for a process that was told to end, before it is killed
 # ---- Child processes ----
 
 
-class Ending:
-    """Ctrl-C and SIGTERM: each ends the demonstration, but only once, and not while a child is being started.
-
-    A second, impatient one must not interrupt the tidying up, and an exception in the middle of Popen() would lose
-    sight of a child that runs already.
-    """
-
-    def __init__(self) -> None:
-        self.asked_by: int | None = None  # the first signal that came
-        self.deferring = False
-
-    def install(self) -> None:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in a background job
-            signal.signal(signal.SIGINT, self.handle)
-        signal.signal(signal.SIGTERM, self.handle)
-
-    def handle(self, signal_number: int, frame: object) -> None:
-        if self.asked_by is None:
-            self.asked_by = signal_number
-            if not self.deferring:
-                self.begin()
-
-    def begin(self) -> NoReturn:
-        if self.asked_by == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(common.TERMINATED)
-
-    @contextlib.contextmanager
-    def deferred(self) -> Iterator[None]:
-        self.deferring = True
-        try:
-            yield
-        finally:
-            self.deferring = False
-        if self.asked_by is not None:
-            self.begin()
-
-
-ending = Ending()
+def end_once(signal_number: int, frame: object) -> NoReturn:
+    """On Ctrl-C or SIGTERM: end, and do not let an impatient second one interrupt the tidying up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if signal_number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(common.TERMINATED)
 
 
 def run_child(command: list[str], limit: float, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -94,7 +61,7 @@ def run_child(command: list[str], limit: float, **options: Any) -> subprocess.Co
     """
     process = None
     try:
-        with ending.deferred():
+        with common.held_back(signal.SIGINT, signal.SIGTERM):
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, process_group=0, **options
             )
@@ -112,10 +79,11 @@ def end_group(process: subprocess.Popen[str]) -> None:
     with process:
         if process.returncode is not None:
             return
-        os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS_TO_END)
+        # It may be gone all the same, if the signal that ends us came right after it was waited for.
         with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(SECONDS_TO_END)
             os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -213,7 +181,9 @@ def parse_arguments() -> Any:
 
 def main() -> int:
     arguments = parse_arguments()
-    ending.install()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in a background job
+        signal.signal(signal.SIGINT, end_once)
+    signal.signal(signal.SIGTERM, end_once)
     print(check_installation(), flush=True)
     show_stages(min(STAGE_PAGES, arguments.pages), arguments.delay)
     print(f"\na crawl of {arguments.pages:,} pages without delay by {CRAWLER}, {arguments.workers} fetches at once")

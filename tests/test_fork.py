@@ -193,7 +193,7 @@ def test_p16_importing_registers_nothing_that_runs_at_fork(impl):
     out = impl.run_script(
         """
 import subprocess
-code = "import os; hooks = []; os.register_at_fork = lambda **more: hooks.append(more); import hotloop; hotloop.EventLoop; print(hooks)"
+code = "import asyncio, os; hooks = []; os.register_at_fork = lambda **more: hooks.append(more); import hotloop; hotloop.EventLoop; print(hooks)"
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout, end="")
 """
     ).stdout

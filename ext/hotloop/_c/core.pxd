@@ -67,6 +67,7 @@ cdef class LoopCore:
     cdef bint poll_is_due(self) noexcept
     cdef int poll(self) except -1
     cdef int64_t wait_time(self) except? -2
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
     cdef int dispatch(self, object key, int events) except -1

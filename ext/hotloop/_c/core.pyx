@@ -13,7 +13,6 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.ref cimport Py_DECREF, Py_XDECREF
@@ -21,7 +20,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.future cimport Future, new_future
-from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, pop, push, report, run_reporting
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, new_threadsafe_handle, pop, push, report, retire, run_reporting
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
@@ -114,7 +113,9 @@ cdef class LoopCore:
     cdef double now(self) except? -1:
         if self.type_version != type_version_of(self):
             self.find_overrides()
-        return clock_seconds() if self.clock is None else self.clock()
+        if self.clock is not None:
+            return self.clock()
+        return clock_seconds()
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ cdef class LoopCore:
         self.check_open()
         if self.debug:
             self._check_callback(callback, "call_soon_threadsafe")
-        handle = new_handle(callback, args, self, context)
+        handle = new_threadsafe_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
         self.post(handle)
@@ -275,7 +276,14 @@ cdef class LoopCore:
                 return 0
 
     def _run_once(self):
-        self.iterate(False)
+        # By somebody who drives the loop himself, maybe inside the step of a task, which he has made not the current one.
+        cdef object entered = self.ready.entered
+        self.ready.entered = None
+        try:
+            self.iterate(False)
+            self.leave()
+        finally:
+            self.ready.entered = entered
 
     def stop(self):
         """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
@@ -321,7 +329,7 @@ cdef class LoopCore:
             self.poll_foreign(nanoseconds)
         if FREE_THREADED and shared_peek(&self.inbox_filled):
             self.drain_inbox()
-        if PyList_GET_SIZE(self.timers.heap):
+        if self.timers.heap.count:
             self.timers.expire(self.now(), self.ready)
         self.polled_at = clock_ticks()
         return 0
@@ -332,9 +340,9 @@ cdef class LoopCore:
         if self.ready.count or self.stopping:
             return 0
         self.ready.relax()
-        if not PyList_GET_SIZE(self.timers.heap):
+        if not self.timers.heap.count:
             return -1
-        wait = self.timers.next_deadline() - self.now()
+        wait = self.timers.heap.entries[0].deadline - self.now()
         if wait > LONGEST_WAIT:
             wait = LONGEST_WAIT
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
@@ -345,10 +353,7 @@ cdef class LoopCore:
         cdef bint release_gil = nanoseconds != 0
         cdef object key
         if release_gil:
-            shared_set(&self.asleep, 1)
-            # Whoever has filled the inbox before that saw a loop that was awake, and did not wake it.
-            if FREE_THREADED and shared_get(&self.inbox_filled):
-                nanoseconds = 0
+            nanoseconds = self.fall_asleep(nanoseconds)
         else:
             PyErr_CheckSignals()
             self.polls += 1
@@ -367,12 +372,16 @@ cdef class LoopCore:
                 self.poller.release(batch)
         return 0
 
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
+        """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
+        callback since the queue was looked at saw a loop that was awake."""
+        shared_set(&self.asleep, 1)
+        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox_filled)) else nanoseconds
+
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
         """The same on a selector that is not ours."""
         if nanoseconds:
-            shared_set(&self.asleep, 1)
-            if FREE_THREADED and shared_get(&self.inbox_filled):
-                nanoseconds = 0
+            nanoseconds = self.fall_asleep(nanoseconds)
         # The attribute, because a subclass may have put its own in the class.
         ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
@@ -424,7 +433,7 @@ cdef class LoopCore:
                 self.run_timed(<Runnable>running[0])
             else:
                 (<Runnable>running[0]).run()
-            Py_DECREF(<object>running[0])
+            retire(running[0])
             running[0] = NULL
             if todo[0] == 0 and repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
                 todo[0] = ready.count
@@ -520,11 +529,15 @@ cdef class LoopCore:
 
     @property
     def _scheduled(self):
-        return self.timers.heap
+        # A list made for the caller: what is taken out of it and put on `_ready`, as nest_asyncio does, leaves the timers
+        # there; changing the list itself changes nothing.
+        return self.timers.in_order()
 
     @_scheduled.setter
     def _scheduled(self, handles):
-        self.timers.heap[:] = handles
+        self.timers.clear()
+        for handle in handles:
+            self.timers.push(handle)
 
     @property
     def _selector(self):
@@ -551,6 +564,8 @@ cdef class LoopCore:
     @_closed.setter
     def _closed(self, value):
         self.closed = self.ready.closed = bool(value)
+        if value:
+            self.timers.clear()
 
     @property
     def _stopping(self):
@@ -579,7 +594,7 @@ cdef class LoopCore:
 
 cdef inline double seconds(object delay, double now) except? -1:
     """The delay as a float. What cannot be added to a float is refused with the error that says so."""
-    if isinstance(delay, (float, int)):
+    if type(delay) is float or type(delay) is int:
         return delay
     return <double>(now + delay) - now
 

@@ -1,12 +1,12 @@
 /* Keeps the memory of a few freed objects of one type for the next ones.
  *
- * A loop makes and drops a Handle per callback, a Future per wait: taking such an object from here costs a third of a
+ * A loop makes and drops a Future per wait, a TimerHandle per timeout: taking such an object from here costs a third of a
  * trip through the allocator, and does not count towards the next garbage collection. (Cython's own freelists are for
  * classes without a base class.) Only objects of exactly the type are kept, subclasses have their own allocator. Without
  * the GIL the allocator's own per-thread lists do the same job.
  *
- *     POOL(Handle)                   defines the pool
- *     pool_install_Handle(type)      hangs it into the type, before the first instance exists
+ *     POOL(Future, capacity)         defines the pool
+ *     pool_install_Future(type)      hangs it into the type, before the first instance exists
  */
 #ifndef HOTLOOP_POOL_H
 #define HOTLOOP_POOL_H
@@ -14,11 +14,9 @@
 #include <Python.h>
 #include <string.h>
 
-#define POOL_CAPACITY 256
-
 #ifdef Py_GIL_DISABLED
 
-#define POOL(name) \
+#define POOL(name, capacity) \
     static void pool_install_##name(PyTypeObject *type) { (void)type; }
 
 #else
@@ -27,9 +25,9 @@
  * lowest one says that the finalizer has run, which the next object in this memory has not seen. */
 static inline void pool_forget_finalizer(PyObject *object) { ((uintptr_t *)object)[-1] &= ~(uintptr_t)1; }
 
-#define POOL(name)                                                                          \
+#define POOL(name, capacity)                                                                \
     static PyTypeObject *pool_type_##name;                                                  \
-    static PyObject *pool_##name[POOL_CAPACITY];                                            \
+    static PyObject *pool_##name[capacity];                                                \
     static int pool_count_##name;                                                           \
                                                                                             \
     static PyObject *pool_alloc_##name(PyTypeObject *type, Py_ssize_t items)                \
@@ -50,7 +48,7 @@ static inline void pool_forget_finalizer(PyObject *object) { ((uintptr_t *)objec
     {                                                                                       \
         PyObject *object = memory;                                                          \
                                                                                             \
-        if (Py_TYPE(object) == pool_type_##name && pool_count_##name < POOL_CAPACITY)       \
+        if (Py_TYPE(object) == pool_type_##name && pool_count_##name < (capacity))          \
             pool_##name[pool_count_##name++] = object;                                      \
         else                                                                                \
             PyObject_GC_Del(object);                                                        \

@@ -6,6 +6,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 cdef class Runnable:
     cdef int run(self) except -1
     cdef bint is_cancelled(self) noexcept
+    cdef int withdraw(self) except -1
     cdef tuple done_callback(self)
 
 
@@ -70,6 +71,8 @@ cdef class Handle(Runnable):
 
 
 cdef Handle new_handle(object callback, tuple args, object loop, object context)
+cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context)
+cdef int retire(PyObject *item) except -1
 cdef int run_reporting(Runnable item, object loop) except -1
 cdef int report(object loop, Runnable item, object error) except -1
 

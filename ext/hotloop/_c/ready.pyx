@@ -14,18 +14,29 @@ cdef extern from "quiet.h":
 
 import asyncio
 import sys
+import threading
 from asyncio import events, format_helpers
 
 cdef extern from "call.h":
     object call_with_tuple(object callable, object args)
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(Handle)
+    POOL(_ThreadSafeHandle, 256)
     """
-    void pool_install_Handle(PyTypeObject *)
+    void pool_install__ThreadSafeHandle(PyTypeObject *)
 
+cdef extern from "spare.h":
+    bint spare_wanted(PyObject *handle)
+    void spare_put(PyObject *handle)
+    PyObject *spare_take()
+
+# Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
+cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A queue that a burst has blown up beyond this shrinks again when it runs empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
 cdef Py_ssize_t INITIAL_SLOTS = 64
@@ -40,9 +51,17 @@ cdef class Runnable:
     cdef bint is_cancelled(self) noexcept:
         return False
 
+    cdef int withdraw(self) except -1:
+        """Before somebody outside the loop queues it: withdraw from where it was kept for later."""
+        return 0
+
     cdef tuple done_callback(self):
         """The (callback, context) that add_done_callback() would hold for this waiter."""
         raise NotImplementedError
+
+    @property
+    def _cancelled(self):
+        return self.is_cancelled()
 
 
 cdef class ForeignRunnable(Runnable):
@@ -103,6 +122,7 @@ cdef class ReadyQueue:
         """Queue a handle: one of ours, or anything with `_run()` and `_cancelled`."""
         cdef ForeignRunnable foreign
         if isinstance(handle, Runnable):
+            (<Runnable>handle).withdraw()
             push(self, handle)
         else:
             foreign = ForeignRunnable.__new__(ForeignRunnable)
@@ -178,12 +198,40 @@ cdef object callback_text(Handle handle):
 
 cdef Handle new_handle(object callback, tuple args, object loop, object context):
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
-    cdef Handle handle = Handle.__new__(Handle)
+    cdef PyObject *spare = spare_take()
+    cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
     handle.callback = callback
     handle.args = args
     handle.loop = loop
     handle.context = PyContext_CopyCurrent() if context is None else context
     return handle
+
+
+cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
+    """A handle as call_soon_threadsafe() makes one, outside debug mode."""
+    cdef Handle handle
+    if not threadsafe_handles:
+        return new_handle(callback, args, loop, context)
+    handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle)
+    handle.callback = callback
+    handle.args = args
+    handle.loop = loop
+    handle.context = PyContext_CopyCurrent() if context is None else context
+    return handle
+
+
+cdef int retire(PyObject *item) except -1:
+    """Give up the last reference to an item that has run; it may serve again."""
+    if type(<object>item) is not Handle or not spare_wanted(item) or (<Handle>item).source_traceback is not None:
+        Py_DECREF(<object>item)
+        return 0
+    (<Handle>item).callback = None
+    (<Handle>item).args = None
+    (<Handle>item).loop = None
+    (<Handle>item).context = None
+    (<Handle>item).dropped = False
+    spare_put(item)
+    return 0
 
 
 cdef class Handle(Runnable):
@@ -282,10 +330,6 @@ cdef class Handle(Runnable):
         return self.loop
 
     @property
-    def _cancelled(self):
-        return self.dropped
-
-    @property
     def _source_traceback(self):
         return self.source_traceback
 
@@ -294,4 +338,45 @@ cdef class Handle(Runnable):
         return self.text
 
 
-pool_install_Handle(<PyTypeObject *>Handle)
+cdef class _ThreadSafeHandle(Handle):
+    """A Handle whose cancel() and cancelled() in another thread wait while the callback runs."""
+    cdef unsigned long runner   # the thread that runs the callback; 0: it is not running
+    cdef object finished        # a threading.Event for those who wait; None: nobody does
+
+    @property
+    def __class__(self):
+        return events._ThreadSafeHandle
+
+    cdef int run(self) except -1:
+        self.runner = PyThread_get_thread_ident()
+        try:
+            Handle.run(self)
+        finally:
+            self.runner = 0
+            if self.finished is not None:
+                self.finished.set()
+                self.finished = None
+        return 0
+
+    cdef int wait_for_run(self) except -1:
+        cdef object finished
+        while self.runner != 0 and self.runner != PyThread_get_thread_ident():
+            finished = self.finished
+            if finished is None:
+                finished = self.finished = threading.Event()
+            # Without the GIL the callback may have ended just before the event was there to see: look again.
+            finished.wait(0.05)
+        return 0
+
+    def cancel(self):
+        """Make sure that the callback will not be called, or has ended. Idempotent."""
+        self.wait_for_run()
+        self.cancel_now()
+
+    def cancelled(self):
+        """True if cancel() was called."""
+        self.wait_for_run()
+        return self.dropped
+
+
+pool_install__ThreadSafeHandle(<PyTypeObject *>_ThreadSafeHandle)

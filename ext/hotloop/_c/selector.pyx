@@ -14,7 +14,7 @@ from cpython.list cimport PyList_GET_ITEM
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
 from libc.errno cimport EINTR, errno
-from libc.math cimport ceil
+from libc.math cimport ceil, isnan
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
 
@@ -99,8 +99,10 @@ cdef int64_t timeout_nanoseconds(object timeout) except? -2:
     if timeout <= 0:
         return 0
     milliseconds = ceil(<double>timeout * 1e3)
-    # Beyond what the kernel's millisecond counter holds the standard library raises, too.
-    if not milliseconds <= 2147483647.0:
+    # As the standard library: what is no number, or beyond what the kernel's counter holds, is refused.
+    if isnan(milliseconds):
+        raise ValueError("cannot convert float NaN to integer")
+    if milliseconds > 2147483647.0:
         raise OverflowError("timeout is too large")
     return <int64_t>milliseconds * 1000000
 

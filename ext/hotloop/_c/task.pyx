@@ -13,7 +13,7 @@ from cpython.ref cimport Py_DECREF
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
 from hotloop._c.future cimport PENDING, Future
-from hotloop._c.ready cimport ReadyQueue, schedule
+from hotloop._c.ready cimport ReadyQueue, run_reporting, schedule
 
 cdef extern from "quiet.h":
     pass
@@ -21,7 +21,7 @@ cdef extern from "quiet.h":
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(Task)
+    POOL(Task, 256)
     """
     void pool_install_Task(PyTypeObject *)
 
@@ -245,6 +245,16 @@ cdef class Task(Future):
             self.queue.entered = None
             leave_task(self.loop, self)
         return 0
+
+    def _run(self):
+        # By somebody who takes tasks from loop._ready himself, maybe inside the step of another one.
+        cdef object entered = self.queue.entered
+        self.queue.entered = None
+        try:
+            run_reporting(self, self.loop)
+            self.leave()
+        finally:
+            self.queue.entered = entered
 
     def _step(self, error=None, /):
         self.step_entered(error)

@@ -2,14 +2,14 @@
 
 A cancelled timer leaves the heap at once: each handle knows its place. The usual timeout is cancelled soon after it was
 set, while it is still near the bottom, so that removing it moves next to nothing; nothing dead stays behind, and no
-compaction is needed. The heap is a real list, because `loop._scheduled` is read, and changed with heapq, by others: so
-a handle's place is a hint that is checked before use.
+compaction is needed.
 """
 
 cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
 from hotloop._c.ready cimport Handle, ReadyQueue, push
@@ -19,133 +19,85 @@ cdef extern from "quiet.h":
 
 import asyncio
 
-cdef extern from *:
-    """
-    /* Moves a pointer to another slot: no reference changes hands, as the slots are permuted. */
-    static inline void place(PyObject *list, Py_ssize_t index, PyObject *item)
-    {
-        PyList_SET_ITEM(list, index, item);
-    }
-    """
-    void place(list heap, Py_ssize_t index, PyObject *item)
-
+cdef extern from "timer_heap.h":
+    int timer_heap_push(timer_heap *, double deadline, timer_place *)
+    void timer_heap_remove(timer_heap *, timer_place *)
+    void timer_heap_free(timer_heap *)
 
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(TimerHandle)
+    /* Timers come in crowds: a server has one for every connection. */
+    POOL(TimerHandle, 16384)
     """
     void pool_install_TimerHandle(PyTypeObject *)
 
 
-cdef inline TimerHandle timer_at(list heap, Py_ssize_t index):
-    cdef PyObject *item = PyList_GET_ITEM(heap, index)
-    if type(<object>item) is not TimerHandle:
-        raise TypeError(f"a hotloop TimerHandle was expected in loop._scheduled, not {type(<object>item).__name__}")
-    return <TimerHandle>item
-
-
-cdef inline bint earlier(TimerHandle one, TimerHandle other) noexcept:
-    return one.deadline < other.deadline or (one.deadline == other.deadline and one.order < other.order)
-
-
-cdef int sift_up(list heap, Py_ssize_t index) except -1:
-    """Move the handle at `index` towards the root until its parent is earlier."""
-    cdef TimerHandle handle = timer_at(heap, index), parent
-    cdef Py_ssize_t above
-    while index > 0:
-        above = (index - 1) >> 1
-        parent = timer_at(heap, above)
-        if not earlier(handle, parent):
-            break
-        place(heap, index, <PyObject *>parent)
-        place(heap, above, <PyObject *>handle)
-        parent.index = index
-        index = above
-    handle.index = index
-    return 0
-
-
-cdef int sift_down(list heap, Py_ssize_t index) except -1:
-    """Move the handle at `index` away from the root until both children are later."""
-    cdef TimerHandle handle = timer_at(heap, index), child, sibling
-    cdef Py_ssize_t below
-    while True:
-        below = 2 * index + 1
-        if below >= PyList_GET_SIZE(heap):
-            break
-        child = timer_at(heap, below)
-        if below + 1 < PyList_GET_SIZE(heap):
-            sibling = timer_at(heap, below + 1)
-            if earlier(sibling, child):
-                child = sibling
-                below += 1
-        if not earlier(child, handle):
-            break
-        place(heap, index, <PyObject *>child)
-        place(heap, below, <PyObject *>handle)
-        child.index = index
-        index = below
-    handle.index = index
-    return 0
-
-
-cdef TimerHandle take(list heap, Py_ssize_t index):
-    """Remove and return the handle at `index`."""
-    cdef TimerHandle handle = timer_at(heap, index)
-    cdef TimerHandle last = heap.pop()
-    if last is not handle:
-        heap[index] = last
-        last.index = index
-        sift_down(heap, index)
-        sift_up(heap, last.index)
-    handle.index = -1
-    handle.timers = None
-    return handle
+cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
+    """handles[slot] = handle"""
+    cdef PyObject *before = PyList_GET_ITEM(handles, slot)
+    Py_INCREF(handle)
+    PyList_SET_ITEM(handles, slot, handle)
+    Py_DECREF(<object>before)
 
 
 cdef class TimerQueue:
     """The pending timers of one loop."""
 
     def __cinit__(self):
-        self.heap = []
+        self.handles = []
 
-    def __len__(self):
-        return len(self.heap)
+    def __dealloc__(self):
+        timer_heap_free(&self.heap)
 
     cdef int push(self, TimerHandle handle) except -1:
-        cdef Py_ssize_t index = PyList_GET_SIZE(self.heap)
-        if handle.deadline != handle.deadline:
+        cdef double deadline = handle.deadline
+        if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
-            handle.deadline = -INFINITY
-        handle.order = self.pushed
-        self.pushed += 1
-        self.heap.append(handle)
+            deadline = -INFINITY
+        handle.place.timer = <PyObject *>handle
+        if timer_heap_push(&self.heap, deadline, &handle.place) < 0:
+            raise MemoryError()
         handle.timers = self
-        return sift_up(self.heap, index)
+        handle.slot = self.heap.count - 1
+        if handle.slot < PyList_GET_SIZE(self.handles):
+            put(self.handles, handle.slot, handle)
+        else:
+            self.handles.append(handle)
+        return 0
 
     cdef int remove(self, TimerHandle handle) except -1:
-        """Take a cancelled handle out. If somebody has rearranged the list, it is left for expire() to drop."""
-        cdef Py_ssize_t index = handle.index
-        if 0 <= index < PyList_GET_SIZE(self.heap) and PyList_GET_ITEM(self.heap, index) == <PyObject *>handle:
-            take(self.heap, index)
+        cdef PyObject *last
+        timer_heap_remove(&self.heap, &handle.place)
+        last = PyList_GET_ITEM(self.handles, self.heap.count)
+        (<TimerHandle>last).slot = handle.slot
+        put(self.handles, handle.slot, <object>last)
+        put(self.handles, self.heap.count, None)
+        handle.timers = None
         return 0
 
     cdef int expire(self, double now, ReadyQueue ready) except -1:
-        """Queue every handle whose deadline has come, by deadline."""
+        """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock."""
         cdef TimerHandle handle
-        while PyList_GET_SIZE(self.heap):
-            # Never early by the loop's own clock.
-            if timer_at(self.heap, 0).deadline > now:
-                break
-            handle = take(self.heap, 0)
-            if not handle.dropped:
-                push(ready, handle)
+        while self.heap.count and self.heap.entries[0].deadline <= now:
+            handle = <TimerHandle>self.heap.entries[0].place.timer
+            self.remove(handle)
+            push(ready, handle)
         return 0
 
-    cdef double next_deadline(self) except? -1:
-        """The earliest deadline; the caller knows that there is one."""
-        return timer_at(self.heap, 0).deadline
+    cdef int clear(self) except -1:
+        """Drop all handles."""
+        cdef list handles = self.handles
+        self.handles = []
+        for handle in handles:
+            if handle is not None:
+                (<TimerHandle>handle).timers = None
+        timer_heap_free(&self.heap)
+        return 0
+
+    cdef list in_order(self):
+        """The pending handles as heapq keeps them, in a list of its own."""
+        return [<object>self.heap.entries[index].place.timer for index in range(self.heap.count)]
 
 
 cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context):
@@ -163,9 +115,6 @@ cdef TimerHandle new_timer(double deadline, object callback, tuple args, object 
 cdef class TimerHandle(Handle):
     """A callback that is due at a point in time, as call_later() and call_at() return it. See asyncio.TimerHandle."""
 
-    def __cinit__(self, *args, **kwargs):
-        self.index = -1
-
     def __init__(self, when, callback, args, loop, context=None):
         super().__init__(callback, args, loop, context)
         self.deadline = when
@@ -175,6 +124,11 @@ cdef class TimerHandle(Handle):
     @property
     def __class__(self):
         return asyncio.TimerHandle
+
+    cdef int withdraw(self) except -1:
+        if self.timers is not None:
+            self.timers.remove(self)
+        return 0
 
     def cancel(self):
         """Make sure that the callback will not be called. Idempotent."""
@@ -199,9 +153,8 @@ cdef class TimerHandle(Handle):
 
     @_scheduled.setter
     def _scheduled(self, value):
-        if not value:
-            self.timers = None
-            self.index = -1
+        if not value and self.timers is not None:
+            self.timers.remove(self)
 
     def _repr_info(self):
         info = super()._repr_info()

@@ -36,8 +36,8 @@ cdef class LoopCore:
     cdef inbox_lock inbox_lock
     cdef list inbox                 # of Handles from other threads, where there is no GIL
 
-    # What BaseEventLoop and its subclasses set on the instance. Here, because an instance with an empty __dict__ is what the
-    # interpreter's method calls are fastest on.
+    # What BaseEventLoop and its subclasses set on the instance. Here, because an instance without a __dict__ is what
+    # the interpreter's method calls are fastest on.
     cdef public object slow_callback_duration
     cdef public object _asyncgens
     cdef public object _asyncgens_shutdown_called
@@ -70,7 +70,7 @@ cdef class LoopCore:
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
-    cdef int dispatch(self, object key, int events) except -1
+    cdef int dispatch(self, object key, int happened) except -1
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
     cdef int run_timed(self, Runnable item) except -1

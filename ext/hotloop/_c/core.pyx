@@ -3,11 +3,11 @@
 hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. What runs per callback, per timer and per wake-up
 is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's own code.
 
-One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks that
-were queued earlier, then I/O, then timers that have come due. asyncio polls in every iteration. Here an iteration that
-finds work queued skips it, unless SLICE_NANOSECONDS have passed since the last poll, or somebody has set a timer that is
-due already. So I/O and timers wait at most that long, and the batch under way, however busy the ready queue is, and
-a queue of short callbacks costs no system call each.
+One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks
+that were queued earlier, then I/O, then timers that have come due. asyncio polls in every iteration. Here an iteration
+that finds work queued skips it, unless SLICE_NANOSECONDS have passed since the last poll, or somebody has set a timer
+that is due already. So I/O and timers wait at most that long, and the batch under way, however busy the ready queue is;
+and short callbacks cost no system call each.
 
 Threads: a loop's state belongs to the thread that runs it. See lock.h for what others may touch.
 """
@@ -20,7 +20,18 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.future cimport Future, new_future
-from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, new_handle, new_threadsafe_handle, pop, push, report, retire, run_reporting
+from hotloop._c.ready cimport (
+    Handle,
+    ReadyQueue,
+    Runnable,
+    new_handle,
+    new_threadsafe_handle,
+    pop,
+    push,
+    report,
+    retire,
+    run_reporting,
+)
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
@@ -31,7 +42,6 @@ cdef extern from "quiet.h":
 import selectors
 import sys
 import threading
-import time
 from asyncio import base_events, events
 
 cdef extern from "clock.h":
@@ -276,7 +286,7 @@ cdef class LoopCore:
                 return 0
 
     def _run_once(self):
-        # By somebody who drives the loop himself, maybe inside the step of a task, which he has made not the current one.
+        # By somebody who drives the loop himself, maybe inside the step of a task that he has made not the current one.
         cdef object entered = self.ready.entered
         self.ready.entered = None
         try:
@@ -349,7 +359,7 @@ cdef class LoopCore:
 
     cdef int poll_ours(self, int64_t nanoseconds) except -1:
         cdef poller_batch *batch
-        cdef int count, index, events = 0
+        cdef int count, index, happened = 0
         cdef bint release_gil = nanoseconds != 0
         cdef object key
         if release_gil:
@@ -364,9 +374,9 @@ cdef class LoopCore:
         shared_set(&self.asleep, 0)
         try:
             for index in range(count):
-                key = self.poller.event(batch, index, &events)
+                key = self.poller.event(batch, index, &happened)
                 if key is not None:
-                    self.dispatch(key, events)
+                    self.dispatch(key, happened)
         finally:
             if self.poller is not None:
                 self.poller.release(batch)
@@ -388,11 +398,11 @@ cdef class LoopCore:
         self._process_events(ready)
         return 0
 
-    cdef int dispatch(self, object key, int events) except -1:
+    cdef int dispatch(self, object key, int happened) except -1:
         """Queue the reader and the writer of a descriptor, in this order."""
         cdef tuple watchers = <object>PyTuple_GET_ITEM(key, 3)
         for event, handle in ((EVENT_READ, watchers[0]), (EVENT_WRITE, watchers[1])):
-            if events & event and handle is not None:
+            if happened & event and handle is not None:
                 if handle._cancelled:
                     self.unwatch(key.fileobj, event)
                 else:
@@ -400,8 +410,8 @@ cdef class LoopCore:
         return 0
 
     cdef int run_batches(self, bint repeat) except -1:
-        """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it is
-        time to poll or to stop."""
+        """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
+        is time to poll or to stop."""
         cdef Py_ssize_t todo = self.ready.count
         cdef PyObject *running = NULL
         while todo:
@@ -529,8 +539,8 @@ cdef class LoopCore:
 
     @property
     def _scheduled(self):
-        # A list made for the caller: what is taken out of it and put on `_ready`, as nest_asyncio does, leaves the timers
-        # there; changing the list itself changes nothing.
+        # A list made for the caller. A timer that he puts on `_ready`, as nest_asyncio does with the due ones, leaves
+        # the timers there; changing the list itself changes nothing.
         return self.timers.in_order()
 
     @_scheduled.setter

@@ -6,7 +6,6 @@ each. Where the state lives decides what is cheaper: up to 3.13 in a dict that a
 """
 
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
-from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
 
 import asyncio.tasks

@@ -1,8 +1,8 @@
 """Future: a result that is not there yet, and who waits for it.
 
 Complete in the sense of asyncio.Future (isinstance() holds); what is different is how a waiting Task learns of the end.
-It stands in the list of callbacks as itself, and when the future is done the task goes on the ready queue: no Handle, no
-call, no argument. Nearly every future has one waiter, so the first is kept in the object.
+It stands in the list of callbacks as itself, and when the future is done the task goes on the ready queue: no Handle,
+no call, no argument. Nearly every future has one waiter, so the first is kept in the object.
 
 A future of somebody else's loop, of a loop in debug mode, or of one whose call_soon() was replaced goes through
 loop.call_soon() like asyncio's.
@@ -520,9 +520,8 @@ cdef class FutureIter:
                 raise TypeError("instance exception may not have a separate value")
             value = kind
         else:
-            raise TypeError(
-                f"exceptions must be classes deriving BaseException or instances of such a class, not {type(kind).__name__}"
-            )
+            wanted = "exceptions must be classes deriving BaseException or instances of such a class"
+            raise TypeError(f"{wanted}, not {type(kind).__name__}")
         if traceback is not None:
             value = value.with_traceback(traceback)
         raise value

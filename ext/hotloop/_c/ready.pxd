@@ -75,4 +75,3 @@ cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, obje
 cdef int retire(PyObject *item) except -1
 cdef int run_reporting(Runnable item, object loop) except -1
 cdef int report(object loop, Runnable item, object error) except -1
-

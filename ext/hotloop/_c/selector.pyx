@@ -9,11 +9,11 @@ The loop uses the same object one level below `select()`: `wait()`, then `event(
 Source: the documentation of `selectors`; epoll(7).
 """
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
-from libc.errno cimport EINTR, errno
+from libc.errno cimport EINTR
 from libc.math cimport ceil, isnan
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
@@ -21,6 +21,7 @@ from libc.stdlib cimport free
 cdef extern from "quiet.h":
     pass
 
+import os
 import selectors
 from abc import ABCMeta
 from collections.abc import Mapping
@@ -75,10 +76,8 @@ if fork_watch() != 0:
 
 
 cdef int raise_errno(int error) except -1:
-    global errno
-    errno = -error
-    PyErr_SetFromErrno(OSError)
-    return -1
+    """Raise the OSError, or its subclass, for a negative errno."""
+    raise OSError(-error, os.strerror(-error))
 
 
 cdef inline object make_key(object fileobj, int fd, int events, object data):
@@ -358,7 +357,7 @@ cdef class PollerSelector:
                 if count[0] != -EINTR:
                     raise_errno(count[0])
                 PyErr_CheckSignals()
-            except:
+            except BaseException:
                 self.release(batch)
                 raise
         return batch

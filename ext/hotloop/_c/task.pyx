@@ -79,6 +79,7 @@ cdef extern from *:
 
 intern_names()
 
+
 def live_tasks():
     """The tasks that are not done, of all loops."""
     return list_live_tasks()
@@ -225,7 +226,7 @@ cdef class Task(Future):
         cdef ReadyQueue queue = self.queue
         cdef object error = None
         cdef object context = self.context
-        if self.fut_waiter is not None:
+        if isinstance(self.fut_waiter, Future):
             error = (<Future>self.fut_waiter).take_error()
         if queue.entered is not self:
             enter_task(self.loop, self)
@@ -246,9 +247,16 @@ cdef class Task(Future):
             leave_task(self.loop, self)
         return 0
 
+    cdef int withdraw(self) except -1:
+        if self.queue is None:
+            raise RuntimeError(f"{self!r} does not belong to a loop that can run it")
+        return 0
+
     def _run(self):
         # By somebody who takes tasks from loop._ready himself, maybe inside the step of another one.
-        cdef object entered = self.queue.entered
+        cdef object entered
+        self.withdraw()
+        entered = self.queue.entered
         self.queue.entered = None
         try:
             run_reporting(self, self.loop)
@@ -402,6 +410,7 @@ cdef class Task(Future):
 
     def cancel(self, msg=None):
         """Ask the task to cancel itself: CancelledError is raised where it waits. False if it is done already."""
+        self.alive()
         self.log_traceback = False
         if self.state != PENDING:
             return False

@@ -27,8 +27,7 @@ cdef class TimerHandle(Handle):
 
 cdef class TimerQueue:
     cdef timer_heap heap
-    cdef list handles               # the references, which the garbage collector must see: heap.count of them in no
-                                    # order, then None
+    cdef list handles               # the references, for the garbage collector: heap.count in no order, then None
 
     cdef int push(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1

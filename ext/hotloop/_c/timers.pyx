@@ -5,14 +5,14 @@ set, while it is still near the bottom, so that removing it moves next to nothin
 compaction is needed.
 """
 
-cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
-from hotloop._c.ready cimport Handle, ReadyQueue, push
+from hotloop._c.ready cimport Handle, ReadyQueue
+from hotloop._c.ready cimport push as push_ready
 
 cdef extern from "quiet.h":
     pass
@@ -82,7 +82,7 @@ cdef class TimerQueue:
         while self.heap.count and self.heap.entries[0].deadline <= now:
             handle = <TimerHandle>self.heap.entries[0].place.timer
             self.remove(handle)
-            push(ready, handle)
+            push_ready(ready, handle)
         return 0
 
     cdef int clear(self) except -1:
@@ -111,7 +111,6 @@ cdef TimerHandle new_timer(double deadline, object callback, tuple args, object 
     return handle
 
 
-@cython.final
 cdef class TimerHandle(Handle):
     """A callback that is due at a point in time, as call_later() and call_at() return it. See asyncio.TimerHandle."""
 

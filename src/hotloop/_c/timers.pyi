@@ -1,16 +1,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Any, final
+from typing import Any
 
 from typing_extensions import disjoint_base
 
 @disjoint_base
-class TimerQueue:
-    def __len__(self) -> int: ...
+class TimerQueue: ...
 
 # At run time a subclass of hotloop's Handle.
-@final
+@disjoint_base
 class TimerHandle(asyncio.TimerHandle):
     def __init__(
         self,

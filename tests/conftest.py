@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    # Everything imported so far stays for good. Out of the collector's sight, a full collection after each test is cheap.
+    # What is imported by now stays for good. Out of the collector's sight, a full collection after each test is cheap.
     gc.collect()
     gc.freeze()
 

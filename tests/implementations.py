@@ -1,7 +1,7 @@
 """The implementations the tests run on, each behind the same facade.
 
-`c` and `python` are hotloop's two cores, loaded from their own packages so that one process can hold both; `asyncio` is the
-interpreter's own loop, the oracle: a test that asyncio fails is a test of nothing.
+`c` and `python` are hotloop's two cores, loaded from their own packages so that one process can hold both; `asyncio`
+is the interpreter's own loop, the oracle: a test that asyncio fails is a test of nothing.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Implementation:
 
 
 def missing_names(instance: object, oracle: type) -> list[str]:
-    """The attributes that instances of `oracle` have and `instance` lacks; of the double underscores those that do something."""
+    """The attributes that instances of `oracle` have and `instance` lacks; of the special methods, the protocols."""
     protocols = {"__await__", "__iter__", "__del__", "__class_getitem__", "__eq__", "__hash__", "__lt__", "__le__"}
     names = {name for name in dir(oracle) if not name.startswith("__") or name in protocols}
     return sorted(name for name in names if not hasattr(instance, name))

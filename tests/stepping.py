@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 
 def run_once(loop: asyncio.AbstractEventLoop, times: int = 1) -> None:
-    """Exactly one iteration each time: a stop() before run_forever() ends it after the first, which polls with timeout 0."""
+    """Exactly one iteration each time: after a stop(), run_forever() polls without waiting and runs one batch."""
     for _ in range(times):
         loop.stop()
         loop.run_forever()
 
 
 def run_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -> None:
-    """Run until `happened()` is true, looking after every turn of the loop. The test's hang guard is the only time limit."""
+    """Run until `happened()` is true. The test's hang guard is the only time limit."""
 
     def look() -> None:
         if happened():

@@ -1,118 +1,25 @@
 """Bad input: the exception is asyncio's, type and gist, nothing leaks, and the loop goes on.
 
-Each case is a function of a world (the loop and its classes). It runs on asyncio's loop first; whatever happens there must
-happen on the implementation: the same exception with the same words, or the same result.
+Each case is a function of a world: the loop and its classes. It runs on asyncio's loop first; whatever happens there
+must happen on the implementation, too: the same exception with the same words, or the same result.
 """
 
 import asyncio
+import contextvars
 import gc
 import math
-import os
-import re
 import selectors
-import socket
 import threading
+import types
 import warnings
 
 import pytest
+from bad_input import CASES, case, nothing, outcome
 from stepping import run_once
-
-
-async def nothing():
-    return None
 
 
 async def function():
     """What people pass where they mean its call."""
-
-
-class World:
-    """A loop, its classes, and things to use wrongly, all of which are gone when the case is over."""
-
-    def __init__(self, impl, debug):
-        self.impl = impl
-        self.loop = impl.new_event_loop()
-        self.loop.set_debug(debug)
-        self.loop.slow_callback_duration = 3600
-        self.reports = []
-        self.loop.set_exception_handler(lambda loop, context: self.reports.append(describe(context.get("exception"))))
-        self.coroutines = []
-        self.closing = []
-
-    def coroutine(self):
-        self.coroutines.append(nothing())
-        return self.coroutines[-1]
-
-    def pair(self):
-        one, other = socket.socketpair()
-        for end in (one, other):
-            end.setblocking(False)
-            self.closing.append(end)
-        return one, other
-
-    def closed_fd(self):
-        fd = os.dup(0)
-        os.close(fd)
-        return fd
-
-    def closed_loop(self):
-        loop = self.impl.new_event_loop()
-        loop.close()
-        return loop
-
-    def other_loop(self):
-        loop = self.impl.new_event_loop()
-        self.closing.append(loop)
-        return loop
-
-    def run(self, coroutine):
-        return self.loop.run_until_complete(coroutine)
-
-    def still_works(self):
-        assert self.loop.run_until_complete(asyncio.sleep(0, "works")) == "works"
-        seen = []
-        self.loop.call_soon(seen.append, 1)
-        self.loop.call_soon_threadsafe(seen.append, 2)
-        self.loop.call_later(-1, seen.append, 3)
-        run_once(self.loop, 2)
-        assert sorted(seen) == [1, 2, 3]
-
-    def close(self):
-        for coroutine in self.coroutines:
-            coroutine.close()
-        for thing in self.closing:
-            thing.close()
-        for handle in list(self.loop._scheduled):
-            handle.cancel()
-        self.loop.close()
-
-
-def describe(error):
-    """An exception as it is compared: its type, and its words without what differs from one process or class to another."""
-    if error is None:
-        return None
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(error))
-    text = re.sub(r"<(_?\w*EventLoop|Task|Future|coroutine)\b.*>", r"<\1>", text)
-    text = re.sub(r"\b(fd=|FD )\d+", r"\1N", text)
-    text = re.sub(r"Task-\d+", "Task-N", text)
-    text = text.replace("_asyncio.", "")
-    text = re.sub(r"\b\w*(EventLoop|EpollSelector|KqueueSelector)\b", r"\1", text)
-    text = re.sub(r"\d{5,}(\.\d+)?", "NUMBER", text)
-    return type(error).__name__, text
-
-
-CASES = {}
-
-
-def case(*, words=True):
-    """Register a case. The words of the exception count, unless asyncio's C and Python classes differ in them or they are
-    the interpreter's own about the arguments of a call."""
-
-    def register(function):
-        CASES[function.__name__] = function, words
-        return function
-
-    return register
 
 
 @case()
@@ -182,8 +89,6 @@ def wrong_arguments_for_the_callback(world):
 
 @case()
 def a_context_that_is_entered_already(world):
-    import contextvars
-
     context = contextvars.copy_context()
     world.loop.call_soon(int, context=context)
     context.run(run_once, world.loop)
@@ -397,8 +302,6 @@ def a_task_that_awaits_itself(world):
 
 @case()
 def a_yield_of_nonsense(world):
-    import types
-
     @types.coroutine
     def bad():
         yield "nonsense"
@@ -467,8 +370,6 @@ def no_done_callback(world):
 
 @case(words=False)
 def a_done_callback_with_a_context_by_position(world):
-    import contextvars
-
     world.loop.create_future().add_done_callback(int, contextvars.copy_context())
 
 
@@ -534,7 +435,7 @@ def a_closed_socket(world):
 
 @case()
 def a_descriptor_of_a_regular_file(world):
-    file = open(__file__)
+    file = open(__file__)  # noqa: SIM115 - closed with the world
     world.closing.append(file)
     world.loop.add_reader(file, int)
 
@@ -695,27 +596,6 @@ async def run_in_executor_and_shut_down(loop):
         await loop.run_in_executor(None, "text")
     finally:
         await loop.shutdown_default_executor()
-
-
-def outcome(impl, name, debug, log):
-    """What a case comes to: its result or its exception, what was reported to the exception handler, and what was logged."""
-    function, words = CASES[name]
-    world = World(impl, debug)
-    try:
-        try:
-            result = function(world)
-            if isinstance(result, asyncio.Handle | asyncio.Future):
-                result = type(result).__name__
-        except Exception as error:
-            result = describe(error) if words else type(error).__name__
-        world.loop.set_exception_handler(lambda loop, context: None)
-        for handle in list(world.loop._scheduled):
-            handle.cancel()
-        world.still_works()
-        return result, world.reports, [message.splitlines()[0] for message in log.take()]
-    finally:
-        world.close()
-        gc.collect()
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])

@@ -49,7 +49,10 @@ def test_p10_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio
 
         debug_loop.run_until_complete(debug_loop.create_task(slow_coroutine(), name="slow one"))
     (message,) = asyncio_log.take()
-    assert message.startswith("Executing <Task pending name='slow one' coro=<") and "slow_coroutine() running at" in message
+    assert (
+        message.startswith("Executing <Task pending name='slow one' coro=<")
+        and "slow_coroutine() running at" in message
+    )
     assert __file__ in message
     assert message.endswith("took 0.200 seconds")
 
@@ -150,7 +153,9 @@ def test_calls_from_another_thread_are_refused(debug_loop):
             lambda: debug_loop.call_later(1, print),
             lambda: debug_loop.call_at(1, print),
         ):
-            with pytest.raises(RuntimeError, match="Non-thread-safe operation invoked on an event loop other than the current"):
+            with pytest.raises(
+                RuntimeError, match="Non-thread-safe operation invoked on an event loop other than the current"
+            ):
                 call()
         debug_loop.call_soon_threadsafe(int)
     finally:
@@ -177,7 +182,9 @@ def test_coroutines_and_other_non_callables_are_refused(debug_loop, how):
     arguments = {"call_later": (1,), "call_at": (1,)}.get(how, ())
     schedule = getattr(debug_loop, how)
     for wrong in (coroutine, function):
-        with pytest.raises(TypeError, match=f"coroutines cannot be used with {'call_at' if how == 'call_later' else how}"):
+        with pytest.raises(
+            TypeError, match=f"coroutines cannot be used with {'call_at' if how == 'call_later' else how}"
+        ):
             schedule(*arguments, wrong)
     with pytest.raises(TypeError, match="a callable object was expected by"):
         schedule(*arguments, "text")

@@ -59,7 +59,9 @@ def test_many_failures_in_one_batch(loop, contexts):
     assert len(contexts) == 100
 
 
-@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, BaseException, RecursionError, MemoryError, StopIteration])
+@pytest.mark.parametrize(
+    "error", [GeneratorExit, asyncio.CancelledError, BaseException, RecursionError, MemoryError, StopIteration]
+)
 def test_other_base_exceptions_are_reported_too(loop, contexts, error):
     loop.call_soon(fail, error)
     run_once(loop)

@@ -7,7 +7,9 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
 
 # A child must not run the rest of the test suite, so each of these is a program of its own.
-own_set = pytest.mark.only("c", reason="the standard library's selector shares its epoll set with the child, and changes it")
+own_set = pytest.mark.only(
+    "c", reason="the standard library's selector shares its epoll set with the child, and changes it"
+)
 
 PARENT_AND_CHILD = """
 import warnings
@@ -193,7 +195,14 @@ def test_p16_importing_registers_nothing_that_runs_at_fork(impl):
     out = impl.run_script(
         """
 import subprocess
-code = "import asyncio, os; hooks = []; os.register_at_fork = lambda **more: hooks.append(more); import hotloop; hotloop.EventLoop; print(hooks)"
+code = '''
+import asyncio, os
+hooks = []
+os.register_at_fork = lambda **more: hooks.append(more)
+import hotloop
+hotloop.EventLoop, hotloop.DefaultSelector
+print(hooks)
+'''
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout, end="")
 """
     ).stdout

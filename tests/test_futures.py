@@ -378,11 +378,11 @@ def test_repr(impl, loop):
     assert repr(cancelled) == "<Future cancelled>"
     failed.exception()
     theirs = asyncio.Future(loop=loop)
-    for callbacks in range(4):
+    for _ in range(4):
         assert repr(pending) == repr(theirs)
         pending.add_done_callback(print)
         theirs.add_done_callback(print)
-    assert len(pending._callbacks) == callbacks + 1
+    assert len(pending._callbacks) == 4
     pending.cancel(), theirs.cancel()
     run_once(loop)
 

@@ -1,6 +1,7 @@
 """Cycles through handles, futures, tasks and loops are collected, and nothing is kept that is no longer needed."""
 
 import asyncio
+import contextlib
 import gc
 import sys
 import sysconfig
@@ -248,10 +249,8 @@ def test_no_cycle_is_made_by_a_cancellation(impl, loop):
         task = impl.Task(inner(references), loop=loop)
         await asyncio.sleep(0)
         task.cancel()
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await task
-        except asyncio.CancelledError:
-            pass
         del task
         return references[0]
 
@@ -322,10 +321,8 @@ def one_task(impl, loop):
 
 
 def one_failed_task(impl, loop):
-    try:
+    with contextlib.suppress(ZeroDivisionError):
         loop.run_until_complete(impl.Task(failing(), loop=loop))
-    except ZeroDivisionError:
-        pass
 
 
 def one_cancelled_task(impl, loop):
@@ -350,10 +347,8 @@ def one_selector(impl, loop):
 
 def one_refused_call(impl, loop):
     for wrong in (lambda: loop.call_later(None, int), lambda: impl.Future(loop), lambda: impl.Task(1, loop=loop)):
-        try:
+        with contextlib.suppress(TypeError):
             wrong()
-        except TypeError:
-            pass
 
 
 @pytest.mark.skipif(NO_GIL, reason="sys.getallocatedblocks() does not count exactly without the GIL")

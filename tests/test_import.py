@@ -97,7 +97,9 @@ print(*sorted(name for name in ("run", "new_event_loop", "install", "EventLoop",
         "-W",
         "ignore::DeprecationWarning",
     ).stdout
-    expected = "DefaultSelector EventLoop EventLoopPolicy Future Task __version__ implementation install new_event_loop run\n"
+    expected = (
+        "DefaultSelector EventLoop EventLoopPolicy Future Task __version__ implementation install new_event_loop run\n"
+    )
     assert out == expected
 
 

@@ -421,6 +421,8 @@ def test_p22_asyncios_python_classes_join_in(impl, loop):
         future = asyncio.futures._PyFuture(loop=loop)
         loop.call_soon(future.set_result, "python future's")
         assert await future == "python future's"
-        return await asyncio.gather(asyncio.tasks._PyTask(after(2, "a"), loop=loop), impl.Task(after(1, "b"), loop=loop))
+        return await asyncio.gather(
+            asyncio.tasks._PyTask(after(2, "a"), loop=loop), impl.Task(after(1, "b"), loop=loop)
+        )
 
     assert loop.run_until_complete(impl.Task(main(), loop=loop)) == ["a", "b"]

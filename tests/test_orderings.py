@@ -1,11 +1,12 @@
 """Any program of call_soon, call_later, call_at, cancel, stop and their nesting runs in exactly asyncio's order.
 
-Hypothesis makes the programs. Each runs on the implementation and on asyncio with a clock that only the program moves, and
-what happened, with the turn and the time it happened in, must be the same. Deadlines are distinct, because asyncio gives
-equal ones no order.
+Hypothesis makes the programs. Each runs on the implementation and on asyncio with a clock that only the test moves,
+and what happened, with the turn and the time it happened in, must be the same. Deadlines are distinct, because asyncio
+gives equal ones no order.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 
 import hypothesis
@@ -174,10 +175,8 @@ def in_turns(new_event_loop, program, steps):
     loop = new_event_loop()
     try:
         machine = Machine(loop)
-        try:
+        with contextlib.suppress(ZeroDivisionError):  # the operation "fail" at the top
             machine.run(program)
-        except ZeroDivisionError:
-            pass  # the operation "fail" at the top
         for advance in steps:
             machine.turn_once(advance)
             machine.trace.append(("queued", len(loop._ready)))
@@ -188,7 +187,9 @@ def in_turns(new_event_loop, program, steps):
 
 
 @hypothesis.settings(max_examples=150)
-@hypothesis.given(program=programs, steps=st.lists(st.sampled_from([0, 0, 0.5, 1, 1.00005, 3]), min_size=1, max_size=12))
+@hypothesis.given(
+    program=programs, steps=st.lists(st.sampled_from([0, 0, 0.5, 1, 1.00005, 3]), min_size=1, max_size=12)
+)
 def test_every_turn_is_asyncios(impl, program, steps):
     assert in_turns(impl.new_event_loop, program, steps) == in_turns(asyncio.SelectorEventLoop, program, steps)
 
@@ -196,16 +197,14 @@ def test_every_turn_is_asyncios(impl, program, steps):
 def in_one_run(new_event_loop, program):
     """The trace of a program that runs until it stops or has nothing left to do, then is run again, to the end.
 
-    The clock stands still meanwhile: timers are either due from the start or never. When exactly a due one is seen behind
-    work that is already queued is each loop's own affair, within its bound; so this compares callbacks with callbacks."""
+    When exactly a due timer is seen behind work that is already queued is each loop's own affair, within its bound; so
+    this compares callbacks with callbacks."""
     loop = new_event_loop()
     try:
         machine = Machine(loop)
         idle = False
-        try:
+        with contextlib.suppress(ZeroDivisionError):  # the operation "fail" at the top
             machine.run(program)
-        except ZeroDivisionError:
-            pass  # the operation "fail" at the top
 
         def when_idle():
             """A canary behind everything that is queued: the run ends once nothing but it is left."""

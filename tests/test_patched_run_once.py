@@ -1,4 +1,4 @@
-"""nest_asyncio and its like drive the loop from inside a callback: a `_run_once()` that may be called, nested and replaced."""
+"""nest_asyncio and its like drive the loop from inside a callback: `_run_once()` called, nested and replaced."""
 
 import asyncio
 import heapq
@@ -37,7 +37,9 @@ async def inner(value):
     return value
 
 
-@pytest.mark.only("c", "python", reason="asyncio's iteration fails on the emptied queue: why nest_asyncio brings its own")
+@pytest.mark.only(
+    "c", "python", reason="asyncio's iteration fails on the emptied queue: why nest_asyncio brings its own"
+)
 def test_a_nested_run_from_a_callback(loop):
     seen = []
 

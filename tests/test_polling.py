@@ -144,7 +144,7 @@ def test_p32_with_a_frozen_clock_io_is_not_kept_away(loop, pair):
 
 
 def test_p32_large_batches_do_not_count_as_one_callback(loop, pair):
-    """Ten thousand callbacks a turn, each queueing its successor: the reader runs, and the turn it runs in is bounded."""
+    """A hundred callbacks a turn, each queueing its successor: the reader runs, and the turn it runs in is bounded."""
     one, other = pair
     ran_after_ready = 0
     ready = False
@@ -213,7 +213,7 @@ def test_p17_an_idle_loop_wakes_once_per_timer(loop, interval):
     def tick():
         nonlocal firings
         firings += 1
-        if firings == 50:
+        if firings == 25:
             loop.stop()
         else:
             loop.call_later(interval, tick)
@@ -222,7 +222,7 @@ def test_p17_an_idle_loop_wakes_once_per_timer(loop, interval):
     before = voluntary_switches()
     loop.run_forever()
     # A loop that looks every millisecond, or spins through the last one with tiny waits, would need hundreds more.
-    assert voluntary_switches() - before <= 50 * 3
+    assert voluntary_switches() - before <= 25 * 4
 
 
 def test_p17_an_idle_loop_uses_no_processor(loop):
@@ -236,4 +236,4 @@ def test_p17_an_idle_loop_uses_no_processor(loop):
         return time.thread_time() - before
 
     cost_of_waiting(0.01)
-    assert min(cost_of_waiting(0.3) for _ in range(3)) < 0.1
+    assert min(cost_of_waiting(0.2) for _ in range(3)) < 0.05

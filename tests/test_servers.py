@@ -66,7 +66,9 @@ def test_tls(impl, tls):
             address = server.sockets[0].getsockname()
 
             async def client(number):
-                reader, writer = await asyncio.open_connection(*address, ssl=client_context, server_hostname="localhost")
+                reader, writer = await asyncio.open_connection(
+                    *address, ssl=client_context, server_hostname="localhost"
+                )
                 assert writer.get_extra_info("cipher")
                 data = bytes([number]) * 50_000
                 assert await exchange(reader, writer, data) == data
@@ -165,7 +167,9 @@ def test_pipes(impl):
         loop = asyncio.get_running_loop()
         reading, writing = os.pipe()
         reader = asyncio.StreamReader()
-        read_transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb"))
+        read_transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb")
+        )
         write_transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(writing, "wb"))
         write_transport.write(b"through a pipe")
         write_transport.close()
@@ -249,7 +253,9 @@ def test_p26_close_stops_listening_and_leaves_the_clients_alone(impl):
     impl.run(main())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12, 1), reason="before CPython 3.12.1 wait_closed() does not wait for the clients")
+@pytest.mark.skipif(
+    sys.version_info < (3, 12, 1), reason="before CPython 3.12.1 wait_closed() does not wait for the clients"
+)
 def test_p26_wait_closed_waits_for_the_clients(impl):
     async def main():
         server, connections, client = await serving_one_client()

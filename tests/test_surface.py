@@ -1,4 +1,4 @@
-"""P11 and P21: nothing that the running Python's asyncio has is missing, and what is asyncio's by nature passes isinstance."""
+"""P11 and P21: nothing that the running Python's asyncio has is missing, and isinstance holds for what it hands out."""
 
 import asyncio
 import inspect
@@ -11,15 +11,13 @@ def public(cls):
 
 
 def accepts(callable_, oracle):
-    """Whether `callable_` takes every argument that `oracle` takes, by position and by keyword as there; the first it refuses."""
+    """The first argument that `oracle` takes and `callable_` does not; None if it takes them all."""
     ours = inspect.signature(callable_)
     for parameter in inspect.signature(oracle).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             if not any(own.kind is own.VAR_POSITIONAL for own in ours.parameters.values()):
                 return f"*{parameter.name}"
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        elif parameter.kind is parameter.POSITIONAL_ONLY:
+        elif parameter.kind is parameter.VAR_KEYWORD or parameter.kind is parameter.POSITIONAL_ONLY:
             continue
         else:
             takes_any = any(own.kind is own.VAR_KEYWORD for own in ours.parameters.values())

@@ -1,8 +1,10 @@
-"""P04: no sequence of public calls kills the interpreter. Each program runs in an interpreter of its own, to its normal end."""
+"""P04: no sequence of public calls kills the interpreter. Each program runs in one of its own, to its normal end."""
 
 import pytest
 
-fuzzed = pytest.mark.only("c", "python", reason="what asyncio's own classes survive differs from one version to the next")
+fuzzed = pytest.mark.only(
+    "c", "python", reason="what asyncio's own classes survive differs from one version to the next"
+)
 
 
 def check_survived(process):
@@ -37,8 +39,9 @@ class Evil:
     def __getattr__(self, name): raise ZeroDivisionError
 
 def junk():
-    return [None, 0, -1, 1 << 80, float("nan"), float("inf"), 1e308, "", "text", b"bytes", (), (1,), [], {}, object(), Evil(),
-            loop, other, int, print, raising, contextvars.copy_context(), coroutine(), coroutine, ZeroDivisionError, StopIteration(),
+    return [None, 0, -1, 1 << 80, float("nan"), float("inf"), 1e308, "", "text", b"bytes", (), (1,), [], {}, object(),
+            Evil(), loop, other, int, print, raising, contextvars.copy_context(), coroutine(), coroutine,
+            ZeroDivisionError, StopIteration(),
             impl.Future(loop=loop), asyncio.Future(loop=loop), types.SimpleNamespace(), type, impl.Task, impl.Future]
 
 def attack(subject, names, rounds, seed):
@@ -83,7 +86,8 @@ seed = {seed}
 BLOCKING = {{"run_forever", "run_until_complete", "close", "select"}}
 loop.set_exception_handler(lambda *args: None)
 def names(thing):
-    kept = {{"__init__", "__repr__", "__await__", "__iter__", "__eq__", "__hash__", "__del__", "__lt__", "__getattribute__", "__setattr__"}}
+    kept = {{"__init__", "__repr__", "__await__", "__iter__", "__eq__", "__hash__", "__del__", "__lt__",
+             "__getattribute__", "__setattr__"}}
     return [n for n in dir(thing) if n not in BLOCKING and (not n.startswith("_") or n in kept or n.startswith("_make"))
             and callable(getattr(thing, n, None))]
 
@@ -93,8 +97,9 @@ subjects = [lambda: impl.Future(loop=loop), lambda: impl.Task(coroutine(), loop=
 for make in subjects:
     subject = make()
     attack(subject, names(subject) if not isinstance(subject, type) else ["__call__"], 5, seed)
-scheduling = ["call_soon", "call_later", "call_at", "call_soon_threadsafe", "create_task", "create_future", "time", "stop", "get_debug",
-              "set_exception_handler", "call_exception_handler", "default_exception_handler", "is_running", "is_closed",
+scheduling = ["call_soon", "call_later", "call_at", "call_soon_threadsafe", "create_task", "create_future", "time",
+              "stop", "get_debug", "set_exception_handler", "call_exception_handler", "default_exception_handler",
+              "is_running", "is_closed",
               "_timer_handle_cancelled", "_process_events", "set_task_factory"]
 import logging
 logging.disable()
@@ -122,7 +127,8 @@ for cls in (impl.Future, impl.Task, impl.Handle, impl.TimerHandle, impl.DefaultS
         pass  # final
     for make in makers:
         for name in dir(cls):
-            if name in ("run_forever", "run_until_complete", "select", "__init_subclass__", "__reduce_ex__", "__reduce__", "__class__"):
+            if name in ("run_forever", "run_until_complete", "select", "__init_subclass__", "__reduce_ex__",
+                        "__reduce__", "__class__"):
                 continue
             try:
                 subject = make()
@@ -167,7 +173,8 @@ for make in (lambda: impl.Future(loop=loop), lambda: impl.Task(waiting(loop.crea
                 delattr(subject, name) if value == "delete" else setattr(subject, name, value)
             except Exception:
                 pass
-            for act in (lambda: subject.cancel(), lambda: repr(subject), lambda: subject.set_result(1), lambda: subject.result()):
+            for act in (lambda: subject.cancel(), lambda: repr(subject), lambda: subject.set_result(1),
+                        lambda: subject.result()):
                 try:
                     act()
                 except (Exception, asyncio.CancelledError):

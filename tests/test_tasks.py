@@ -220,7 +220,9 @@ def test_an_object_with_the_methods_of_a_coroutine(impl, loop):
     assert loop.run_until_complete(impl.Task(Counting(), loop=loop)) == 3
 
 
-@pytest.mark.parametrize("wrong", [None, 1, "text", print, returning, [], object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "wrong", [None, 1, "text", print, returning, [], object()], ids=lambda value: type(value).__name__
+)
 def test_what_is_no_coroutine_is_refused(impl, loop, wrong):
     with pytest.raises(TypeError, match="a coroutine was expected"):
         impl.Task(wrong, loop=loop)

@@ -1,4 +1,4 @@
-"""call_soon_threadsafe(): from threads and signal handlers, in order, none lost, no matter how wake-ups are coalesced."""
+"""call_soon_threadsafe(): from threads and signal handlers, in order, none lost, however wake-ups are coalesced."""
 
 import asyncio
 import os

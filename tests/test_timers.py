@@ -114,7 +114,7 @@ def test_a_timer_in_the_far_future_never_disturbs(loop, delay):
 
 
 def test_a_nan_delay_does_not_upset_the_other_timers(impl, loop, clock):
-    """Whether the NaN itself runs is the interpreter's affair; 3.12 and later raise from the poll if it is the first."""
+    """Whether the NaN itself runs is the interpreter's affair; from 3.12 on the poll raises if it is the first."""
     seen = []
     for delay in (3, 1, 2):
         loop.call_later(delay, seen.append, delay)

@@ -34,7 +34,7 @@ from hotloop._c.ready cimport (
 )
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
-from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer
+from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer, timer_heap_first
 
 cdef extern from "quiet.h":
     pass
@@ -339,7 +339,7 @@ cdef class LoopCore:
             self.poll_foreign(nanoseconds)
         if FREE_THREADED and shared_peek(&self.inbox_filled):
             self.drain_inbox()
-        if self.timers.heap.count:
+        if self.timers.heap.live:
             self.timers.expire(self.now(), self.ready)
         self.polled_at = clock_ticks()
         return 0
@@ -350,9 +350,9 @@ cdef class LoopCore:
         if self.ready.count or self.stopping:
             return 0
         self.ready.relax()
-        if not self.timers.heap.count:
+        if not self.timers.heap.live:
             return -1
-        wait = self.timers.heap.entries[0].deadline - self.now()
+        wait = timer_heap_first(&self.timers.heap).deadline - self.now()
         if wait > LONGEST_WAIT:
             wait = LONGEST_WAIT
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0

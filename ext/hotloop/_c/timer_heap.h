@@ -1,7 +1,10 @@
 /* A binary heap of deadlines: the earliest first, and among equal ones the first made.
  *
- * The keys lie side by side in one array, so that finding a place touches no timer at all; a timer is told its own place,
- * so that it can be taken out from anywhere. The heap holds no references.
+ * The keys lie side by side in one array, and nothing else is touched to find a place in it: with ten thousand timers
+ * pending, moving a key costs a few nanoseconds, and telling a timer where it is now would cost a cache miss. So a timer
+ * does not know its place. It has a slot in a table, and a cancelled one leaves the slot at once, but not the heap: its key
+ * is dead, which shows by its order not being the slot's any more. Dead keys go when they come to the top, or all at once
+ * when they are the majority.
  */
 #ifndef HOTLOOP_TIMER_HEAP_H
 #define HOTLOOP_TIMER_HEAP_H
@@ -10,97 +13,174 @@
 #include <stdint.h>
 
 typedef struct {
-    Py_ssize_t index; /* in the heap, while it is in one */
-    PyObject *timer;  /* borrowed: the object that this is a part of */
-} timer_place;
-
-typedef struct {
     double deadline;
-    uint64_t order; /* among equal deadlines */
-    timer_place *place;
-} timer_entry;
+    uint64_t order;  /* among equal deadlines; never 0 */
+    Py_ssize_t slot; /* of the timer, while the slot has the same order */
+} timer_key;
 
 typedef struct {
-    timer_entry *entries;
-    Py_ssize_t count;
-    Py_ssize_t capacity;
-    uint64_t pushed; /* since the beginning */
+    timer_key *keys;
+    Py_ssize_t count;     /* of keys, dead ones included */
+    Py_ssize_t live;      /* of timers */
+    Py_ssize_t capacity;  /* of each array; there are never more slots than keys */
+    uint64_t *orders;     /* by slot; 0: the slot is free */
+    Py_ssize_t *free;     /* slots that have been given back, the last one first */
+    Py_ssize_t free_count;
+    Py_ssize_t slots;     /* that were ever in use */
+    uint64_t pushed;      /* since the beginning */
 } timer_heap;
 
-static inline int timer_entry_before(const timer_entry *one, const timer_entry *other)
+/* Below so many keys dead ones are left alone. */
+#define TIMER_HEAP_TIDY 64
+
+static inline int timer_key_before(const timer_key *one, const timer_key *other)
 {
     return one->deadline < other->deadline || (one->deadline == other->deadline && one->order < other->order);
 }
 
-static inline void timer_heap_put(timer_heap *heap, Py_ssize_t index, timer_entry entry)
+static inline int timer_key_live(const timer_heap *heap, const timer_key *key)
 {
-    heap->entries[index] = entry;
-    entry.place->index = index;
+    return heap->orders[key->slot] == key->order;
 }
 
-/* Put `entry` where it belongs between the free slot `index` and the root. */
-static inline void timer_heap_rise(timer_heap *heap, Py_ssize_t index, timer_entry entry)
+/* Put `key` where it belongs between the free place `index` and the root. */
+static inline void timer_heap_rise(timer_heap *heap, Py_ssize_t index, timer_key key)
 {
     while (index > 0) {
         Py_ssize_t above = (index - 1) / 2;
 
-        if (!timer_entry_before(&entry, &heap->entries[above]))
+        if (!timer_key_before(&key, &heap->keys[above]))
             break;
-        timer_heap_put(heap, index, heap->entries[above]);
+        heap->keys[index] = heap->keys[above];
         index = above;
     }
-    timer_heap_put(heap, index, entry);
+    heap->keys[index] = key;
 }
 
-/* Fill the free slot `index` from below, down to a leaf. Returns the slot that is free then. */
-static inline Py_ssize_t timer_heap_sink(timer_heap *heap, Py_ssize_t index)
+/* Put `key` into the free place `index`. It came from the end of the heap and belongs near a leaf, so the place is first
+ * filled from below all the way down, without looking at the key. */
+static inline void timer_heap_sink(timer_heap *heap, Py_ssize_t index, timer_key key)
 {
     Py_ssize_t below;
 
     while ((below = 2 * index + 1) < heap->count) {
-        if (below + 1 < heap->count && timer_entry_before(&heap->entries[below + 1], &heap->entries[below]))
+        if (below + 1 < heap->count && timer_key_before(&heap->keys[below + 1], &heap->keys[below]))
             below++;
-        timer_heap_put(heap, index, heap->entries[below]);
+        heap->keys[index] = heap->keys[below];
         index = below;
     }
-    return index;
+    timer_heap_rise(heap, index, key);
+}
+
+static inline void timer_heap_drop_first(timer_heap *heap)
+{
+    timer_key last = heap->keys[--heap->count];
+
+    if (heap->count)
+        timer_heap_sink(heap, 0, last);
 }
 
 /* 0, or -1: no memory. */
-static inline int timer_heap_push(timer_heap *heap, double deadline, timer_place *place)
+static inline int timer_heap_grow(timer_heap *heap)
 {
-    timer_entry entry = {deadline, heap->pushed, place};
+    Py_ssize_t capacity = heap->capacity ? 2 * heap->capacity : 64;
+    void *keys = PyMem_Realloc(heap->keys, (size_t)capacity * sizeof *heap->keys);
+    void *orders = keys == NULL ? NULL : PyMem_Realloc(heap->orders, (size_t)capacity * sizeof *heap->orders);
+    void *freed = orders == NULL ? NULL : PyMem_Realloc(heap->free, (size_t)capacity * sizeof *heap->free);
 
-    if (heap->count == heap->capacity) {
-        Py_ssize_t capacity = heap->capacity ? 2 * heap->capacity : 64;
-        timer_entry *entries = PyMem_Realloc(heap->entries, (size_t)capacity * sizeof *entries);
-
-        if (entries == NULL)
-            return -1;
-        heap->entries = entries;
-        heap->capacity = capacity;
-    }
-    heap->pushed++;
-    timer_heap_rise(heap, heap->count++, entry);
+    if (keys != NULL)
+        heap->keys = keys;
+    if (orders != NULL)
+        heap->orders = orders;
+    if (freed == NULL)
+        return -1;
+    heap->free = freed;
+    heap->capacity = capacity;
     return 0;
 }
 
-static inline void timer_heap_remove(timer_heap *heap, timer_place *place)
+/* The slot of the new timer, or -1: no memory. */
+static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
 {
-    Py_ssize_t index = place->index;
-    timer_entry last = heap->entries[--heap->count];
+    timer_key key = {deadline, heap->pushed + 1, 0};
 
-    /* The last one belongs near a leaf, so it is not compared on the way down. */
-    if (last.place != place)
-        timer_heap_rise(heap, timer_heap_sink(heap, index), last);
+    if (heap->count == heap->capacity && timer_heap_grow(heap) < 0)
+        return -1;
+    key.slot = heap->free_count ? heap->free[--heap->free_count] : heap->slots++;
+    heap->orders[key.slot] = key.order;
+    heap->pushed++;
+    heap->live++;
+    timer_heap_rise(heap, heap->count++, key);
+    return key.slot;
 }
 
-/* Give back what a burst has taken. */
-static inline void timer_heap_free(timer_heap *heap)
+static inline void timer_heap_release(timer_heap *heap, Py_ssize_t slot)
 {
-    PyMem_Free(heap->entries);
-    heap->entries = NULL;
-    heap->count = heap->capacity = 0;
+    heap->orders[slot] = 0;
+    heap->free[heap->free_count++] = slot;
+    heap->live--;
+}
+
+/* Take the dead keys out: sort the rest together, then make them a heap again from below. */
+static inline void timer_heap_tidy(timer_heap *heap)
+{
+    Py_ssize_t index, kept = 0;
+
+    for (index = 0; index < heap->count; index++)
+        if (timer_key_live(heap, &heap->keys[index]))
+            heap->keys[kept++] = heap->keys[index];
+    heap->count = kept;
+    for (index = kept / 2 - 1; index >= 0; index--) {
+        timer_key key = heap->keys[index];
+        Py_ssize_t hole = index, below;
+
+        while ((below = 2 * hole + 1) < kept) {
+            if (below + 1 < kept && timer_key_before(&heap->keys[below + 1], &heap->keys[below]))
+                below++;
+            if (!timer_key_before(&heap->keys[below], &key))
+                break;
+            heap->keys[hole] = heap->keys[below];
+            hole = below;
+        }
+        heap->keys[hole] = key;
+    }
+}
+
+static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
+{
+    timer_heap_release(heap, slot);
+    /* The usual timeout is cancelled soon after it was set, when it may still be the last. */
+    while (heap->count && !timer_key_live(heap, &heap->keys[heap->count - 1]))
+        heap->count--;
+    if (heap->count > TIMER_HEAP_TIDY && heap->count > 2 * heap->live)
+        timer_heap_tidy(heap);
+}
+
+/* The key of the earliest timer; NULL: there is none. */
+static inline const timer_key *timer_heap_first(timer_heap *heap)
+{
+    while (heap->count && !timer_key_live(heap, &heap->keys[0]))
+        timer_heap_drop_first(heap);
+    return heap->count ? &heap->keys[0] : NULL;
+}
+
+/* Take out the timer that timer_heap_first() has found. */
+static inline void timer_heap_pop(timer_heap *heap)
+{
+    timer_heap_release(heap, heap->keys[0].slot);
+    timer_heap_drop_first(heap);
+}
+
+/* Forget everything, and give the memory back. */
+static inline void timer_heap_clear(timer_heap *heap)
+{
+    PyMem_Free(heap->keys);
+    PyMem_Free(heap->orders);
+    PyMem_Free(heap->free);
+    heap->keys = NULL;
+    heap->orders = NULL;
+    heap->free = NULL;
+    heap->count = heap->live = heap->capacity = heap->free_count = heap->slots = 0;
 }
 
 #endif

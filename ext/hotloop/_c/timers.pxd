@@ -1,33 +1,29 @@
 from hotloop._c.ready cimport Handle, ReadyQueue
 
-from cpython.object cimport PyObject
-
-
 cdef extern from "timer_heap.h":
-    ctypedef struct timer_place:
-        Py_ssize_t index
-        PyObject *timer
-
-    ctypedef struct timer_entry:
+    ctypedef struct timer_key:
         double deadline
-        timer_place *place
+        Py_ssize_t slot
 
     ctypedef struct timer_heap:
-        timer_entry *entries
+        timer_key *keys
         Py_ssize_t count
+        Py_ssize_t live
+        Py_ssize_t slots
+
+    const timer_key *timer_heap_first(timer_heap *)
 
 
 cdef class TimerHandle(Handle):
     cdef double deadline            # in seconds, by the loop's clock
     cdef object given               # the deadline as it was given, if that was no float; else None
-    cdef timer_place place          # in the heap of `timers`
-    cdef Py_ssize_t slot            # in the list of `timers`
+    cdef Py_ssize_t slot            # in the heap and in the list of `timers`
     cdef TimerQueue timers          # the queue that holds it; None: none
 
 
 cdef class TimerQueue:
     cdef timer_heap heap
-    cdef list handles               # the references, for the garbage collector: heap.count in no order, then None
+    cdef list handles               # the pending ones by slot, where the garbage collector sees them; else None
 
     cdef int push(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1

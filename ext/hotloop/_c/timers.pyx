@@ -1,8 +1,6 @@
-"""Timers: a binary heap by deadline, and among equal deadlines by age.
+"""Timers: a heap by deadline, and among equal deadlines by age (timer_heap.h).
 
-A cancelled timer leaves the heap at once: each handle knows its place. The usual timeout is cancelled soon after it was
-set, while it is still near the bottom, so that removing it moves next to nothing; nothing dead stays behind, and no
-compaction is needed.
+A cancelled timer is let go at once. Most timeouts are cancelled, so nothing of a dead one may stay behind but its key.
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent
@@ -20,9 +18,10 @@ cdef extern from "quiet.h":
 import asyncio
 
 cdef extern from "timer_heap.h":
-    int timer_heap_push(timer_heap *, double deadline, timer_place *)
-    void timer_heap_remove(timer_heap *, timer_place *)
-    void timer_heap_free(timer_heap *)
+    Py_ssize_t timer_heap_push(timer_heap *, double deadline)
+    void timer_heap_cancel(timer_heap *, Py_ssize_t slot)
+    void timer_heap_pop(timer_heap *)
+    void timer_heap_clear(timer_heap *)
 
 cdef extern from *:
     """
@@ -31,6 +30,10 @@ cdef extern from *:
     POOL(TimerHandle, 16384)
     """
     void pool_install_TimerHandle(PyTypeObject *)
+
+
+# A queue that a burst has blown up beyond this gives its memory back when it runs empty.
+cdef Py_ssize_t RETAINED_SLOTS = 65536
 
 
 cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
@@ -48,56 +51,61 @@ cdef class TimerQueue:
         self.handles = []
 
     def __dealloc__(self):
-        timer_heap_free(&self.heap)
+        timer_heap_clear(&self.heap)
 
     cdef int push(self, TimerHandle handle) except -1:
         cdef double deadline = handle.deadline
+        cdef Py_ssize_t slot
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
-        handle.place.timer = <PyObject *>handle
-        if timer_heap_push(&self.heap, deadline, &handle.place) < 0:
+        slot = timer_heap_push(&self.heap, deadline)
+        if slot < 0:
             raise MemoryError()
+        handle.slot = slot
         handle.timers = self
-        handle.slot = self.heap.count - 1
-        if handle.slot < PyList_GET_SIZE(self.handles):
-            put(self.handles, handle.slot, handle)
+        if slot < PyList_GET_SIZE(self.handles):
+            put(self.handles, slot, handle)
         else:
             self.handles.append(handle)
         return 0
 
     cdef int remove(self, TimerHandle handle) except -1:
-        cdef PyObject *last
-        timer_heap_remove(&self.heap, &handle.place)
-        last = PyList_GET_ITEM(self.handles, self.heap.count)
-        (<TimerHandle>last).slot = handle.slot
-        put(self.handles, handle.slot, <object>last)
-        put(self.handles, self.heap.count, None)
+        timer_heap_cancel(&self.heap, handle.slot)
         handle.timers = None
+        put(self.handles, handle.slot, None)
         return 0
 
     cdef int expire(self, double now, ReadyQueue ready) except -1:
         """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock."""
+        cdef const timer_key *first = timer_heap_first(&self.heap)
         cdef TimerHandle handle
-        while self.heap.count and self.heap.entries[0].deadline <= now:
-            handle = <TimerHandle>self.heap.entries[0].place.timer
-            self.remove(handle)
+        while first != NULL and first.deadline <= now:
+            handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
+            timer_heap_pop(&self.heap)
+            handle.timers = None
+            put(self.handles, handle.slot, None)
             push_ready(ready, handle)
+            first = timer_heap_first(&self.heap)
+        if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
+            self.clear()
         return 0
 
     cdef int clear(self) except -1:
         """Drop all handles."""
         cdef list handles = self.handles
         self.handles = []
+        timer_heap_clear(&self.heap)
         for handle in handles:
             if handle is not None:
                 (<TimerHandle>handle).timers = None
-        timer_heap_free(&self.heap)
         return 0
 
     cdef list in_order(self):
-        """The pending handles as heapq keeps them, in a list of its own."""
-        return [<object>self.heap.entries[index].place.timer for index in range(self.heap.count)]
+        """The pending handles in a list of its own, the earliest first."""
+        cdef list handles = [handle for handle in self.handles if handle is not None]
+        handles.sort()
+        return handles
 
 
 cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context):

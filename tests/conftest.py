@@ -14,6 +14,8 @@ SECONDS_BEFORE_A_TEST_HANGS = 120
 hypothesis.settings.register_profile(
     "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones
     derandomize=True,
+    max_examples=120,
+    stateful_step_count=40,
     deadline=None,
     database=None,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],

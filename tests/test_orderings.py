@@ -17,6 +17,7 @@ from stepping import Clock
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = pytest.mark.filterwarnings("ignore:It looks like `register_random`")
 
+TICK = 2**-13  # seconds between deadlines; a power of two, since asyncio is early by up to its clock's resolution
 MAX_CALLBACKS = 60  # a program makes at most, since callbacks may schedule callbacks
 
 
@@ -107,7 +108,7 @@ class Machine:
         self.handles.append(self.loop.call_soon_threadsafe(self.callback, self.next_name(), operation.children))
 
     def deadline(self, operation, name):
-        return operation.number + name * 1e-4
+        return operation.number + name * TICK
 
     def call_later(self, operation):
         name = self.next_name()
@@ -186,9 +187,8 @@ def in_turns(new_event_loop, program, steps):
         loop.close()
 
 
-@hypothesis.settings(max_examples=150)
 @hypothesis.given(
-    program=programs, steps=st.lists(st.sampled_from([0, 0, 0.5, 1, 1.00005, 3]), min_size=1, max_size=12)
+    program=programs, steps=st.lists(st.sampled_from([0, 0, 0.5, 1, 1 + TICK / 2, 3]), min_size=1, max_size=12)
 )
 def test_every_turn_is_asyncios(impl, program, steps):
     assert in_turns(impl.new_event_loop, program, steps) == in_turns(asyncio.SelectorEventLoop, program, steps)
@@ -219,6 +219,7 @@ def in_one_run(new_event_loop, program):
         while not idle:
             machine.turn += 1  # here it counts the runs
             loop.run_forever()
+        machine.turn = 0  # asyncio's wake-up handle may have cost it a run more, in which nothing happened
         machine.finish()
         return machine.trace
     finally:
@@ -231,7 +232,6 @@ def without_timers(operation):
     return dataclasses.replace(operation, kind=kind, children=tuple(map(without_timers, operation.children)))
 
 
-@hypothesis.settings(max_examples=150)
 @hypothesis.given(program=programs)
 def test_a_whole_run_is_asyncios(impl, program):
     program = [without_timers(operation) for operation in program]
@@ -243,7 +243,6 @@ timer_programs = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=150)
 @hypothesis.given(program=timer_programs)
 def test_timers_alone_are_asyncios(impl, program):
     """Long programs of timers only: the heap in all its shapes."""
@@ -255,12 +254,12 @@ def test_timers_alone_are_asyncios(impl, program):
         try:
             for step, (kind, number) in enumerate(program):
                 if kind == "set":
-                    when = clock.now + number + step * 1e-4
+                    when = clock.now + number + step * TICK
                     handles.append(loop.call_at(when, lambda step=step: trace.append((step, clock.now))))
                 elif kind == "cancel" and handles:
                     handles[number % len(handles)].cancel()
                 elif kind == "advance":
-                    clock.advance(number / 3)
+                    clock.advance(number / 4)
                     loop.stop()
                     loop.run_forever()
                     trace.append("turn")

@@ -5,10 +5,9 @@ import os
 import selectors
 import socket
 
-import hypothesis
 import hypothesis.strategies as st
 import pytest
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 PAIRS = 4
 indexes = st.integers(0, 2 * PAIRS - 1)
@@ -147,5 +146,4 @@ class SelectorMachine(RuleBasedStateMachine):
 @pytest.mark.filterwarnings("ignore:It looks like `register_random`")
 def test_any_sequence_of_operations(impl):
     machine = type("Machine", (SelectorMachine,), {"make_selector": impl.DefaultSelector})
-    settings = hypothesis.settings(max_examples=60, stateful_step_count=40)
-    hypothesis.stateful.run_state_machine_as_test(machine, settings=settings)
+    run_state_machine_as_test(machine)

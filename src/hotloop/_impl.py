@@ -88,8 +88,8 @@ if not TYPE_CHECKING:
         Future = asyncio.Future
         Task = asyncio.Task
     DefaultSelector = _selector.DefaultSelector
+    # Where the extension has no backend for one, DefaultSelector is the standard library's too.
     if hasattr(select, "epoll"):
-        EpollSelector = _selector.EpollSelector
+        EpollSelector = getattr(_selector, "EpollSelector", selectors.EpollSelector)
     if hasattr(select, "kqueue"):
-        # Where the extension has no backend for it, DefaultSelector is the standard library's too.
         KqueueSelector = getattr(_selector, "KqueueSelector", selectors.KqueueSelector)

@@ -34,7 +34,7 @@ cdef extern from *:
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(Future, 256)
+    POOL(Future, 1024)
     """
     void pool_install_Future(PyTypeObject *)
 

@@ -26,7 +26,7 @@ cdef extern from "pythread.h":
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(_ThreadSafeHandle, 256)
+    POOL(_ThreadSafeHandle, 1024)
     """
     void pool_install__ThreadSafeHandle(PyTypeObject *)
 

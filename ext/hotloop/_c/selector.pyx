@@ -364,7 +364,7 @@ cdef class PollerSelector:
 
     cdef object event(self, poller_batch *batch, int index, int *mask):
         """The key of event `index` and its events; None for one that nobody waits for any more."""
-        cdef int fd
+        cdef int fd = -1
         cdef int events = poller_event(&self.poller, batch, index, &fd)
         cdef object key
         if events == 0:
@@ -425,3 +425,4 @@ if BACKEND == "epoll":
     DefaultSelector = EpollSelector
 else:
     DefaultSelector = selectors.DefaultSelector
+    del globals()["EpollSelector"]

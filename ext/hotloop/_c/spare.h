@@ -8,7 +8,7 @@
 
 #include <Python.h>
 
-#define SPARE_CAPACITY 128
+#define SPARE_CAPACITY 1024
 
 static PyObject *spares[SPARE_CAPACITY]; /* owned */
 static int spare_count = 0;

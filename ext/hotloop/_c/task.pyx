@@ -21,7 +21,7 @@ cdef extern from "quiet.h":
 cdef extern from *:
     """
     #include "pool.h"
-    POOL(Task, 256)
+    POOL(Task, 1024)
     """
     void pool_install_Task(PyTypeObject *)
 

@@ -77,8 +77,8 @@ class TimerQueue:
         return len(self.heap)
 
     def push(self, handle: Any) -> None:
-        """Add a handle."""
-        if handle._when != handle._when:
+        """Add a handle. A deadline that cannot be ordered is a TypeError, before it is in the heap."""
+        if not handle._when <= inf:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             handle._when = -inf
         heappush(self.heap, handle)

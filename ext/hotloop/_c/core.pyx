@@ -138,6 +138,9 @@ cdef class LoopCore:
         cdef Handle handle
         if self.closed or self.debug:
             self.check_schedule(callback, "call_soon")
+        if FREE_THREADED and shared_peek(&self.inbox_filled):
+            # What this thread has posted before the loop ran comes first.
+            self.drain_inbox()
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
@@ -576,6 +579,8 @@ cdef class LoopCore:
         self.closed = self.ready.closed = bool(value)
         if value:
             self.timers.clear()
+            # Into the ready queue, which close() empties next.
+            self.drain_inbox()
 
     @property
     def _stopping(self):

@@ -19,6 +19,7 @@ cdef class LoopCore:
     cdef object selector            # anything with the selectors API; None: closed, or not there yet
     cdef PollerSelector poller      # the same, if it is ours; else None
     cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
+    cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
     cdef object task_factory        # None: Task
     cdef object clock               # what time() was replaced by; None: it is time.monotonic()
     cdef set replaced               # methods replaced on this very loop, by setting an attribute

@@ -41,7 +41,6 @@ cdef extern from "quiet.h":
 
 import selectors
 import sys
-import threading
 from asyncio import base_events, events
 
 cdef extern from "clock.h":
@@ -90,6 +89,7 @@ cdef class LoopCore:
         self.ready = ReadyQueue()
         self.timers = TimerQueue()
         self.inbox = []
+        self.home = PyThread_get_thread_ident()
         self.replaced = set()
 
     # -- what may be replaced ------------------------------------------------------------------------------------------
@@ -138,9 +138,6 @@ cdef class LoopCore:
         cdef Handle handle
         if self.closed or self.debug:
             self.check_schedule(callback, "call_soon")
-        if FREE_THREADED and shared_peek(&self.inbox_filled):
-            # What this thread has posted before the loop ran comes first.
-            self.drain_inbox()
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
@@ -223,7 +220,7 @@ cdef class LoopCore:
     # -- other threads -------------------------------------------------------------------------------------------------
 
     cdef int post(self, Handle handle) except -1:
-        if FREE_THREADED and self.thread_id != PyThread_get_thread_ident():
+        if FREE_THREADED and self.home != PyThread_get_thread_ident():
             inbox_acquire(&self.inbox_lock)
             self.inbox.append(handle)
             inbox_release(&self.inbox_lock)
@@ -263,7 +260,7 @@ cdef class LoopCore:
         self._check_running()
         self._set_coroutine_origin_tracking(self.debug)
         hooks = sys.get_asyncgen_hooks()
-        self.thread_id = threading.get_ident()
+        self.thread_id = self.home = PyThread_get_thread_ident()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)

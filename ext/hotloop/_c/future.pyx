@@ -445,9 +445,11 @@ cdef class Future(Runnable):
         raise AttributeError("cannot delete attribute")
 
 
-@reprlib.recursive_repr()
-def describe(future):
+def _describe(future):
     return f"<{type(future).__name__} {' '.join(base_futures._future_repr_info(future))}>"
+
+
+cdef object describe = reprlib.recursive_repr()(_describe)
 
 
 cdef bint overrides(object subclass) except -1:

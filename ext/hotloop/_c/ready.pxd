@@ -15,9 +15,9 @@ cdef class ReadyQueue:
     cdef Py_ssize_t head        # the slot of the oldest
     cdef Py_ssize_t count       # of queued Runnables
     cdef Py_ssize_t mask        # len(ring) - 1
-    cdef public bint direct     # futures and tasks may queue themselves: no debug mode, call_soon() is LoopCore's own
-    cdef public bint closed     # the loop is closed: queueing raises
-    cdef public object entered  # the task that current_task() answers with, left lazily; None: none
+    cdef bint direct            # futures and tasks may queue themselves: no debug mode, call_soon() is LoopCore's own
+    cdef bint closed            # the loop is closed: queueing raises
+    cdef object entered         # the task that current_task() answers with, left lazily; None: none
 
     cdef int resize(self, Py_ssize_t size) except -1
     cdef int relax(self) except -1

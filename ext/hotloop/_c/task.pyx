@@ -101,9 +101,11 @@ cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, obje
     return task
 
 
-@reprlib.recursive_repr()
-def describe(task):
+def _describe(task):
     return f"<{type(task).__name__} {' '.join(base_tasks._task_repr_info(task))}>"
+
+
+cdef object describe = reprlib.recursive_repr()(_describe)
 
 
 cdef class Task(Future):

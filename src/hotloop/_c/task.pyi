@@ -1,4 +1,5 @@
 import asyncio
+from contextvars import Context
 from typing import Any, TypeVar
 
 from typing_extensions import disjoint_base
@@ -7,9 +8,9 @@ _T = TypeVar("_T")
 
 # At run time a subclass of hotloop's Future, and asyncio's by a `__class__` property.
 @disjoint_base
-class Task(asyncio.Task[_T]): ...
+class Task(asyncio.Task[_T]):
+    def get_context(self) -> Context: ...
 
-def describe(task: Task[Any]) -> str: ...
 def live_tasks() -> list[Task[Any]]: ...
 
 # Cython's: what the compiled modules take from each other.

@@ -8,6 +8,7 @@
 #define HOTLOOP_ADDRESS_H
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -154,6 +155,32 @@ static inline socklen_t address_set_unix(struct sockaddr_storage *storage, const
     memcpy(address->sun_path, path, size);
     address->sun_family = AF_UNIX;
     return (socklen_t)(ADDRESS_PATH_OFFSET + size + zero);
+}
+
+/* Fill in the address that a literal stands for, with port 0. Returns 0 for what is not one in the usual form. A zone
+ * (fe80::1%eth0) is not looked at; `*zone` says whether there is one. */
+static inline int address_set_literal(struct sockaddr_storage *storage, const char *host, int *zone)
+{
+    const char *percent = strchr(host, '%');
+    char digits[INET6_ADDRSTRLEN];
+    size_t size = percent == NULL ? 0 : (size_t)(percent - host);
+
+    *zone = percent != NULL;
+    if (strchr(host, ':') == NULL)
+        return host[0] >= '0' && host[0] <= '9' && address_set_inet(storage, host, 0);
+    if (percent == NULL)
+        return address_set_inet6(storage, host, 0, 0, 0);
+    if (size == 0 || size >= sizeof(digits))
+        return 0;
+    memcpy(digits, host, size);
+    digits[size] = 0;
+    return address_set_inet6(storage, digits, 0, 0, 0);
+}
+
+/* Of link-local and multicast addresses, which on BSD may carry a zone inside. */
+static inline int address_may_be_scoped(const struct sockaddr *address)
+{
+    return address->sa_family == AF_INET6 && ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr[0] >= 0xfe;
 }
 
 /* How many of the first bytes of an address tell it from all others; 0 for addresses that are not worth a key.

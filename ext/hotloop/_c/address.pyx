@@ -24,6 +24,9 @@ from libc.string cimport memcmp, memcpy, strlen
 cdef extern from "quiet.h":
     pass
 
+import socket
+from asyncio import base_events
+
 cdef extern from "Python.h":
     object PyUnicode_DecodeFSDefaultAndSize(const char *text, Py_ssize_t size)
     object PyUnicode_EncodeFSDefault(object text)
@@ -34,12 +37,20 @@ cdef extern from "Python.h":
     const char *PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyLong_Check(object)
-    long PyLong_AsLongAndOverflow(object, int *overflow) except? -1
+    bint PyLong_CheckExact(object)
+    int PySys_Audit(const char *event, const char *format, ...) except -1
+    long PyLong_AsLongAndOverflow(object, int *overflow)  # of an integer: raises nothing
 
 cdef extern from "address.h":
     int AF_INET
     int AF_INET6
     int AF_UNIX
+    enum: AI_NUMERICHOST
+    enum: AI_NUMERICSERV
+    enum: AI_PASSIVE
+    enum: IPPROTO_TCP
+    enum: IPPROTO_UDP
+    enum: SOCK_DGRAM
     struct sockaddr_in:
         pass
     struct sockaddr_in6:
@@ -55,6 +66,8 @@ cdef extern from "address.h":
     int address_set_inet(sockaddr_storage *, const char *host, int port)
     int address_set_inet6(sockaddr_storage *, const char *host, int port, uint32_t flowinfo, uint32_t scope)
     socklen_t address_set_unix(sockaddr_storage *, const char *path, size_t size)
+    int address_set_literal(sockaddr_storage *, const char *host, bint *zone)
+    bint address_may_be_scoped(const sockaddr *)
     size_t address_key_size(const sockaddr *, socklen_t length, size_t largest)
     uint64_t address_hash(const unsigned char *key, size_t size)
 
@@ -219,3 +232,114 @@ cdef inline bint number_of(object value, long largest, long *number) noexcept:
         return False
     number[0] = PyLong_AsLongAndOverflow(value, &overflow)
     return overflow == 0 and 0 <= number[0] <= largest
+
+
+# -- address literals --------------------------------------------------------------------------------------------------
+
+# What may be given for a literal without a difference: each only forbids what a literal does not need, or is about a
+# host that is None (getaddrinfo(3)).
+cdef enum:
+    FLAGS_WITHOUT_EFFECT = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE
+
+# The function, unless somebody had replaced it before this module was imported.
+cdef object genuine_getaddrinfo = socket.getaddrinfo
+if getattr(genuine_getaddrinfo, "__globals__", None) is not vars(socket):
+    genuine_getaddrinfo = None
+# What the C library makes of (type, proto): the (family, type, proto) of each entry, in its order. Learnt from it, by
+# expansion_key(). Entries are never replaced.
+cdef dict expansions = {}
+
+
+def resolves_at_once(host, port, flags=0):
+    """Whether socket.getaddrinfo() is certain to answer, or to refuse, without asking a resolver or a database.
+
+    So it is where the host is None, or an IPv4 or IPv6 address in the usual form, with or without a zone, or the flags
+    say AI_NUMERICHOST; and the port is None, or 0 to 65535 as a number or in digits, or the flags say AI_NUMERICSERV.
+    It is not if somebody has replaced socket.getaddrinfo()."""
+    cdef sockaddr_storage storage
+    cdef long bits
+    cdef bint zone
+    cdef const char *text
+    if base_events.socket.getaddrinfo is not genuine_getaddrinfo:
+        return False
+    if not integer_of(flags, &bits):
+        bits = 0
+    if host is not None and not bits & AI_NUMERICHOST:
+        text = text_of(host)
+        if text == NULL or not address_set_literal(&storage, text, &zone):
+            return False
+    return port is None or bits & AI_NUMERICSERV != 0 or is_port_number(port)
+
+
+def getaddrinfo_literal(host, port, family=0, type=0, proto=0, flags=0):
+    """What socket.getaddrinfo() returns or raises, if it does so at once, see resolves_at_once(); otherwise None."""
+    cdef sockaddr_storage storage
+    cdef sockaddr *address = <sockaddr *>&storage
+    cdef int key = expansion_key(host, port, family, type, proto, flags, &storage)
+    if key < 0 or base_events.socket.getaddrinfo is not genuine_getaddrinfo:
+        if resolves_at_once(host, port, flags):
+            return genuine_getaddrinfo(host, port, family, type, proto, flags)
+        return None
+    if address.sa_family == AF_INET:
+        peer = (host_of(address), port)
+    else:
+        peer = (host_of(address), port, 0, 0)
+    expansion = expansions.get(key)
+    if expansion is None:
+        infos = genuine_getaddrinfo(host, port, family, type, proto, flags)
+        if all(info[3:] == ("", peer) for info in infos):
+            expansions.setdefault(key, tuple(info[:3] for info in infos))
+        return infos
+    PySys_Audit(
+        "socket.getaddrinfo", "OOiii", <PyObject *>host, <PyObject *>port, <int>family, <int>type, <int>proto
+    )
+    return [(entry[0], entry[1], entry[2], "", peer) for entry in <tuple>expansion]
+
+
+cdef int expansion_key(host, port, family, type, proto, flags, sockaddr_storage *storage) except -2:
+    """What decides which entries there are, as a small number; -1 for what only the C library can answer.
+
+    That is less than everything: the number of the port and the host have no part in it. `storage` is filled in."""
+    cdef sockaddr *address = <sockaddr *>storage
+    cdef long number, wanted_family, wanted_type, wanted_proto, bits
+    cdef bint zone
+    cdef const char *text
+    if not PyLong_CheckExact(port) or not number_of(port, 0xffff, &number):
+        return -1
+    if not integer_of(family, &wanted_family) or not number_of(type, SOCK_DGRAM, &wanted_type):
+        return -1
+    if not integer_of(proto, &wanted_proto) or not integer_of(flags, &bits) or bits & ~FLAGS_WITHOUT_EFFECT:
+        return -1
+    if wanted_proto == IPPROTO_TCP:
+        wanted_proto = 1
+    elif wanted_proto == IPPROTO_UDP:
+        wanted_proto = 2
+    elif wanted_proto != 0:
+        return -1
+    text = text_of(host)
+    if text == NULL or not address_set_literal(storage, text, &zone) or zone or address_may_be_scoped(address):
+        return -1
+    if wanted_family != 0 and wanted_family != address.sa_family:
+        return -1
+    return (wanted_type * 3 + wanted_proto) * 2 + (address.sa_family == AF_INET6)
+
+
+cdef bint is_port_number(object port) noexcept:
+    """Whether a port is 0 to 65535, or a few digits: nothing that services are looked up for."""
+    cdef long number
+    cdef const char *text
+    if PyLong_Check(port):
+        return number_of(port, 0xffff, &number)
+    text = text_of(port)
+    if text == NULL or not 1 <= strlen(text) <= 5:
+        return False
+    while b"0"[0] <= text[0] <= b"9"[0]:
+        text += 1
+    return text[0] == 0
+
+
+cdef inline bint integer_of(object value, long *number) noexcept:
+    cdef int overflow = 1
+    if PyLong_Check(value):
+        number[0] = PyLong_AsLongAndOverflow(value, &overflow)
+    return overflow == 0

@@ -69,7 +69,7 @@ class TestNames:
     def test_typing_information_is_installed(self):
         package = files("hotloop")
         assert package.joinpath("py.typed").is_file()
-        for name in ("ready", "timers", "future", "task", "selector", "core"):
+        for name in ("ready", "timers", "future", "task", "selector", "address", "core"):
             assert package.joinpath("_c", f"{name}.pyi").is_file()
 
     @ONLY_OURS

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         from selectors import KqueueSelector as KqueueSelector
 
 # In the order in which they depend on each other: where the first is not there, no extension is installed.
-_PARTS = ("ready", "timers", "future", "task", "selector", "core")
+_PARTS = ("ready", "timers", "future", "task", "selector", "address", "core")
 _NOT_INSTALLED = "no compiled extension is installed for this interpreter"
 
 

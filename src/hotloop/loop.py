@@ -11,6 +11,7 @@ from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
 from hotloop._impl import LoopCore
+from hotloop._resolver import make_resolver
 
 if TYPE_CHECKING:
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 def make_event_loop_class(core: type[LoopCore]) -> type["EventLoop"]:
     """The event loop class on top of `core`, which is the LoopCore of hotloop._c or of hotloop._pure."""
-    default_selector = import_module(core.__module__.removesuffix("core") + "selector").DefaultSelector
+    package = core.__module__.removesuffix("core")
+    default_selector = import_module(package + "selector").DefaultSelector
+    resolver = make_resolver(import_module(package + "address"))
 
-    class EventLoop(core, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+    class EventLoop(core, resolver, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; without one, hotloop's own is used.

@@ -56,7 +56,13 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in set(unwanted)]
 
 
+@hypothesis.given(hypothesis.strategies.none())
+def use_hypothesis_once(_):
+    """It makes its random number generator on first use, and warns if the collector does not see who refers to it."""
+
+
 def pytest_collection_finish(session):
+    use_hypothesis_once()
     # What is imported by now stays for good. Out of the collector's sight, a full collection after each test is cheap.
     gc.collect()
     gc.freeze()

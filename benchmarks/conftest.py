@@ -25,14 +25,14 @@ class Implementation:
 def hotloop_of(package: str, core: str) -> Implementation:
     """ImportError where the package is missing: the benchmark of a missing extension is an error, not a skip."""
     make_event_loop_class = import_module("hotloop.loop").make_event_loop_class
-    event_loop = make_event_loop_class(getattr(import_module(f"{package}.core"), core))
+    event_loop = make_event_loop_class(getattr(import_module(f"{package}.network"), core))
     return Implementation(event_loop, import_module(f"{package}.selector").DefaultSelector)
 
 
 LOADERS = {
-    "c": lambda: hotloop_of("hotloop._c", "LoopCore"),
+    "c": lambda: hotloop_of("hotloop._c", "NetworkCore"),
     # What programs get that have no extension: the loop in Python, with the interpreter's own tasks.
-    "python": lambda: hotloop_of("hotloop._pure", "FallbackLoopCore"),
+    "python": lambda: hotloop_of("hotloop._pure", "FallbackNetworkCore"),
     # It does not change from commit to commit, so it shows how much the machine did.
     "asyncio": lambda: Implementation(asyncio.SelectorEventLoop, selectors.DefaultSelector),
 }

@@ -84,6 +84,7 @@ def describe(error):
     text = re.sub(r"Task-\d+", "Task-N", text)
     text = text.replace("_asyncio.", "")
     text = re.sub(r"\b\w*(EventLoop|EpollSelector|KqueueSelector)\b", r"\1", text)
+    text = text.replace("_SelectorSocketTransport", "StreamTransport")
     text = re.sub(r"\d{5,}(\.\d+)?", "NUMBER", text)
     return type(error).__name__, text
 

@@ -71,11 +71,11 @@ def missing_names(instance: object, oracle: type) -> list[str]:
 
 
 def _load_hotloop(name: str) -> Implementation:
-    parts = ("ready", "timers", "future", "task", "selector", "core")
+    parts = ("ready", "timers", "future", "task", "selector", "network")
     modules = {part: importlib.import_module(f"{PACKAGES[name]}.{part}") for part in parts}
     return Implementation(
         name=name,
-        EventLoop=importlib.import_module("hotloop.loop").make_event_loop_class(modules["core"].LoopCore),
+        EventLoop=importlib.import_module("hotloop.loop").make_event_loop_class(modules["network"].NetworkCore),
         Future=modules["future"].Future,
         Task=modules["task"].Task,
         Handle=modules["ready"].Handle,

@@ -81,7 +81,7 @@ class TestNames:
             assert hotloop.implementation == implementation == impl.name
             assert issubclass(EventLoop, asyncio.SelectorEventLoop)
             assert EventLoop.__qualname__ == "EventLoop" and EventLoop.__module__ == "hotloop.loop"
-            assert EventLoop.__mro__[1].__module__ == package + ".core", EventLoop.__mro__
+            assert EventLoop.__mro__[1].__module__ == package + ".network", EventLoop.__mro__
             assert hotloop.Future is impl.Future and hotloop.Task is impl.Task
             assert hotloop.DefaultSelector is impl.DefaultSelector
             assert hotloop.run is run and hotloop.run is run
@@ -105,7 +105,7 @@ class TestChoice:
             assert classes == (asyncio.Task, asyncio.Task, asyncio.Future, asyncio.Future), classes
         """
         )
-        assert output(source, "-W", "error") == "python hotloop._pure.core"
+        assert output(source, "-W", "error") == "python hotloop._pure.network"
 
     def test_interpreter_without_compiled_tasks(self):
         """PyPy is one; here the accelerator of CPython is hidden."""

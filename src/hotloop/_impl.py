@@ -19,8 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotloop._c.core import LoopCore as LoopCore
     from hotloop._c.future import Future as Future
+    from hotloop._c.network import NetworkCore as NetworkCore
     from hotloop._c.ready import Handle as Handle
     from hotloop._c.selector import DefaultSelector as DefaultSelector
     from hotloop._c.selector import EpollSelector as EpollSelector
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         from selectors import KqueueSelector as KqueueSelector
 
 # In the order in which they depend on each other: where the first is not there, no extension is installed.
-_PARTS = ("ready", "timers", "future", "task", "selector", "address", "core")
+_PARTS = ("ready", "timers", "future", "task", "selector", "address", "core", "network")
 _NOT_INSTALLED = "no compiled extension is installed for this interpreter"
 
 
@@ -75,16 +75,16 @@ implementation, reason = _choose()
 
 if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"
-    _core = import_module(f"{_package}.core")
+    _network = import_module(f"{_package}.network")
     _selector = import_module(f"{_package}.selector")
     Handle = import_module(f"{_package}.ready").Handle
     TimerHandle = import_module(f"{_package}.timers").TimerHandle
     if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or asyncio.Task is asyncio.tasks._PyTask:
-        LoopCore = _core.LoopCore
+        NetworkCore = _network.NetworkCore
         Future = import_module(f"{_package}.future").Future
         Task = import_module(f"{_package}.task").Task
     else:
-        LoopCore = _core.FallbackLoopCore
+        NetworkCore = _network.FallbackNetworkCore
         Future = asyncio.Future
         Task = asyncio.Task
     DefaultSelector = _selector.DefaultSelector

@@ -10,18 +10,18 @@ from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
-from hotloop._impl import LoopCore
+from hotloop._impl import NetworkCore
 from hotloop._resolver import make_resolver
 
 if TYPE_CHECKING:
 
-    class EventLoop(LoopCore, asyncio.SelectorEventLoop):
+    class EventLoop(NetworkCore, asyncio.SelectorEventLoop):
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
 
 
-def make_event_loop_class(core: type[LoopCore]) -> type["EventLoop"]:
-    """The event loop class on top of `core`, which is the LoopCore of hotloop._c or of hotloop._pure."""
-    package = core.__module__.removesuffix("core")
+def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
+    """The event loop class on top of `core`, which is the NetworkCore of hotloop._c or of hotloop._pure."""
+    package = core.__module__.removesuffix("network")
     default_selector = import_module(package + "selector").DefaultSelector
     resolver = make_resolver(import_module(package + "address"))
 
@@ -39,7 +39,7 @@ def make_event_loop_class(core: type[LoopCore]) -> type["EventLoop"]:
 
 
 if not TYPE_CHECKING:
-    EventLoop = make_event_loop_class(LoopCore)
+    EventLoop = make_event_loop_class(NetworkCore)
 
 
 def new_event_loop() -> EventLoop:

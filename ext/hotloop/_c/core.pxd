@@ -2,7 +2,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.ready cimport Handle, ReadyQueue, Runnable
-from hotloop._c.selector cimport PollerSelector
+from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.timers cimport TimerQueue
 
 
@@ -11,6 +11,11 @@ cdef extern from "lock.h":
         pass
     ctypedef struct inbox_lock:
         pass
+
+
+# The most that one read brings, in bytes; as much as asyncio's transports read.
+cdef enum:
+    READ_SIZE = 256 * 1024
 
 
 cdef class LoopCore:
@@ -35,6 +40,9 @@ cdef class LoopCore:
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
     cdef shared_flag inbox_filled
     cdef inbox_lock inbox_lock
+    cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
+    cdef list unflushed             # Watchers that were written to in this turn
+    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
     cdef list inbox                 # of Handles from other threads, where there is no GIL
 
     # What BaseEventLoop and its subclasses set on the instance. Here, because an instance without a __dict__ is what
@@ -71,7 +79,9 @@ cdef class LoopCore:
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
-    cdef int dispatch(self, object key, int happened) except -1
+    cdef int dispatch(self, poller_batch *batch, int index) except -1
+    cdef int flush(self) except -1
+    cdef char *buffer(self) except NULL
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
     cdef int run_timed(self, Runnable item) except -1
@@ -80,4 +90,3 @@ cdef class LoopCore:
     cdef int post(self, Handle handle) except -1
     cdef int drain_inbox(self) except -1
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)
-    cdef bint unwatch(self, object fd, int event) except -1

@@ -13,12 +13,14 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
-from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.ref cimport Py_DECREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 from hotloop._c.current cimport leave_task
+from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.ready cimport (
     Handle,
@@ -35,11 +37,11 @@ from hotloop._c.ready cimport (
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer, timer_heap_first
+from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
     pass
 
-import selectors
 import sys
 from asyncio import base_events, events
 
@@ -72,8 +74,6 @@ SLICE_NANOSECONDS = 100_000
 cdef double LONGEST_WAIT = 24 * 3600.0
 # A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
 cdef unsigned int POLLS_PER_GIL_RELEASE = 8
-cdef int EVENT_READ = selectors.EVENT_READ
-cdef int EVENT_WRITE = selectors.EVENT_WRITE
 # Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
 # create_task() hands unknown keywords on to the task since 3.13.3.
@@ -89,8 +89,19 @@ cdef class LoopCore:
         self.ready = ReadyQueue()
         self.timers = TimerQueue()
         self.inbox = []
+        self.unflushed = []
         self.home = PyThread_get_thread_ident()
         self.replaced = set()
+
+    def __dealloc__(self):
+        free(self.read_buffer)
+
+    cdef char *buffer(self) except NULL:
+        if self.read_buffer == NULL:
+            self.read_buffer = <char *>malloc(READ_SIZE)
+            if self.read_buffer == NULL:
+                raise MemoryError
+        return self.read_buffer
 
     # -- what may be replaced ------------------------------------------------------------------------------------------
 
@@ -359,9 +370,8 @@ cdef class LoopCore:
 
     cdef int poll_ours(self, int64_t nanoseconds) except -1:
         cdef poller_batch *batch
-        cdef int count, index, happened = 0
+        cdef int count, index
         cdef bint release_gil = nanoseconds != 0
-        cdef object key
         if release_gil:
             nanoseconds = self.fall_asleep(nanoseconds)
         else:
@@ -374,9 +384,7 @@ cdef class LoopCore:
         shared_set(&self.asleep, 0)
         try:
             for index in range(count):
-                key = self.poller.event(batch, index, &happened)
-                if key is not None:
-                    self.dispatch(key, happened)
+                self.dispatch(batch, index)
         finally:
             if self.poller is not None:
                 self.poller.release(batch)
@@ -398,32 +406,51 @@ cdef class LoopCore:
         self._process_events(ready)
         return 0
 
-    cdef int dispatch(self, object key, int happened) except -1:
-        """Queue the reader and the writer of a descriptor, in this order."""
-        cdef tuple watchers = <object>PyTuple_GET_ITEM(key, 3)
-        for event, handle in ((EVENT_READ, watchers[0]), (EVENT_WRITE, watchers[1])):
-            if happened & event and handle is not None:
-                if handle._cancelled:
-                    self.unwatch(key.fileobj, event)
-                else:
-                    self.ready.append(handle)
+    cdef int dispatch(self, poller_batch *batch, int index) except -1:
+        """Tell the watcher of an event, which queues itself or its callbacks."""
+        cdef int fd = -1, events = 0
+        cdef PyObject *entry = self.poller.event(batch, index, &fd, &events)
+        if entry == NULL:
+            return 0
+        if self.poller.registrations[fd].watched:
+            return (<Watcher>entry).happened(events)
+        # Registered with the selector by somebody who knows what asyncio keeps there.
+        self._process_events([(<object>entry, events)])
         return 0
+
+    def _process_events(self, event_list):
+        """Queue what select() has returned: for those who run the loop themselves."""
+        foreign = []
+        for key, events in event_list:
+            if isinstance(key.data, Watcher):
+                # select() does not say whether there is more to come than one read brings.
+                (<Watcher>key.data).happened(<int>events | POLLER_MORE)
+            else:
+                foreign.append((key, events))
+        super()._process_events(foreign)
 
     cdef int run_batches(self, bint repeat) except -1:
         """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
         is time to poll or to stop."""
         cdef Py_ssize_t todo = self.ready.count
         cdef PyObject *running = NULL
-        while todo:
-            try:
-                self.run_items(&todo, &running, repeat)
-            except (SystemExit, KeyboardInterrupt):
-                Py_XDECREF(running)
-                raise
-            except BaseException as error:
-                if running == NULL:
+        cdef bint outer = self.in_turn
+        self.in_turn = True
+        try:
+            while todo:
+                try:
+                    self.run_items(&todo, &running, repeat)
+                except (SystemExit, KeyboardInterrupt):
+                    Py_XDECREF(running)
                     raise
-                report(self, steal(running), error)
+                except BaseException as error:
+                    if running == NULL:
+                        raise
+                    report(self, steal(running), error)
+        finally:
+            self.in_turn = outer
+            if self.unflushed:
+                self.flush()
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
@@ -445,8 +472,28 @@ cdef class LoopCore:
                 (<Runnable>running[0]).run()
             retire(running[0])
             running[0] = NULL
-            if todo[0] == 0 and repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
+            if todo[0]:
+                continue
+            if self.unflushed:
+                self.flush()
+            if repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
                 todo[0] = ready.count
+        return 0
+
+    cdef int flush(self) except -1:
+        """The end of a turn: give the kernel what transports were told to write in it, in one system call each.
+
+        Not in a forked child: what was written before the fork is the parent's to send."""
+        cdef list watchers = self.unflushed
+        cdef Py_ssize_t index = 0
+        try:
+            # A resume_writing() may write again, and so make the list longer.
+            while index < len(watchers):
+                index += 1
+                if self.poller is not None and self.poller.is_own():
+                    (<Watcher>PyList_GET_ITEM(watchers, index - 1)).flush()
+        finally:
+            del watchers[:index]
         return 0
 
     cdef int run_timed(self, Runnable item) except -1:
@@ -462,7 +509,7 @@ cdef class LoopCore:
             self._current_handle = None
         took = self.now() - began
         if took >= self.slow_callback_duration:
-            text = repr(item) if isinstance(item, Task) else base_events._format_handle(item)
+            text = base_events._format_handle(item) if isinstance(item, Handle) else repr(item)
             base_events.logger.warning("Executing %s took %.3f seconds", text, took)
         return 0
 
@@ -477,16 +524,24 @@ cdef class LoopCore:
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
     def _add_reader(self, fd, callback, *args, context=None):
-        return self.watch(fd, EVENT_READ, callback, args, context)
+        if self.poller is None:
+            return add_on_foreign_selector(super()._add_reader, fd, callback, args, context)
+        return self.watch(fd, POLLER_READ, callback, args, context)
 
     def _add_writer(self, fd, callback, *args, context=None):
-        return self.watch(fd, EVENT_WRITE, callback, args, context)
+        if self.poller is None:
+            return add_on_foreign_selector(super()._add_writer, fd, callback, args, context)
+        return self.watch(fd, POLLER_WRITE, callback, args, context)
 
     def _remove_reader(self, fd):
-        return self.unwatch(fd, EVENT_READ)
+        if self.poller is None:
+            return super()._remove_reader(fd)
+        return remove_callback(self.poller, fd, POLLER_READ)
 
     def _remove_writer(self, fd):
-        return self.unwatch(fd, EVENT_WRITE)
+        if self.poller is None:
+            return super()._remove_writer(fd)
+        return remove_callback(self.poller, fd, POLLER_WRITE)
 
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context):
         """Call back whenever `event` comes; whoever was watching for it is cancelled."""
@@ -495,36 +550,7 @@ cdef class LoopCore:
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
-        key = self.selector.get_map().get(fd)
-        if key is None:
-            self.selector.register(fd, event, (handle, None) if event == EVENT_READ else (None, handle))
-            return handle
-        reader, writer = key.data
-        data = (handle, writer) if event == EVENT_READ else (reader, handle)
-        self.selector.modify(fd, key.events | event, data)
-        before = reader if event == EVENT_READ else writer
-        if before is not None:
-            before.cancel()
-        return handle
-
-    cdef bint unwatch(self, object fd, int event) except -1:
-        """Stop watching for `event`; False if nobody was."""
-        if self.closed:
-            return False
-        key = self.selector.get_map().get(fd)
-        if key is None:
-            return False
-        reader, writer = key.data
-        rest = key.events & ~event
-        if not rest:
-            self.selector.unregister(fd)
-        else:
-            self.selector.modify(fd, rest, (None, writer) if event == EVENT_READ else (reader, None))
-        before = reader if event == EVENT_READ else writer
-        if before is None:
-            return False
-        before.cancel()
-        return True
+        return add_callback(self.poller, self.ready, fd, event, handle)
 
     # -- the attributes that asyncio and others know the loop's state by -----------------------------------------------
 
@@ -602,6 +628,11 @@ cdef class LoopCore:
     @_task_factory.setter
     def _task_factory(self, value):
         self.task_factory = value
+
+
+cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):
+    # asyncio's own methods know of contexts since 3.15.
+    return add(fd, callback, *args) if context is None else add(fd, callback, *args, context=context)
 
 
 cdef inline double seconds(object delay, double now) except? -1:

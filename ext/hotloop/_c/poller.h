@@ -5,19 +5,24 @@
  * above it, in selector.pyx. No function here touches a Python object, so poller_wait() may run without the GIL.
  *
  * Every function that can fail returns a negative errno. `events` is a set of POLLER_READ and POLLER_WRITE, the
- * values of selectors.EVENT_READ and EVENT_WRITE.
+ * values of selectors.EVENT_READ and EVENT_WRITE, and POLLER_EDGE: report a change once, instead of as long as it lasts.
+ * `generation` comes back with every event. The numbers of closed descriptors are used again, and an event may be older
+ * than that; who registers the number anew does it with another generation.
  *
  *     int  poller_open(poller *p)                                an empty set, close-on-exec, with its waker
  *     void poller_close(poller *p)                               idempotent
- *     int  poller_add(poller *p, int fd, int events)             -EEXIST, -EBADF, -EPERM (a regular file), ...
- *     int  poller_modify(poller *p, int fd, int events)
- *     int  poller_remove(poller *p, int fd)                      the descriptor may be closed already: -EBADF, -ENOENT
+ *     int  poller_add(poller *p, int fd, int events, unsigned generation)
+ *                                                                -EEXIST, -EBADF, -EPERM (a regular file), ...
+ *     int  poller_modify(poller *p, int fd, int before, int events, unsigned generation)
+ *     int  poller_remove(poller *p, int fd, int before)          the descriptor may be closed already: -EBADF, -ENOENT
  *     poller_batch *poller_batch_new(int capacity)               room for what one wait returns; NULL: no memory; free()
  *     int  poller_wait(poller *p, poller_batch *b, int64_t ns)   number of events; ns < 0: no limit; rounded up to the
  *                                                                backend's resolution; -EINTR is left to the caller
- *     int  poller_event(const poller *p, const poller_batch *b, int i, int *fd)
- *                                                                event i: its fd and POLLER_READ|POLLER_WRITE; an error
- *                                                                or hang-up is both; 0: the waker, nothing to report
+ *     int  poller_event(const poller *p, const poller_batch *b, int i, int *fd, unsigned *generation)
+ *                                                                event i: POLLER_READ|POLLER_WRITE, an error or hang-up
+ *                                                                is both; POLLER_MORE: hang-up, error or urgent data, so
+ *                                                                that a short read does not mean that nothing is left;
+ *                                                                0: the waker, nothing to report
  *     int  poller_wake(poller *p)                                from any thread: ends the wait under way or the next one
  */
 #ifndef HOTLOOP_POLLER_H
@@ -29,6 +34,8 @@
 
 #define POLLER_READ 1
 #define POLLER_WRITE 2
+#define POLLER_EDGE 4
+#define POLLER_MORE 8
 
 #if defined(__linux__) && !defined(HOTLOOP_NO_POLLER)
 #define POLLER_NAME "epoll"

@@ -27,19 +27,28 @@ static inline poller_batch *poller_batch_new(int capacity)
     return batch;
 }
 
-static inline int poller_control(poller *p, int operation, int fd, uint32_t kernel_events)
+static inline int poller_control(poller *p, int operation, int fd, uint32_t kernel_events, unsigned generation)
 {
     struct epoll_event event;
 
     memset(&event, 0, sizeof event);
     event.events = kernel_events;
-    event.data.fd = fd;
+    event.data.u64 = (uint64_t)generation << 32 | (uint32_t)fd;
     return epoll_ctl(p->fd, operation, fd, &event) < 0 ? -errno : 0;
 }
 
 static inline uint32_t poller_kernel_events(int events)
 {
-    return (events & POLLER_READ ? (uint32_t)EPOLLIN : 0) | (events & POLLER_WRITE ? (uint32_t)EPOLLOUT : 0);
+    uint32_t kernel_events = 0;
+
+    if (events & POLLER_READ)
+        kernel_events |= EPOLLIN;
+    if (events & POLLER_WRITE)
+        kernel_events |= EPOLLOUT;
+    /* What POLLER_MORE is made of; a level-triggered reader finds out by itself. */
+    if (events & POLLER_EDGE)
+        kernel_events |= EPOLLET | (events & POLLER_READ ? EPOLLRDHUP | EPOLLPRI : 0u);
+    return kernel_events;
 }
 
 static inline void poller_close(poller *p)
@@ -63,25 +72,27 @@ static inline int poller_open(poller *p)
     if (p->wake_fd < 0)
         error = -errno;
     else /* Edge-triggered: each write is one event, so nobody ever has to read the counter down. */
-        error = poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET);
+        error = poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET, 0);
     if (error < 0)
         poller_close(p);
     return error;
 }
 
-static inline int poller_add(poller *p, int fd, int events)
+static inline int poller_add(poller *p, int fd, int events, unsigned generation)
 {
-    return poller_control(p, EPOLL_CTL_ADD, fd, poller_kernel_events(events));
+    return poller_control(p, EPOLL_CTL_ADD, fd, poller_kernel_events(events), generation);
 }
 
-static inline int poller_modify(poller *p, int fd, int events)
+static inline int poller_modify(poller *p, int fd, int before, int events, unsigned generation)
 {
-    return poller_control(p, EPOLL_CTL_MOD, fd, poller_kernel_events(events));
+    (void)before;
+    return poller_control(p, EPOLL_CTL_MOD, fd, poller_kernel_events(events), generation);
 }
 
-static inline int poller_remove(poller *p, int fd)
+static inline int poller_remove(poller *p, int fd, int before)
 {
-    return poller_control(p, EPOLL_CTL_DEL, fd, 0);
+    (void)before;
+    return poller_control(p, EPOLL_CTL_DEL, fd, 0, 0);
 }
 
 static inline int poller_wait(poller *p, poller_batch *batch, int64_t nanoseconds)
@@ -98,15 +109,19 @@ static inline int poller_wait(poller *p, poller_batch *batch, int64_t nanosecond
     return count < 0 ? -errno : count;
 }
 
-static inline int poller_event(const poller *p, const poller_batch *batch, int index, int *fd)
+static inline int poller_event(const poller *p, const poller_batch *batch, int index, int *fd, unsigned *generation)
 {
+    const uint32_t broken = EPOLLHUP | EPOLLERR; /* counts as both, as in selectors.EpollSelector */
+    const uint32_t more = broken | EPOLLRDHUP | EPOLLPRI;
     uint32_t events = batch->events[index].events;
+    uint64_t data = batch->events[index].data.u64;
 
-    *fd = batch->events[index].data.fd;
+    *fd = (int)(uint32_t)data;
+    *generation = (unsigned)(data >> 32);
     if (*fd == p->wake_fd)
         return 0;
-    /* An error or a hang-up counts as both, as in selectors.EpollSelector. */
-    return (events & ~(uint32_t)EPOLLOUT ? POLLER_READ : 0) | (events & ~(uint32_t)EPOLLIN ? POLLER_WRITE : 0);
+    return (events & (EPOLLIN | more) ? POLLER_READ : 0) | (events & (EPOLLOUT | broken) ? POLLER_WRITE : 0)
+           | (events & more ? POLLER_MORE : 0);
 }
 
 static inline int poller_wake(poller *p)

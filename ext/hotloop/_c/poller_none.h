@@ -24,9 +24,11 @@ static inline int poller_open(poller *p)
 }
 
 static inline void poller_close(poller *p) { p->fd = p->wake_fd = -1; }
-static inline int poller_add(poller *p, int fd, int events) POLLER_MISSING((void)p, (void)fd, (void)events)
-static inline int poller_modify(poller *p, int fd, int events) POLLER_MISSING((void)p, (void)fd, (void)events)
-static inline int poller_remove(poller *p, int fd) POLLER_MISSING((void)p, (void)fd)
+static inline int poller_add(poller *p, int fd, int events, unsigned generation)
+    POLLER_MISSING((void)p, (void)fd, (void)events, (void)generation)
+static inline int poller_modify(poller *p, int fd, int before, int events, unsigned generation)
+    POLLER_MISSING((void)p, (void)fd, (void)before, (void)events, (void)generation)
+static inline int poller_remove(poller *p, int fd, int before) POLLER_MISSING((void)p, (void)fd, (void)before)
 static inline poller_batch *poller_batch_new(int capacity)
 {
     (void)capacity;
@@ -34,8 +36,8 @@ static inline poller_batch *poller_batch_new(int capacity)
 }
 
 static inline int poller_wait(poller *p, poller_batch *b, int64_t ns) POLLER_MISSING((void)p, (void)b, (void)ns)
-static inline int poller_event(const poller *p, const poller_batch *b, int i, int *fd)
-    POLLER_MISSING((void)p, (void)b, (void)i, (void)fd)
+static inline int poller_event(const poller *p, const poller_batch *b, int i, int *fd, unsigned *generation)
+    POLLER_MISSING((void)p, (void)b, (void)i, (void)fd, (void)generation)
 static inline int poller_wake(poller *p) POLLER_MISSING((void)p)
 
 #endif

@@ -1,4 +1,7 @@
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
+
+from hotloop._c.watcher cimport Watcher
 
 
 cdef extern from "poller.h":
@@ -8,23 +11,42 @@ cdef extern from "poller.h":
     ctypedef struct poller_batch:
         int capacity
 
+# What is registered for a descriptor, beside the object in `entries`.
+ctypedef struct registration:
+    unsigned int generation         # tells events from those of a file that had the same number before; 0: none
+    int events                      # POLLER_READ, POLLER_WRITE, POLLER_EDGE; 0: not in the kernel's set at the moment
+    bint watched                    # the entry is a Watcher, not a SelectorKey
+
 
 cdef class PollerSelector:
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef poller poller
     cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it
-    cdef list keys                  # SelectorKey by descriptor, None where none is registered
+    cdef list entries               # by descriptor: a Watcher, a SelectorKey, or None: none, or suspended
+    cdef registration *registrations    # by descriptor, as many as there are entries
+    cdef unsigned int last_generation
     cdef Py_ssize_t registered      # how many of them
     cdef object map                 # what get_map() returns; None once closed
-    cdef unsigned int generation    # of the process that owns the kernel's set, see fork_generation()
+    cdef unsigned int process       # the one that owns the kernel's set, see fork_generation()
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
-    cdef object event(self, poller_batch *batch, int index, int *mask)
+    cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
     cdef void release(self, poller_batch *batch) noexcept
     cdef int wake(self) except -1
-    cdef int descriptor(self, object fileobj) except -1
-    cdef object key(self, int fd)
-    cdef int store(self, int fd, object key) except -1
-    cdef int forget(self, int fd) except -1
+    cdef int attach(self, int fd, Watcher watcher, int events) except -1
+    cdef int change(self, int fd, int events) except -1
+    cdef int suspend(self, int fd) except -1
+    cdef int resume(self, int fd, Watcher watcher, int events) except -1
+    cdef bint is_known(self, int fd) noexcept
+    cdef int detach(self, int fd) except -1
+    cdef bint is_own(self) noexcept
     cdef int own(self) except -1
+    cdef int add(self, int fd, object entry, int events, bint watched) except -1
+    cdef int make_room(self, int fd) except -1
+    cdef int descriptor(self, object fileobj) except -1
+    cdef object entry(self, int fd)
+    cdef object key(self, int fd)
+    cdef object as_key(self, int fd, object entry)
+    cdef list descriptors(self)
+    cdef int forget(self, int fd) except -1

@@ -4,19 +4,23 @@ A drop-in for `selectors.DefaultSelector`: the same methods, exceptions and roun
 `selectors.BaseSelector` holds. What makes it faster is the table that finds a registered key by its descriptor number
 without hashing, and one buffer for the kernel's events that lives as long as the selector.
 
-The loop uses the same object one level below `select()`: `wait()`, then `event()` for each, then `release()`.
+The loop uses the same object one level below `select()`: `wait()`, then `event()` for each, then `release()`; and what
+it registers are Watchers, by attach(), change() and detach(). In the map they are shown as keys, too.
 
 Source: the documentation of `selectors`; epoll(7).
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.tuple cimport PyTuple_GET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
-from libc.errno cimport EINTR
+from libc.errno cimport EINTR, ENOENT
 from libc.math cimport ceil, isnan
 from libc.stdint cimport INT64_MAX, int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
     pass
@@ -33,17 +37,15 @@ cdef extern from "Python.h":
     TupleType PyTuple_Type
 
 cdef extern from "poller.h":
-    enum: POLLER_READ
-    enum: POLLER_WRITE
     const char *POLLER_NAME
     int poller_open(poller *)
     void poller_close(poller *)
-    int poller_add(poller *, int fd, int events)
-    int poller_modify(poller *, int fd, int events)
-    int poller_remove(poller *, int fd)
+    int poller_add(poller *, int fd, int events, unsigned int generation)
+    int poller_modify(poller *, int fd, int before, int events, unsigned int generation)
+    int poller_remove(poller *, int fd, int before)
     poller_batch *poller_batch_new(int capacity)
     int poller_wait(poller *, poller_batch *, int64_t nanoseconds) nogil
-    int poller_event(const poller *, const poller_batch *, int index, int *fd)
+    int poller_event(const poller *, const poller_batch *, int index, int *fd, unsigned int *generation)
     int poller_wake(poller *)
 
 cdef extern from "instance_dict.h":
@@ -130,7 +132,7 @@ class SelectorMapping(Mapping):
         return key
 
     def __iter__(self):
-        return iter([key.fd for key in (<PollerSelector>self._selector).keys if key is not None])
+        return iter((<PollerSelector>self._selector).descriptors())
 
 
 cdef class PollerSelector:
@@ -140,9 +142,10 @@ cdef class PollerSelector:
         begin_without_dict(self)
         self.poller.fd = -1
         self.spare = NULL
-        self.keys = []
+        self.entries = []
+        self.registrations = NULL
         self.registered = 0
-        self.generation = fork_generation()
+        self.process = fork_generation()
         cdef int error = poller_open(&self.poller)
         if error < 0:
             raise_errno(error)
@@ -152,6 +155,7 @@ cdef class PollerSelector:
         if self.poller.fd >= 0:
             poller_close(&self.poller)
         free(self.spare)
+        free(self.registrations)
 
     @property
     def __dict__(self):
@@ -169,16 +173,11 @@ cdef class PollerSelector:
         cdef int wanted = check_events(events)
         cdef int fd = self.descriptor(fileobj)
         cdef object key
-        cdef int error
-        if self.key(fd) is not None:
+        if self.entry(fd) is not None:
             raise KeyError(f"{fileobj!r} (FD {fd}) is already registered")
-        self.own()
+        self.detach(fd)
         key = make_key(fileobj, fd, wanted, data)
-        error = poller_add(&self.poller, fd, wanted)
-        if error < 0:
-            raise_errno(error)
-        self.store(fd, key)
-        self.registered += 1
+        self.add(fd, key, wanted, False)
         return key
 
     def unregister(self, fileobj):
@@ -187,10 +186,7 @@ cdef class PollerSelector:
         cdef object key = self.key(fd)
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
-        self.own()
-        self.forget(fd)
-        # A closed descriptor left the set by itself (epoll(7), question 6).
-        poller_remove(&self.poller, fd)
+        self.detach(fd)
         return key
 
     def modify(self, fileobj, events, data=None):
@@ -199,21 +195,17 @@ cdef class PollerSelector:
         KeyError if it is not registered; if the kernel refuses, the file object is unregistered and OSError raised."""
         cdef int fd = self.descriptor(fileobj)
         cdef object key = self.key(fd)
-        cdef int wanted, error
+        cdef int wanted
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
         wanted = events
         if wanted == events_of(key) and data == key.data:
             return key
         if wanted != events_of(key):
-            self.own()
-            error = poller_modify(&self.poller, fd, wanted)
-            if error < 0:
-                self.forget(fd)
-                poller_remove(&self.poller, fd)
-                raise_errno(error)
+            self.change(fd, wanted)
         key = make_key(key.fileobj, fd, wanted, data)
-        self.store(fd, key)
+        self.entries[fd] = key
+        self.registrations[fd].watched = False
         return key
 
     def select(self, timeout=None):
@@ -223,7 +215,8 @@ cdef class PollerSelector:
         cdef int64_t nanoseconds = timeout_nanoseconds(timeout)
         cdef int64_t deadline = INT64_MAX
         cdef poller_batch *batch
-        cdef int count, index, mask = 0
+        cdef PyObject *entry
+        cdef int count, index, fd = -1, mask = 0
         cdef object key
         cdef list ready = []
         if nanoseconds > 0:
@@ -237,9 +230,10 @@ cdef class PollerSelector:
                 nanoseconds = max(deadline - clock_nanoseconds(), 0)
         try:
             for index in range(count):
-                key = self.event(batch, index, &mask)
-                if key is not None:
-                    ready.append((key, mask))
+                entry = self.event(batch, index, &fd, &mask)
+                if entry != NULL:
+                    key = self.as_key(fd, <object>entry)
+                    ready.append((key, mask & (POLLER_READ | POLLER_WRITE)))
         finally:
             self.release(batch)
         return ready
@@ -247,7 +241,7 @@ cdef class PollerSelector:
     def close(self):
         """Release the kernel's set. Nothing can be registered or selected afterwards. Idempotent."""
         poller_close(&self.poller)
-        self.keys = []
+        self.entries = []
         self.registered = 0
         self.map = None
 
@@ -270,7 +264,7 @@ cdef class PollerSelector:
 
     @property
     def _fd_to_key(self):
-        return {key.fd: key for key in self.keys if key is not None}
+        return {fd: self.key(fd) for fd in self.descriptors()}
 
     def fileno(self):
         """The descriptor of the kernel's set."""
@@ -290,34 +284,83 @@ cdef class PollerSelector:
         try:
             fd = descriptor_of(fileobj)
         except ValueError:
-            for key in self.keys:
-                if key is not None and key.fileobj is fileobj:
-                    return key.fd
+            for fd in range(len(self.entries)):
+                if self.entries[fd] is not None and self.key(fd).fileobj is fileobj:
+                    return fd
             raise
         return fd
 
-    cdef object key(self, int fd):
-        if fd >= len(self.keys):
-            return None
-        return <object>PyList_GET_ITEM(self.keys, fd)
+    cdef list descriptors(self):
+        cdef int fd
+        return [fd for fd in range(len(self.entries)) if self.entries[fd] is not None]
 
-    cdef int store(self, int fd, object key) except -1:
-        cdef Py_ssize_t missing = fd + 1 - len(self.keys)
-        if missing > 0:
-            # To twice the size, so that ascending descriptors cost no copy each.
-            self.keys.extend([None] * max(missing, len(self.keys)))
-        self.keys[fd] = key
+    cdef object entry(self, int fd):
+        """The Watcher or the SelectorKey of a descriptor; None if none is registered."""
+        if not 0 <= fd < PyList_GET_SIZE(self.entries):
+            return None
+        return <object>PyList_GET_ITEM(self.entries, fd)
+
+    cdef object key(self, int fd):
+        cdef object entry = self.entry(fd)
+        return None if entry is None else self.as_key(fd, entry)
+
+    cdef object as_key(self, int fd, object entry):
+        """The entry as a SelectorKey, which for a watcher is made on request."""
+        cdef registration *registered = &self.registrations[fd]
+        if not registered.watched:
+            return entry
+        return make_key(fd, fd, registered.events & (POLLER_READ | POLLER_WRITE), (<Watcher>entry).data())
+
+    cdef int make_room(self, int fd) except -1:
+        cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before
+        cdef registration *grown
+        if missing <= 0:
+            return 0
+        # To twice the size, so that ascending descriptors cost no copy each.
+        missing = max(missing, before)
+        grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
+        if grown == NULL:
+            raise MemoryError()
+        memset(&grown[before], 0, missing * sizeof(registration))
+        self.registrations = grown
+        self.entries.extend([None] * missing)
+        return 0
+
+    cdef int add(self, int fd, object entry, int events, bint watched) except -1:
+        cdef int error
+        self.own()
+        self.last_generation = self.last_generation + 1 or 1
+        # First, because it refuses numbers of which no table could be made.
+        error = poller_add(&self.poller, fd, events, self.last_generation)
+        if error < 0:
+            raise_errno(error)
+        try:
+            self.make_room(fd)
+        except MemoryError:
+            poller_remove(&self.poller, fd, events)
+            raise
+        self.registrations[fd].generation = self.last_generation
+        self.registrations[fd].events = events
+        self.registrations[fd].watched = watched
+        self.entries[fd] = entry
+        self.registered += 1
         return 0
 
     cdef int forget(self, int fd) except -1:
-        self.keys[fd] = None
+        self.registrations[fd].generation = self.registrations[fd].events = 0
         self.registered -= 1
+        self.entries[fd] = None
         return 0
+
+    cdef bint is_own(self) noexcept:
+        """True if the kernel's set is this process's, not that of the parent it was forked from."""
+        return self.process == fork_generation()
 
     cdef int own(self) except -1:
         """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
-        cdef int error
-        if self.generation == fork_generation() and self.poller.fd >= 0:
+        cdef int error, fd
+        cdef registration *registered
+        if self.is_own() and self.poller.fd >= 0:
             return 0
         if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
@@ -325,12 +368,75 @@ cdef class PollerSelector:
         error = poller_open(&self.poller)
         if error < 0:
             raise_errno(error)
-        self.generation = fork_generation()
-        for key in self.keys:
-            if key is not None:
-                # A descriptor that the child has closed meanwhile can be ready no more; its key waits for unregister().
-                poller_add(&self.poller, key.fd, key.events)
+        self.process = fork_generation()
+        for fd in range(len(self.entries)):
+            registered = &self.registrations[fd]
+            if registered.events:
+                # A descriptor that the child has closed meanwhile can be ready no more; its entry waits for detach().
+                poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
+
+    # -- what the loop watches -----------------------------------------------------------------------------------------
+
+    cdef int attach(self, int fd, Watcher watcher, int events) except -1:
+        """Have a watcher told of `events`, which may include POLLER_EDGE. Whoever was registered for the descriptor is
+        so no more. OSError if the kernel refuses."""
+        self.detach(fd)
+        return self.add(fd, watcher, events, True)
+
+    cdef int change(self, int fd, int events) except -1:
+        """Have the one that is registered told of other events; 0: of none, not even of errors, until the next change.
+
+        If the kernel refuses, nobody is registered any more, and OSError raised."""
+        cdef registration *registered = &self.registrations[fd]
+        cdef int error
+        self.own()
+        if events == 0:
+            # The descriptor may be closed already.
+            poller_remove(&self.poller, fd, registered.events)
+            error = 0
+        elif registered.events:
+            error = poller_modify(&self.poller, fd, registered.events, events, registered.generation)
+        else:
+            error = -ENOENT
+        if error == -ENOENT:
+            # Not there, or the number is another file's by now.
+            error = poller_add(&self.poller, fd, events, registered.generation)
+        if error < 0:
+            poller_remove(&self.poller, fd, registered.events)
+            self.forget(fd)
+            raise_errno(error)
+        registered.events = events
+        return 0
+
+    cdef int suspend(self, int fd) except -1:
+        """Let go of a watcher that wants nothing for now, so that it may be garbage; resume() gives it back.
+
+        The kernel's set is left as it is, because a resume() often follows soon, and is changed at the next event."""
+        if self.entry(fd) is not None:
+            self.entries[fd] = None
+        return 0
+
+    cdef int resume(self, int fd, Watcher watcher, int events) except -1:
+        """Have the watcher told of `events` (again): after a suspend(), or of others than before."""
+        self.entries[fd] = watcher
+        if self.registrations[fd].events != events:
+            self.change(fd, events)
+        return 0
+
+    cdef bint is_known(self, int fd) noexcept:
+        """True if somebody is registered for the descriptor, be it that he is suspended."""
+        return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
+
+    cdef int detach(self, int fd) except -1:
+        """Tell nobody of the descriptor's events any more, not even of those already reported. Idempotent."""
+        if not self.is_known(fd):
+            return 0
+        self.own()
+        if self.registrations[fd].events:
+            # A closed descriptor left the set by itself (epoll(7), question 6): an error here is none.
+            poller_remove(&self.poller, fd, self.registrations[fd].events)
+        return self.forget(fd)
 
     # -- one level below select(), for the loop ------------------------------------------------------------------------
 
@@ -362,17 +468,26 @@ cdef class PollerSelector:
                 raise
         return batch
 
-    cdef object event(self, poller_batch *batch, int index, int *mask):
-        """The key of event `index` and its events; None for one that nobody waits for any more."""
-        cdef int fd = -1
-        cdef int events = poller_event(&self.poller, batch, index, &fd)
-        cdef object key
-        if events == 0:
-            return None
-        key = self.key(fd)
-        if key is not None:
-            mask[0] = events & events_of(key)
-        return key
+    cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept:
+        """The entry (borrowed) that event `index` is for, and what happened; NULL if nobody waits for it any more."""
+        cdef unsigned int generation = 0
+        cdef registration *registered
+        cdef PyObject *entry
+        events[0] = poller_event(&self.poller, batch, index, fd, &generation)
+        if events[0] == 0 or fd[0] >= PyList_GET_SIZE(self.entries):
+            return NULL
+        registered = &self.registrations[fd[0]]
+        events[0] &= registered.events | POLLER_MORE
+        if registered.generation != generation or events[0] & ~POLLER_MORE == 0:
+            return NULL
+        entry = PyList_GET_ITEM(self.entries, fd[0])
+        if entry == <PyObject *>None:
+            # Suspended. Unless it is told once only, the kernel would go on.
+            if not registered.events & POLLER_EDGE:
+                poller_remove(&self.poller, fd[0], registered.events)
+                registered.events = 0
+            return NULL
+        return entry
 
     cdef void release(self, poller_batch *batch) noexcept:
         # Two threads may select at once; one of the two batches is enough to keep.
@@ -382,7 +497,7 @@ cdef class PollerSelector:
     cdef int wake(self) except -1:
         """End the wait under way, or the next one. May be called from any thread and from a signal handler."""
         cdef int error
-        if self.poller.fd < 0 or self.generation != fork_generation():
+        if self.poller.fd < 0 or not self.is_own():
             # Closed; or the waker is the parent's, and nothing waits in this process yet.
             return 0
         error = poller_wake(&self.poller)

@@ -1,0 +1,5 @@
+from hotloop._c.core cimport LoopCore
+
+
+cdef class NetworkCore(LoopCore):
+    pass

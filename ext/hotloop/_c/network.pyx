@@ -1,0 +1,104 @@
+"""NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
+
+asyncio's BaseEventLoop asks for transports through a handful of hooks, once for each connection. These are here; what
+they make is native. On a selector that is not ours they are asyncio's own.
+"""
+
+from hotloop._c.accept cimport accept_connections, accepts_natively
+from hotloop._c.core cimport LoopCore
+from hotloop._c.stream cimport StreamTransport, open_stream
+from hotloop._c.transport cimport Transport
+
+cdef extern from "quiet.h":
+    pass
+
+from asyncio import constants, sslproto
+
+
+cdef class NetworkCore(LoopCore):
+    """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
+
+    def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
+        if self.poller is None:
+            return super()._make_socket_transport(
+                sock, protocol, waiter, extra=extra, server=server, **with_context(context)
+            )
+        self._ensure_fd_no_transport(sock)
+        return open_stream(self, sock, sock.fileno(), None, protocol, context, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self, rawsock, protocol, sslcontext, waiter=None, *, extra=None, server=None, context=None, **options
+    ):
+        if self.poller is None:
+            return super()._make_ssl_transport(
+                rawsock, protocol, sslcontext, waiter, extra=extra, server=server, **options, **with_context(context)
+            )
+        self._ensure_fd_no_transport(rawsock)
+        tls = make_tls_protocol(self, protocol, sslcontext, waiter, **options)
+        open_stream(self, rawsock, rawsock.fileno(), None, tls, context, None, extra, server)
+        return tls._app_transport
+
+    def _accept_connection(
+        self,
+        protocol_factory,
+        sock,
+        sslcontext=None,
+        server=None,
+        backlog=100,
+        ssl_handshake_timeout=constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout=constants.SSL_SHUTDOWN_TIMEOUT,
+        context=None,
+    ):
+        arguments = (
+            protocol_factory, sock, sslcontext, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
+        )
+        if context is not None:
+            arguments += (context,)
+        if self.poller is None or self.debug or sslcontext is not None or not accepts_natively(sock):
+            super()._accept_connection(*arguments)
+        else:
+            accept_connections(self, sock, protocol_factory, server, backlog, context, arguments)
+
+    async def _sendfile_native(self, transp, file, offset, count):
+        if not isinstance(transp, StreamTransport):
+            return await super()._sendfile_native(transp, file, offset, count)
+        reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        transp._lend()
+        try:
+            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+        finally:
+            transp._reset_empty_waiter()
+            if reading:
+                transp.resume_reading()
+
+    def _ensure_fd_no_transport(self, fd):
+        """RuntimeError if a transport uses this descriptor, or ValueError if there is none to speak of."""
+        cdef object user
+        cdef int number
+        if self.poller is None:
+            return super()._ensure_fd_no_transport(fd)
+        if isinstance(fd, int):
+            number = fd
+        else:
+            try:
+                number = int(fd.fileno())
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(f"Invalid file object: {fd!r}") from None
+        user = self.poller.entry(number)
+        if isinstance(user, Transport) and not user.is_closing():
+            raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
+        if user is None and self.poller.is_known(number):
+            raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
+
+
+def make_tls_protocol(loop, protocol, sslcontext, waiter, *, server_side=False, server_hostname=None, **timeouts):
+    return sslproto.SSLProtocol(
+        loop, protocol, sslcontext, waiter, server_side, server_hostname, **timeouts
+    )
+
+
+cdef dict with_context(object context):
+    # asyncio's own hooks know of contexts since 3.15.
+    return {} if context is None else {"context": context}

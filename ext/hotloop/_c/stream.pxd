@@ -1,0 +1,54 @@
+from hotloop._c.core cimport LoopCore
+from hotloop._c.transport cimport Transport
+
+
+cdef extern from "output.h":
+    ctypedef struct output_queue:
+        size_t bytes
+        int count
+
+
+cdef enum ProtocolKind:
+    PLAIN                           # data_received()
+    BUFFERED                        # get_buffer() and buffer_updated()
+    STREAM_READER                   # exactly asyncio.StreamReaderProtocol: see feed.pyx
+
+
+cdef class StreamTransport(Transport):
+    cdef object sock                # Python's socket object; None until somebody asks for it, where the loop has none
+    cdef bytes peer                 # the address of the peer as the kernel has told it; None: in `extra`, or not asked
+    cdef object server              # the asyncio.Server to which the connection belongs, or None
+    cdef ProtocolKind kind          # how the protocol takes data
+    cdef output_queue output        # written, and not yet taken by the kernel
+    cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
+    cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
+    cdef bint attached              # the poller knows the descriptor
+    cdef bint reading               # reads are wanted
+    cdef bint suspended             # the poller has let go, so that reads may have been missed
+    cdef bint eof_received
+    cdef bint eof_written           # write_eof() was called
+    cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
+    cdef bint unflushed             # among those that the loop flushes at the end of the turn
+    cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
+
+    cdef int watch(self) except -1
+    cdef int receive(self) except -1
+    cdef int receive_plain(self) except -1
+    cdef int receive_buffered(self) except -1
+    cdef int receive_stream(self) except -1
+    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1
+    cdef int at_eof(self) except -1
+    cdef int append(self, object data) except -1
+    cdef int send_soon(self) except -1
+    cdef int send_now(self) except -1
+    cdef int send_first(self, object data, Py_ssize_t *sent) except -1
+    cdef int write_failed(self, object error) except -1
+    cdef int flush_early(self) except -1
+    cdef int sent_all(self) except -1
+    cdef int check_writable(self, str method) except -1
+
+
+cdef StreamTransport open_stream(
+    LoopCore loop, object sock, int fd, bytes peer, object protocol, object context, object waiter, object extra,
+    object server
+)

@@ -1,0 +1,650 @@
+"""StreamTransport: TCP, Unix and all other stream sockets, without Python code between the kernel and the protocol.
+
+Reading. TCP is registered edge-triggered, once, and stays so: pausing, resuming and waiting for room to write change
+flags here and cost no system call. What is reported once must be remembered until a read has found the socket empty; a
+read that does not fill its buffer has. (A peer that has closed, or sent urgent data, is read from until there is
+nothing, because these end a read early.) All other streams are level-triggered, where the kernel remembers.
+
+Writing. What callbacks write in one turn of the loop leaves at its end in one system call for each transport, or at
+once when it is much. Outside a turn it leaves at once. So a handler that writes a head, a body and a tail sends one
+segment, and a server answering many clients wakes none of them before it has read from all. bytes are kept, not copied;
+what the caller may change is copied.
+
+Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_FromObject,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.errno cimport EAGAIN
+
+from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
+from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.feed cimport can_feed, feed, is_fed_directly
+from hotloop._c.ready cimport push
+from hotloop._c.transport cimport Transport
+from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
+
+cdef extern from "quiet.h":
+    pass
+
+import os
+import socket
+import sys
+from asyncio import base_events, constants, protocols, trsock
+
+cdef extern from "output.h":
+    int output_append(output_queue *, object owner, const char *, size_t)
+    void output_clear(output_queue *)
+    Py_ssize_t output_send(output_queue *, int fd, int *full)
+
+cdef extern from "socket_calls.h":
+    Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
+    int socket_name(int fd, sockaddr_storage *, socklen_t *)
+    int socket_peer(int fd, sockaddr_storage *, socklen_t *)
+    int socket_finish_writing(int fd)
+    int socket_is_tcp(int fd)
+    Py_ssize_t socket_send(int fd, const void *data, size_t size)
+
+cdef extern from *:
+    """
+    /* A new bytes object with what one read of at most `room` bytes has brought; NULL, without an exception unless `count`
+     * is positive, if that is nothing. */
+    static PyObject *receive_bytes(int fd, Py_ssize_t room, Py_ssize_t *count)
+    {
+        PyObject *data = PyBytes_FromStringAndSize(NULL, room);
+
+        *count = 1;
+        if (data == NULL)
+            return NULL;
+        *count = socket_receive(fd, PyBytes_AS_STRING(data), (size_t)room);
+        if (*count <= 0)
+            Py_CLEAR(data);
+        else if (*count < room)
+            (void)_PyBytes_Resize(&data, *count);
+        return data;
+    }
+    """
+    PyObject *receive_bytes(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
+
+# How often one transport may read in one turn of the loop, so that a fast peer does not starve the others.
+cdef int READS_PER_TURN = 4
+# From this size on a read goes straight into the object that the protocol gets; copying less costs less than guessing.
+cdef Py_ssize_t DIRECT_READ = 16 * 1024
+# What is written in one turn leaves at once when it is this much: more would not fit into one segment anyway.
+cdef Py_ssize_t FLUSH_AT = 64 * 1024
+# What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
+cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
+# close_clients() and abort_clients() need to know the transports since 3.13; before, a server counts them.
+cdef bint server_knows_transports = sys.version_info >= (3, 13)
+cdef str WRITE_TYPES = (
+    "a bytes, bytearray, or memoryview object" if sys.version_info >= (3, 14) else "a bytes-like object"
+)
+
+
+@cython.final
+cdef class StreamTransport(Transport):
+    """A connected stream socket's transport, as create_connection() and servers make it."""
+
+    _start_tls_compatible = True
+    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
+    max_size = READ_SIZE
+
+    def __dealloc__(self):
+        output_clear(&self.output)
+
+    cdef int release(self) except -1:
+        cdef object sock = self.sock
+        cdef int fd = self.fd
+        if fd < 0:
+            return 0
+        if self.extra is None or "sockname" not in self.extra:
+            self._extra["sockname"] = name_of(fd, sock)
+        self.fd = -1
+        if self.attached:
+            self.attached = False
+            if self.loop.poller is not None:
+                self.loop.poller.detach(fd)
+        if sock is None:
+            os.close(fd)
+        else:
+            sock.close()
+        if self.server is not None:
+            if server_knows_transports:
+                self.server._detach(self)
+            else:
+                self.server._detach()
+            self.server = None
+        return 0
+
+    cdef int connection_lost(self, object error) except -1:
+        cdef object waiter = self.empty_waiter
+        try:
+            Transport.connection_lost(self, error)
+        finally:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(ConnectionError("Connection is closed by peer"))
+        return 0
+
+    # -- what the poller is asked for ----------------------------------------------------------------------------------
+
+    cdef int watch(self) except -1:
+        """Have reported what is wanted. On an edge-triggered socket more may be: that costs nothing."""
+        cdef int events = 0
+        if self.fd < 0 or self.loop.poller is None:
+            return 0
+        if self.reading or self.edge:
+            events |= POLLER_READ
+        if self.blocked:
+            events |= POLLER_WRITE
+        if self.edge:
+            events |= POLLER_EDGE
+            if self.attached:
+                events |= self.loop.poller.registrations[self.fd].events
+        if not self.attached:
+            self.loop.poller.attach(self.fd, self, events)
+            self.attached = True
+        elif self.reading or self.blocked:
+            self.loop.poller.resume(self.fd, self, events)
+        else:
+            self.loop.poller.suspend(self.fd)
+            self.suspended = True
+        return 0
+
+    cdef int begin_reading(self) except -1:
+        self.reading = True
+        self.watch()
+        if not self.edge:
+            return 0
+        if self.suspended or self.eof_received:
+            # Maybe something was reported meanwhile, of which nothing is known here.
+            self.events |= POLLER_READ | POLLER_MORE
+            self.suspended = self.eof_received = False
+        if self.events & POLLER_READ:
+            self.happened(0)
+        return 0
+
+    cdef int end_reading(self) except -1:
+        self.reading = False
+        if self.attached and not self.blocked:
+            self.watch()
+        return 0
+
+    cdef int happened(self, int events) except -1:
+        if not self.edge and events & POLLER_READ and not self.reading:
+            # Level-triggered, and paused after it was registered for writing too: the kernel would go on.
+            self.watch()
+        return Transport.happened(self, events)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    cdef int ready_to_read(self) except -1:
+        cdef int reads = READS_PER_TURN
+        while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
+            if reads == 0:
+                # The rest is for the next turn. A level-triggered poller says so itself.
+                if self.edge:
+                    self.happened(0)
+                return 0
+            reads -= 1
+            self.receive()
+            if not self.edge:
+                self.events &= ~(POLLER_READ | POLLER_MORE)
+        return 0
+
+    cdef int receive(self) except -1:
+        if self.kind == PLAIN:
+            return self.receive_plain()
+        if self.kind == BUFFERED:
+            return self.receive_buffered()
+        return self.receive_stream()
+
+    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
+        """Look at what a read of at most `room` bytes has returned; True if there is something for the protocol."""
+        if count > 0:
+            if count < room and not self.events & POLLER_MORE:
+                self.events &= ~POLLER_READ
+            return True
+        if count == 0:
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+            self.at_eof()
+        elif count == -EAGAIN:
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+        else:
+            self.fatal_error(os_error(count), "Fatal read error on socket transport")
+        return False
+
+    cdef int receive_plain(self) except -1:
+        cdef Py_ssize_t room = self.expected, count = 0
+        cdef PyObject *direct
+        cdef object data
+        if room < DIRECT_READ:
+            room = READ_SIZE
+            count = socket_receive(self.fd, self.loop.buffer(), room)
+            if not self.received(count, room):
+                return 0
+            data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
+        else:
+            direct = receive_bytes(self.fd, room, &count)
+            if not self.received(count, room):
+                return 0
+            data = <object>direct
+            Py_DECREF(data)
+        if count >= DIRECT_READ or room != READ_SIZE:
+            self.expected = next_size(count)
+        try:
+            self.protocol.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        return 0
+
+    cdef int receive_buffered(self) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count, room
+        try:
+            buffer = self.protocol.get_buffer(-1)
+            if not len(buffer):
+                raise RuntimeError("get_buffer() returned an empty buffer")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.get_buffer() call failed.")
+            return 0
+        if self.fd < 0 or self.closing:
+            return 0
+        try:
+            PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        except BaseException as error:
+            self.fatal_error(error, "Fatal read error on socket transport")
+            return 0
+        room = view.len
+        count = socket_receive(self.fd, view.buf, room)
+        PyBuffer_Release(&view)
+        if not self.received(count, room):
+            return 0
+        try:
+            self.protocol.buffer_updated(count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
+        return 0
+
+    cdef int receive_stream(self) except -1:
+        cdef object reader = can_feed(self.protocol)
+        cdef Py_ssize_t count
+        if reader is None:
+            return self.receive_plain()
+        count = socket_receive(self.fd, self.loop.buffer(), READ_SIZE)
+        if not self.received(count, READ_SIZE):
+            return 0
+        try:
+            feed(self.protocol, reader, self.loop.read_buffer, count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        return 0
+
+    cdef int at_eof(self) except -1:
+        if self.loop.debug:
+            base_events.logger.debug("%r received EOF", self)
+        try:
+            keep_open = self.protocol.eof_received()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.eof_received() call failed.")
+            return 0
+        if keep_open:
+            # There is nothing more to read, but the protocol may write.
+            self.eof_received = True
+            self.end_reading()
+        else:
+            self.close()
+        return 0
+
+    def set_protocol(self, protocol):
+        """Have another protocol called from now on; it may take its data in another way."""
+        self.protocol = protocol
+        if isinstance(protocol, protocols.BufferedProtocol):
+            self.kind = BUFFERED
+        else:
+            self.kind = STREAM_READER if is_fed_directly(protocol) else PLAIN
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        return self.output.bytes
+
+    cdef int drop_output(self) except -1:
+        output_clear(&self.output)
+        self.blocked = False
+        return 0
+
+    cdef int check_writable(self, str method) except -1:
+        if self.eof_written:
+            raise RuntimeError(f"Cannot call {method}() after write_eof()")
+        if self.empty_waiter is not None:
+            raise RuntimeError(f"unable to {method}; sendfile is in progress")
+        return 0
+
+    def write(self, data):
+        """Send bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
+
+        TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
+        if self.eof_written or self.empty_waiter is not None:
+            self.check_writable("write")
+        if not data:
+            return
+        if self.lost:
+            self.warn_of_lost_write()
+            return
+        self.append(data)
+        self.send_soon()
+
+    def writelines(self, list_of_data):
+        """write() of all in one system call."""
+        cdef list chunks
+        self.check_writable("writelines")
+        chunks = [data if type(data) is bytes else memoryview(data) for data in list_of_data]
+        if self.lost:
+            if chunks:
+                self.warn_of_lost_write()
+            return
+        for data in chunks:
+            if data:
+                keep(&self.output, data)
+        if self.output.bytes:
+            self.send_soon()
+
+    cdef int append(self, object data) except -1:
+        cdef Py_ssize_t sent = 0
+        if type(data) is bytes:
+            return keep(&self.output, data)
+        if self.output.bytes == 0 and self.send_first(data, &sent):
+            return 0
+        return keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+
+    cdef int send_first(self, object data, Py_ssize_t *sent) except -1:
+        """Send of something large before it is copied; true if all is sent. Errors are left to the next send."""
+        cdef Py_buffer view
+        cdef Py_ssize_t count
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len < SEND_BEFORE_COPYING:
+                return False
+            count = socket_send(self.fd, view.buf, view.len)
+            sent[0] = max(count, 0)
+            return sent[0] == view.len
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int send_soon(self) except -1:
+        """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
+        if self.blocked:
+            return self.pause_protocol()
+        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT:
+            return self.send_now()
+        if not self.unflushed:
+            self.unflushed = True
+            self.loop.unflushed.append(self)
+        return 0
+
+    cdef int flush(self) except -1:
+        self.unflushed = False
+        if self.output.bytes and not self.blocked and not self.lost:
+            self.send_now()
+        return 0
+
+    cdef int send_now(self) except -1:
+        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        cdef Py_ssize_t sent
+        cdef int full = False
+        while self.output.bytes and not full:
+            sent = output_send(&self.output, self.fd, &full)
+            if sent < 0 and not full:
+                self.write_failed(os_error(sent))
+                return 0
+        if full and not self.blocked:
+            self.blocked = True
+            self.watch()
+        elif not full and self.blocked:
+            self.blocked = False
+            if not self.edge or not self.reading:
+                self.watch()
+        return self.pause_protocol()
+
+    cdef int write_failed(self, object error) except -1:
+        self.fatal_error(error, "Fatal write error on socket transport")
+        if self.empty_waiter is not None and not self.empty_waiter.done():
+            self.empty_waiter.set_exception(error)
+        return 0
+
+    cdef int ready_to_write(self) except -1:
+        if self.lost or not self.blocked:
+            return 0
+        self.send_now()
+        if self.lost:
+            return 0
+        self.resume_protocol()
+        return 0 if self.lost or self.output.bytes else self.sent_all()
+
+    cdef int sent_all(self) except -1:
+        """What was waiting to be sent, and for the last byte to be sent, may go on."""
+        cdef int error
+        if self.empty_waiter is not None and not self.empty_waiter.done():
+            self.empty_waiter.set_result(None)
+        if self.closing:
+            self.lost += 1
+            self.connection_lost(None)
+        elif self.eof_written:
+            error = socket_finish_writing(self.fd)
+            if error < 0:
+                raise os_error(error)
+        return 0
+
+    def can_write_eof(self):
+        """True: a stream can be half-closed."""
+        return True
+
+    def write_eof(self):
+        """Tell the peer, after what is buffered, that nothing more will come. Idempotent."""
+        cdef int error
+        if self.closing or self.eof_written:
+            return
+        self.flush_early()
+        self.eof_written = True
+        if not self.output.bytes and not self.lost:
+            error = socket_finish_writing(self.fd)
+            if error < 0:
+                raise os_error(error)
+
+    def get_write_buffer_size(self):
+        """How many bytes the kernel has not taken."""
+        self.flush_early()
+        return self.output.bytes
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+
+        ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        self.flush_early()
+        Transport.set_write_buffer_limits(self, high, low)
+
+    def close(self):
+        """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
+        self.flush_early()
+        Transport.close(self)
+
+    def abort(self):
+        """Close at once; what the kernel has not taken is lost."""
+        self.flush_early()
+        Transport.abort(self)
+
+    cdef int flush_early(self) except -1:
+        """Before something that shows whether this turn's writes have left."""
+        if self.unflushed:
+            # It stays in the loop's list, where nothing is left to do for it.
+            self.flush()
+        return 0
+
+    # -- sendfile() ----------------------------------------------------------------------------------------------------
+
+    def _make_empty_waiter(self):
+        if self.empty_waiter is not None:
+            raise RuntimeError("Empty waiter is already set")
+        self.flush_early()
+        self.empty_waiter = self.loop.create_future()
+        if not self.output.bytes:
+            self.empty_waiter.set_result(None)
+        return self.empty_waiter
+
+    def _reset_empty_waiter(self):
+        self.empty_waiter = None
+
+    def _lend(self):
+        """Let somebody else watch the descriptor. Reading begins again with resume_reading()."""
+        if self.attached:
+            self.attached = False
+            self.loop.poller.detach(self.fd)
+
+    # -- about the connection ------------------------------------------------------------------------------------------
+
+    cdef object find_extra(self, str name):
+        cdef object found
+        if name == "peername":
+            found = None if self.peer is None else address_of(self.peer)
+        elif name == "sockname":
+            found = name_of(self.fd, self.sock)
+        elif name == "socket":
+            found = trsock.TransportSocket(self._sock)
+        else:
+            raise KeyError(name)
+        self._extra[name] = found
+        return found
+
+    @property
+    def _sock(self):
+        if self.sock is None and self.fd >= 0:
+            self.sock = socket.socket(fileno=self.fd)
+            self.sock.settimeout(0)
+        return self.sock if self.fd >= 0 else None
+
+    @property
+    def _sock_fd(self):
+        return self.fd
+
+    @property
+    def _eof(self):
+        return self.eof_written
+
+    @property
+    def _server(self):
+        return self.server
+
+    def __repr__(self):
+        info = [type(self).__name__]
+        if self.fd < 0:
+            info.append("closed")
+        elif self.closing:
+            info.append("closing")
+        info.append(f"fd={self.fd}")
+        if self.loop is not None and not self.loop.is_closed():
+            info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
+            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.output.bytes}>")
+        return f"<{' '.join(info)}>"
+
+
+cdef StreamTransport open_stream(
+    LoopCore loop, object sock, int fd, bytes peer, object protocol, object context, object waiter, object extra,
+    object server
+):
+    """A transport for a connected, non-blocking socket: a Python socket object, or (`sock` None) a descriptor that the
+    transport owns from here on."""
+    cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
+    transport.fd = fd
+    transport.sock = sock
+    transport.peer = peer
+    transport.edge = socket_is_tcp(fd)
+    if extra:
+        transport.extra = dict(extra)
+    if sock is not None:
+        if transport.extra is None or "peername" not in transport.extra:
+            transport._extra["peername"] = peer_of(sock)
+        base_events._set_nodelay(sock)
+    try:
+        transport.set_protocol(protocol)
+        if server is not None:
+            transport.server = server
+            if server_knows_transports:
+                server._attach(transport)
+            else:
+                server._attach()
+        transport.open(loop, protocol, context, waiter)
+    except BaseException:
+        transport.release()
+        raise
+    return transport
+
+
+cdef object peer_of(object sock):
+    try:
+        return sock.getpeername()
+    except OSError:
+        return None
+
+
+cdef object name_of(int fd, object sock):
+    """The socket's own address; None if it cannot be told."""
+    cdef sockaddr_storage storage
+    cdef socklen_t length = 0
+    if socket_name(fd, &storage, &length) < 0:
+        return None
+    if address_is_native(storage.ss_family):
+        return address_to_python(<sockaddr *>&storage, length)
+    try:
+        return sock.getsockname()
+    except OSError:
+        return None
+
+
+cdef object address_of(bytes raw):
+    return address_to_python(<const sockaddr *>PyBytes_AS_STRING(raw), <socklen_t>PyBytes_GET_SIZE(raw))
+
+
+cdef object os_error(Py_ssize_t error):
+    return OSError(-error, os.strerror(-error))
+
+
+cdef int keep(output_queue *queue, object data) except -1:
+    """Append to the queue: a copy, unless it cannot be changed."""
+    cdef bytes owned
+    if type(data) is bytes:
+        owned = data
+    else:
+        owned = PyBytes_FromObject(data)
+    if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
+        raise MemoryError
+    return 0
+
+
+cdef Py_ssize_t next_size(Py_ssize_t count) noexcept:
+    """How much to have ready for the next read, when this one has brought `count` bytes."""
+    cdef Py_ssize_t size = DIRECT_READ
+    if count < DIRECT_READ:
+        return 0
+    while size <= count and size < READ_SIZE:
+        size *= 2
+    return size

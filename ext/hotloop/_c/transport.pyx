@@ -1,0 +1,384 @@
+"""Transport: what stream, datagram and pipe transports share.
+
+A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle; so
+I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when its
+turn comes decides: a transport that was paused or closed in the meantime does nothing.
+
+All callbacks of a protocol run in one context, the one that was current when the transport was made.
+
+Source: the asyncio documentation, "Transports and Protocols"; asyncio/selector_events.py and unix_events.py are the
+reference for what it leaves open.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyTypeObject
+
+from hotloop._c.core cimport LoopCore
+from hotloop._c.ready cimport Handle, new_handle, push, report, schedule
+from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
+
+cdef extern from "quiet.h":
+    pass
+
+import warnings
+from asyncio import base_events, constants, transports
+
+cdef extern from "instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_9transport_Transport
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
+cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
+cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
+cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+
+
+cdef class Transport(Watcher):
+    """A protocol's connection to a descriptor, which it owns: see asyncio.Transport."""
+
+    def __cinit__(self, *args, **kwargs):
+        begin_without_dict(self)
+        self.fd = -1
+        self.high_water = DEFAULT_HIGH_WATER
+        self.low_water = DEFAULT_LOW_WATER
+
+    @property
+    def __class__(self):
+        return transports._FlowControlMixin
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
+
+    def __del__(self):
+        if not self.is_open():
+            return
+        warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+        self.release()
+
+    # -- what a kind of transport supplies -----------------------------------------------------------------------------
+
+    cdef int begin_reading(self) except -1:
+        """Have reads reported, for the first time or after end_reading()."""
+        raise NotImplementedError
+
+    cdef int end_reading(self) except -1:
+        """Have no more reads reported, as far as that is worth a system call. Idempotent."""
+        raise NotImplementedError
+
+    cdef int ready_to_read(self) except -1:
+        """Read, in the protocol's context; not called while paused or closing. What is raised is reported as a fatal
+        error would be: only what must leave the loop may be."""
+        raise NotImplementedError
+
+    cdef int ready_to_write(self) except -1:
+        """Write what is buffered, in the protocol's context."""
+        raise NotImplementedError
+
+    cdef int release(self) except -1:
+        """Close the descriptor, which the poller forgets before; idempotent."""
+        raise NotImplementedError
+
+    cdef int drop_output(self) except -1:
+        """Forget what is buffered."""
+        raise NotImplementedError
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        """How many bytes are waiting to be written, as flow control counts them."""
+        return 0
+
+    cdef object find_extra(self, str name):
+        """What get_extra_info() says that is not in `extra`; KeyError if there is no such thing."""
+        raise KeyError(name)
+
+    # -- the loop's side -----------------------------------------------------------------------------------------------
+
+    cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1:
+        """Begin: connection_made() is called in the next iteration, then reading begins, then `waiter` is told."""
+        self.loop = loop
+        self.protocol = protocol
+        self.context = PyContext_CopyCurrent() if context is None else context
+        schedule(loop.ready, new_handle(protocol.connection_made, (self,), loop, self.context))
+        push(loop.ready, new_handle(self._start, (waiter,), loop, self.context))
+        return 0
+
+    def _start(self, waiter):
+        self.start()
+        if waiter is not None and not waiter.cancelled():
+            waiter.set_result(None)
+
+    cdef int start(self) except -1:
+        self.started = True
+        if not self.paused and not self.closing:
+            self.begin_reading()
+        return 0
+
+    cdef int happened(self, int events) except -1:
+        self.events |= events
+        if not self.queued:
+            self.queued = True
+            push(self.loop.ready, self)
+        return 0
+
+    cdef int run(self) except -1:
+        cdef int events = self.events
+        cdef object context = self.context
+        self.queued = False
+        if self.loop is None:
+            return 0
+        PyContext_Enter(context)
+        try:
+            if events & POLLER_READ and not self.paused and not self.closing:
+                self.ready_to_read()
+            if events & POLLER_WRITE and self.loop is not None:
+                self.events &= ~POLLER_WRITE
+                self.ready_to_write()
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    def _run(self):
+        self.run()
+
+    cdef int is_open(self) noexcept:
+        return self.fd >= 0
+
+    # -- connection_lost() ---------------------------------------------------------------------------------------------
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        """The connection cannot go on. Errors of the connection are its everyday life; all else is somebody's mistake."""
+        if isinstance(error, OSError):
+            if self.loop.debug:
+                base_events.logger.debug("%r: %s", self, message, exc_info=error)
+        else:
+            self.loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+            )
+        return self.force_close(error)
+
+    cdef int force_close(self, object error) except -1:
+        """Close without writing what is buffered; connection_lost() is called with `error`."""
+        if self.lost or self.loop is None:
+            return 0
+        self.drop_output()
+        self.closing = True
+        return self.lose_connection(error)
+
+    cdef int lose_connection(self, object error) except -1:
+        self.lost += 1
+        self.end_reading()
+        return schedule(
+            self.loop.ready, new_handle(self._call_connection_lost, (error,), self.loop, self.context)
+        )
+
+    def _call_connection_lost(self, error):
+        self.connection_lost(error)
+
+    cdef int connection_lost(self, object error) except -1:
+        """Tell the protocol, and let go of everything."""
+        cdef object protocol = self.protocol
+        if self.loop is None:
+            return 0
+        try:
+            if protocol is not None:
+                protocol.connection_lost(error)
+        finally:
+            self.release()
+            self.protocol = None
+            self.loop = None
+        return 0
+
+    cdef int warn_of_lost_write(self) except -1:
+        """Somebody goes on writing to a connection that is lost; the first few times that may be chance."""
+        if self.lost >= SILENT_LOST_WRITES:
+            base_events.logger.warning("socket.send() raised exception.")
+        self.lost += 1
+        return 0
+
+    # -- flow control --------------------------------------------------------------------------------------------------
+
+    cdef int pause_protocol(self) except -1:
+        """Call pause_writing() if more is buffered than the high-water mark allows, unless that was done."""
+        if self.protocol_paused or self.buffered() <= self.high_water:
+            return 0
+        self.protocol_paused = True
+        try:
+            self.protocol.pause_writing()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            flow_control_failed(self, "protocol.pause_writing() failed", error)
+        return 0
+
+    cdef int resume_protocol(self) except -1:
+        """Call resume_writing() if it is due. That may write again, close, or replace the protocol."""
+        if not self.protocol_paused or self.buffered() > self.low_water:
+            return 0
+        self.protocol_paused = False
+        try:
+            self.protocol.resume_writing()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            flow_control_failed(self, "protocol.resume_writing() failed", error)
+        return 0
+
+    cdef int set_limits(self, object high, object low) except -1:
+        if high is None:
+            high = DEFAULT_HIGH_WATER if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self.high_water = as_size(high)
+        self.low_water = as_size(low)
+        self.limits = (low, high)
+        return 0
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+
+        ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        self.set_limits(high, low)
+        if self.protocol is not None:
+            self.pause_protocol()
+
+    def get_write_buffer_limits(self):
+        """The watermarks (low, high), in bytes."""
+        return (DEFAULT_LOW_WATER, DEFAULT_HIGH_WATER) if self.limits is None else self.limits
+
+    def get_write_buffer_size(self):
+        """How many bytes are waiting to be written."""
+        return self.buffered()
+
+    # -- what all transports have --------------------------------------------------------------------------------------
+
+    def get_extra_info(self, name, default=None):
+        """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
+        if self.extra is not None and name in self.extra:
+            return self.extra[name]
+        if type(name) is not str:
+            return default
+        try:
+            return self.find_extra(name)
+        except KeyError:
+            return default
+
+    def set_protocol(self, protocol):
+        """Have another protocol called from now on."""
+        self.protocol = protocol
+
+    def get_protocol(self):
+        """The protocol that is called."""
+        return self.protocol
+
+    def is_closing(self):
+        """True after close() or abort(), or when the connection is broken."""
+        return self.closing
+
+    def is_reading(self):
+        """True unless paused or closing."""
+        return not self.closing and not self.paused
+
+    def pause_reading(self):
+        """Call the protocol with no more data until resume_reading(). Does nothing if paused or closing."""
+        if self.closing or self.paused:
+            return
+        self.paused = True
+        self.end_reading()
+        if self.loop.debug:
+            base_events.logger.debug("%r pauses reading", self)
+
+    def resume_reading(self):
+        """End a pause_reading(). Does nothing if not paused, or closing."""
+        if self.closing or not self.paused:
+            return
+        self.paused = False
+        if self.started:
+            self.begin_reading()
+        if self.loop.debug:
+            base_events.logger.debug("%r resumes reading", self)
+
+    def close(self):
+        """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
+        if self.closing:
+            return
+        self.closing = True
+        if self.buffered():
+            self.end_reading()
+        else:
+            self.lose_connection(None)
+
+    def abort(self):
+        """Close at once; what is buffered is lost."""
+        self.force_close(None)
+
+    # -- the names that asyncio's own code and others know the state by ------------------------------------------------
+
+    def _force_close(self, exc):
+        self.force_close(exc)
+
+    def _fatal_error(self, exc, message="Fatal error on transport"):
+        self.fatal_error(exc, message)
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _protocol(self):
+        return self.protocol
+
+    @property
+    def _closing(self):
+        return self.closing
+
+    @property
+    def _paused(self):
+        return self.paused
+
+    @property
+    def _conn_lost(self):
+        return self.lost
+
+    @property
+    def _protocol_paused(self):
+        return self.protocol_paused
+
+    @property
+    def _extra(self):
+        if self.extra is None:
+            self.extra = {}
+        return self.extra
+
+
+cdef int flow_control_failed(Transport transport, str message, object error) except -1:
+    transport.loop.call_exception_handler(
+        {"message": message, "exception": error, "transport": transport, "protocol": transport.protocol}
+    )
+    return 0
+
+
+cdef Py_ssize_t as_size(object limit) except? -1:
+    """A watermark may be any number that can be compared with one; what is more than memory holds is never reached."""
+    if limit >= <object>PY_SSIZE_T_MAX:
+        return PY_SSIZE_T_MAX
+    return <Py_ssize_t>limit if isinstance(limit, int) else <Py_ssize_t><double>limit
+
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
+install_instance_dict(<PyTypeObject *>Transport)

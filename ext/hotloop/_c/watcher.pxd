@@ -1,0 +1,14 @@
+from hotloop._c.ready cimport Runnable
+
+
+cdef extern from "poller.h":
+    enum: POLLER_READ
+    enum: POLLER_WRITE
+    enum: POLLER_EDGE
+    enum: POLLER_MORE
+
+
+cdef class Watcher(Runnable):
+    cdef int happened(self, int events) except -1
+    cdef int flush(self) except -1
+    cdef object data(self)

@@ -35,6 +35,34 @@ def test_equal_deadlines_run_in_the_order_they_were_set(loop, clock):
     assert len(seen) == 300
 
 
+@pytest.mark.only("c", "python", reason="asyncio runs timers early, by the resolution of the clock")
+def test_deadlines_on_both_sides_of_zero(loop, clock):
+    """A clock may show anything."""
+    clock.now = -1e6
+    seen = []
+    deadlines = [-5e-324, 0.0, 5e-324, -1.0, 1.0, -1.5, 1.5, -1e5, 1e5, 1e-300, -1e-300, 0.25, -0.25]
+    for deadline in deadlines:
+        loop.call_at(deadline, seen.append, deadline)
+    for number, deadline in enumerate(sorted(deadlines)):
+        clock.now = math.nextafter(deadline, -math.inf)
+        run_once(loop)
+        assert len(seen) == number
+        clock.now = deadline
+        run_once(loop)
+        assert seen == sorted(deadlines)[: number + 1]
+
+
+@pytest.mark.only("c", "python", reason="asyncio's heap gives equal deadlines no order")
+def test_both_zeros_are_equal_deadlines(loop, clock):
+    clock.now = -1.0
+    seen = []
+    for number in range(20):
+        loop.call_at(-0.0 if number % 3 else 0.0, seen.append, number)
+    clock.now = 0.0
+    run_once(loop)
+    assert seen == list(range(20))
+
+
 def test_a_timer_runs_when_its_time_has_come_and_not_before(loop, clock):
     seen = []
     loop.call_at(clock.now + 1.0, seen.append, "due")

@@ -5,18 +5,28 @@
  * does not know its place. It has a slot in a table, and a cancelled one leaves the slot at once, but not the heap: its key
  * is dead, which shows by its order not being the slot's any more. Dead keys go when they come to the top, or all at once
  * when they are the majority.
+ *
+ * Which of two keys is earlier is a coin toss that no branch predictor wins. So a deadline is kept as an integer of the same
+ * order, and the comparison is arithmetic: taking the first of twenty thousand out costs two thirds of what it costs with
+ * branches.
  */
 #ifndef HOTLOOP_TIMER_HEAP_H
 #define HOTLOOP_TIMER_HEAP_H
 
 #include <Python.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct {
-    double deadline;
+    uint64_t rank;   /* of the deadline: timer_rank() */
     uint64_t order;  /* among equal deadlines; never 0 */
     Py_ssize_t slot; /* of the timer, while the slot has the same order */
 } timer_key;
+
+typedef struct {
+    double deadline;
+    Py_ssize_t slot;
+} timer_due;
 
 typedef struct {
     timer_key *keys;
@@ -28,14 +38,45 @@ typedef struct {
     Py_ssize_t free_count;
     Py_ssize_t slots;     /* that were ever in use */
     uint64_t pushed;      /* since the beginning */
+    timer_due first;      /* what timer_heap_first() has found */
 } timer_heap;
 
 /* Below so many keys dead ones are left alone. */
 #define TIMER_HEAP_TIDY 64
 
+#define TIMER_SIGN ((uint64_t)1 << 63)
+
+/* An integer that is less than another's if the deadline is, and equal if it is. The deadline is not a NaN.
+ *
+ * IEEE 754 numbers of the same sign are ordered as their bits are, negative ones the other way round. */
+static inline uint64_t timer_rank(double deadline)
+{
+    uint64_t bits;
+
+    deadline += 0.0; /* makes -0.0 positive */
+    memcpy(&bits, &deadline, sizeof bits);
+    return bits & TIMER_SIGN ? ~bits : bits | TIMER_SIGN;
+}
+
+static inline double timer_rank_deadline(uint64_t rank)
+{
+    uint64_t bits = rank & TIMER_SIGN ? rank & ~TIMER_SIGN : ~rank;
+    double deadline;
+
+    memcpy(&deadline, &bits, sizeof deadline);
+    return deadline;
+}
+
+/* 1 or 0, without a branch. */
 static inline int timer_key_before(const timer_key *one, const timer_key *other)
 {
-    return one->deadline < other->deadline || (one->deadline == other->deadline && one->order < other->order);
+#ifdef __SIZEOF_INT128__
+    __extension__ typedef unsigned __int128 timer_place;
+
+    return ((timer_place)one->rank << 64 | one->order) < ((timer_place)other->rank << 64 | other->order);
+#else
+    return (one->rank < other->rank) | ((one->rank == other->rank) & (one->order < other->order));
+#endif
 }
 
 static inline int timer_key_live(const timer_heap *heap, const timer_key *key)
@@ -63,11 +104,14 @@ static inline void timer_heap_sink(timer_heap *heap, Py_ssize_t index, timer_key
 {
     Py_ssize_t below;
 
-    while ((below = 2 * index + 1) < heap->count) {
-        if (below + 1 < heap->count && timer_key_before(&heap->keys[below + 1], &heap->keys[below]))
-            below++;
+    while ((below = 2 * index + 2) < heap->count) {
+        below -= timer_key_before(&heap->keys[below - 1], &heap->keys[below]);
         heap->keys[index] = heap->keys[below];
         index = below;
+    }
+    if (below == heap->count) {
+        heap->keys[index] = heap->keys[below - 1];
+        index = below - 1;
     }
     timer_heap_rise(heap, index, key);
 }
@@ -102,7 +146,7 @@ static inline int timer_heap_grow(timer_heap *heap)
 /* The slot of the new timer, or -1: no memory. */
 static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
 {
-    timer_key key = {deadline, heap->pushed + 1, 0};
+    timer_key key = {timer_rank(deadline), heap->pushed + 1, 0};
 
     if (heap->count == heap->capacity && timer_heap_grow(heap) < 0)
         return -1;
@@ -156,12 +200,16 @@ static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
         timer_heap_tidy(heap);
 }
 
-/* The key of the earliest timer; NULL: there is none. */
-static inline const timer_key *timer_heap_first(timer_heap *heap)
+/* The earliest timer, until the next call; NULL: there is none. */
+static inline const timer_due *timer_heap_first(timer_heap *heap)
 {
     while (heap->count && !timer_key_live(heap, &heap->keys[0]))
         timer_heap_drop_first(heap);
-    return heap->count ? &heap->keys[0] : NULL;
+    if (heap->count == 0)
+        return NULL;
+    heap->first.deadline = timer_rank_deadline(heap->keys[0].rank);
+    heap->first.slot = heap->keys[0].slot;
+    return &heap->first;
 }
 
 /* Take out the timer that timer_heap_first() has found. */

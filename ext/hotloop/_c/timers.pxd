@@ -1,17 +1,16 @@
 from hotloop._c.ready cimport Handle, ReadyQueue
 
 cdef extern from "timer_heap.h":
-    ctypedef struct timer_key:
+    ctypedef struct timer_due:
         double deadline
         Py_ssize_t slot
 
     ctypedef struct timer_heap:
-        timer_key *keys
         Py_ssize_t count
         Py_ssize_t live
         Py_ssize_t slots
 
-    const timer_key *timer_heap_first(timer_heap *)
+    const timer_due *timer_heap_first(timer_heap *)
 
 
 cdef class TimerHandle(Handle):

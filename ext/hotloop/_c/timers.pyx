@@ -78,7 +78,7 @@ cdef class TimerQueue:
 
     cdef int expire(self, double now, ReadyQueue ready) except -1:
         """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock."""
-        cdef const timer_key *first = timer_heap_first(&self.heap)
+        cdef const timer_due *first = timer_heap_first(&self.heap)
         cdef TimerHandle handle
         while first != NULL and first.deadline <= now:
             handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)

@@ -61,12 +61,14 @@ cdef class Handle(Runnable):
     cdef object callback            # None once cancelled
     cdef tuple args                 # None once cancelled
     cdef object loop
-    cdef object context
+    cdef object context             # the one to run in, or if `context_lent` one to copy for that
     cdef object source_traceback    # of the call_soon(), in debug mode; else None
     cdef object text                # repr() of what was cancelled, in debug mode; else None
-    cdef bint dropped            # by cancel()
+    cdef bint dropped               # by cancel()
+    cdef bint context_lent          # others have `context` too: nothing may run in it
 
     cdef int cancel_now(self) except -1
+    cdef object own_context(self)
     cdef int trace(self) except -1
 
 

@@ -4,7 +4,7 @@ A Runnable is anything with run(): a Handle holds a callback and its arguments; 
 step is queued without allocating anything. The queue knows nothing of tasks beyond that.
 """
 
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
@@ -29,6 +29,9 @@ cdef extern from *:
     POOL(_ThreadSafeHandle, 1024)
     """
     void pool_install__ThreadSafeHandle(PyTypeObject *)
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef extern from "spare.h":
     bint spare_wanted(PyObject *handle)
@@ -256,6 +259,9 @@ cdef class Handle(Runnable):
     cdef int run(self) except -1:
         cdef object callback, context
         cdef tuple args
+        if self.context_lent:
+            # Which may run the garbage collector, and with it code that cancels.
+            self.own_context()
         if self.dropped:
             return 0
         # Held here, because the callback may cancel its own handle.
@@ -271,6 +277,21 @@ cdef class Handle(Runnable):
 
     cdef bint is_cancelled(self) noexcept:
         return self.dropped
+
+    cdef object own_context(self):
+        """The context to run in, which is the handle's own from now on."""
+        cdef object lent, own
+        if self.context_lent and Py_REFCNT(<PyObject *>self.context) == 1:
+            # All others have copied it or are gone.
+            self.context_lent = False
+        elif self.context_lent:
+            lent = self.context
+            own = PyContext_Copy(lent)
+            # Making it may have run the garbage collector, and with it code that has asked for the context.
+            if self.context_lent:
+                self.context_lent = False
+                self.context = own
+        return self.context
 
     cdef int cancel_now(self) except -1:
         if not self.dropped:
@@ -292,7 +313,7 @@ cdef class Handle(Runnable):
 
     def get_context(self):
         """The context that the callback runs in."""
-        return self.context
+        return self.own_context()
 
     def _run(self):
         run_reporting(self, self.loop)
@@ -323,7 +344,7 @@ cdef class Handle(Runnable):
 
     @property
     def _context(self):
-        return self.context
+        return self.own_context()
 
     @property
     def _loop(self):

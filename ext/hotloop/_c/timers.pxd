@@ -23,8 +23,11 @@ cdef class TimerHandle(Handle):
 cdef class TimerQueue:
     cdef timer_heap heap
     cdef list handles               # the pending ones by slot, where the garbage collector sees them; else None
+    cdef object snapshot            # the context that `sharing` pending handles have been lent; None: none has
+    cdef Py_ssize_t sharing
 
     cdef int push(self, TimerHandle handle) except -1
+    cdef int lend_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef int expire(self, double now, ReadyQueue ready) except -1
     cdef int clear(self) except -1

@@ -23,6 +23,12 @@ cdef extern from "timer_heap.h":
     void timer_heap_pop(timer_heap *)
     void timer_heap_clear(timer_heap *)
 
+cdef extern from "context.h":
+    bint context_known
+    bint context_is_like_current(PyObject *context)
+    bint context_is_blank(PyObject *context)
+    int context_install() except -1
+
 cdef extern from *:
     """
     #include "pool.h"
@@ -44,6 +50,20 @@ cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
     Py_DECREF(<object>before)
 
 
+cdef inline void let_go(TimerQueue queue, TimerHandle handle) noexcept:
+    """The handle is pending no more."""
+    take_context_back(queue, handle)
+    handle.timers = None
+
+
+cdef inline void take_context_back(TimerQueue queue, TimerHandle handle) noexcept:
+    """Lend no more what nobody has any more: values of variables live as long as the handles that need them."""
+    if handle.context_lent and handle.context is queue.snapshot:
+        queue.sharing -= 1
+        if queue.sharing == 0 and not context_is_blank(<PyObject *>queue.snapshot):
+            queue.snapshot = None
+
+
 cdef class TimerQueue:
     """The pending timers of one loop."""
 
@@ -59,8 +79,11 @@ cdef class TimerQueue:
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
+        if handle.context is None:
+            self.lend_context(handle)
         slot = timer_heap_push(&self.heap, deadline)
         if slot < 0:
+            take_context_back(self, handle)
             raise MemoryError()
         handle.slot = slot
         handle.timers = self
@@ -70,9 +93,22 @@ cdef class TimerQueue:
             self.handles.append(handle)
         return 0
 
+    cdef int lend_context(self, TimerHandle handle) except -1:
+        """Give a new handle the current context: a copy that it shares with the last ones, if it is the same still."""
+        if not context_known:
+            handle.context = PyContext_CopyCurrent()
+            return 0
+        if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
+            self.snapshot = PyContext_CopyCurrent()
+            self.sharing = 0
+        handle.context = self.snapshot
+        handle.context_lent = True
+        self.sharing += 1
+        return 0
+
     cdef int remove(self, TimerHandle handle) except -1:
         timer_heap_cancel(&self.heap, handle.slot)
-        handle.timers = None
+        let_go(self, handle)
         put(self.handles, handle.slot, None)
         return 0
 
@@ -83,7 +119,7 @@ cdef class TimerQueue:
         while first != NULL and first.deadline <= now:
             handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
             timer_heap_pop(&self.heap)
-            handle.timers = None
+            let_go(self, handle)
             put(self.handles, handle.slot, None)
             push_ready(ready, handle)
             first = timer_heap_first(&self.heap)
@@ -98,7 +134,7 @@ cdef class TimerQueue:
         timer_heap_clear(&self.heap)
         for handle in handles:
             if handle is not None:
-                (<TimerHandle>handle).timers = None
+                let_go(self, handle)
         return 0
 
     cdef list in_order(self):
@@ -109,12 +145,13 @@ cdef class TimerQueue:
 
 
 cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context):
-    """A TimerHandle as call_at() makes one, outside debug mode."""
+    """A TimerHandle as call_at() makes one, outside debug mode; with the current context, if none is given, from the
+    queue that it is pushed on."""
     cdef TimerHandle handle = TimerHandle.__new__(TimerHandle)
     handle.callback = callback
     handle.args = args
     handle.loop = loop
-    handle.context = PyContext_CopyCurrent() if context is None else context
+    handle.context = context
     handle.deadline = deadline
     return handle
 
@@ -131,6 +168,11 @@ cdef class TimerHandle(Handle):
     @property
     def __class__(self):
         return asyncio.TimerHandle
+
+    cdef object own_context(self):
+        if self.timers is not None:
+            take_context_back(self.timers, self)
+        return Handle.own_context(self)
 
     cdef int withdraw(self) except -1:
         if self.timers is not None:
@@ -202,4 +244,5 @@ cdef class TimerHandle(Handle):
         return NotImplemented
 
 
+context_install()
 pool_install_TimerHandle(<PyTypeObject *>TimerHandle)

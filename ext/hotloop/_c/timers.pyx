@@ -32,8 +32,9 @@ cdef extern from "context.h":
 cdef extern from *:
     """
     #include "pool.h"
-    /* Timers come in crowds: a server has one for every connection. */
-    POOL(TimerHandle, 16384)
+    /* Timers come in crowds: a server has one for every connection. What comes from here does not make the garbage
+     * collector look at the whole crowd, which costs as much again as setting the timers; 144 bytes each. */
+    POOL(TimerHandle, 32768)
     """
     void pool_install_TimerHandle(PyTypeObject *)
 

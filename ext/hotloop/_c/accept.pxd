@@ -1,7 +1,6 @@
 from hotloop._c.core cimport LoopCore
 
 
-cdef bint accepts_natively(object sock) except -1
 cdef int accept_connections(
     LoopCore loop, object sock, object protocol_factory, object server, int backlog, object context, tuple arguments
 ) except -1

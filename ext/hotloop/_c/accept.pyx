@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
-from hotloop._c.address cimport address_is_native, sockaddr_storage, socklen_t
+from hotloop._c.address cimport sockaddr_storage, socklen_t
 from hotloop._c.core cimport LoopCore
 from hotloop._c.stream cimport open_stream
 
@@ -26,11 +26,6 @@ cdef extern from "socket_calls.h":
     void socket_no_delay(int fd)
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
-
-
-cdef bint accepts_natively(object sock) except -1:
-    """Whether the addresses of this listening socket's peers are understood here."""
-    return address_is_native(sock.family)
 
 
 cdef int accept_connections(

@@ -69,6 +69,7 @@ cdef class LoopCore:
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
+    cdef Handle soon(self, object callback, tuple args, object context)
     cdef int check_open(self) except -1
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1

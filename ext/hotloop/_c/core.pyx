@@ -146,6 +146,9 @@ cdef class LoopCore:
 
     def call_soon(self, callback, *args, context=None):
         """Call back at the next iteration, in the order of the calls. See loop.call_soon()."""
+        return self.soon(callback, args, context)
+
+    cdef Handle soon(self, object callback, tuple args, object context):
         cdef Handle handle
         if self.closed or self.debug:
             self.check_schedule(callback, "call_soon")

@@ -9,6 +9,8 @@ Source: asyncio/streams.py.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
+from cpython.object cimport PyObject
 from libc.string cimport memcpy
 
 cdef extern from "quiet.h":
@@ -18,8 +20,6 @@ from asyncio import streams
 
 cdef extern from *:
     """
-    static inline unsigned int version_of_type(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
-
     static inline PyObject *referent_of(PyObject *reference)
     {
         PyObject *object = NULL;
@@ -33,7 +33,6 @@ cdef extern from *:
         return object;
     }
     """
-    unsigned int version_of_type(object)
     object referent_of(object)
 
 cdef object StreamReader = streams.StreamReader
@@ -41,50 +40,32 @@ cdef object StreamReaderProtocol = streams.StreamReaderProtocol
 # As they were when this module was imported: asyncio's own.
 cdef object data_received = StreamReaderProtocol.data_received
 cdef object feed_data = StreamReader.feed_data
-cdef object wakeup_waiter = StreamReader._wakeup_waiter
-# Of the two classes, when they were last seen to have these methods; 0: never, or they have others.
-cdef unsigned int protocol_version = 0
-cdef unsigned int reader_version = 0
 
 
 cdef bint is_fed_directly(object protocol) except -1:
     """Whether can_feed() is worth asking when data arrives for this protocol."""
-    return type(protocol) is StreamReaderProtocol and "data_received" not in protocol.__dict__
+    return type(protocol) is StreamReaderProtocol
 
 
 cdef object can_feed(object protocol):
     """The reader to feed(), or None: data_received() is to be called."""
     cdef object reader
-    if (
-        protocol_version == 0
-        or version_of_type(StreamReaderProtocol) != protocol_version
-        or version_of_type(StreamReader) != reader_version
-    ):
-        find_replaced()
-        if protocol_version == 0:
-            return None
+    if not is_method(protocol.data_received, data_received):
+        return None
     reader = protocol._stream_reader_wr
     if reader is None:
         return None
     reader = referent_of(reader)
-    if type(reader) is not StreamReader or reader._eof or not PyByteArray_CheckExact(reader._buffer):
+    if type(reader) is not StreamReader or not is_method(reader.feed_data, feed_data):
+        return None
+    if reader._eof or not PyByteArray_CheckExact(reader._buffer):
         return None
     return reader
 
 
-cdef int find_replaced() except -1:
-    """A class's version changes with every change of it or of one of its bases."""
-    global protocol_version, reader_version
-    if (
-        StreamReaderProtocol.data_received is data_received
-        and StreamReader.feed_data is feed_data
-        and StreamReader._wakeup_waiter is wakeup_waiter
-    ):
-        protocol_version = version_of_type(StreamReaderProtocol)
-        reader_version = version_of_type(StreamReader)
-    else:
-        protocol_version = reader_version = 0
-    return 0
+cdef inline bint is_method(object method, object function) noexcept:
+    """Whether an attribute is a bound method made of this function, neither overridden nor replaced on the object."""
+    return PyMethod_Check(method) and PyMethod_GET_FUNCTION(method) == <PyObject *>function
 
 
 cdef int feed(object protocol, object reader, const char *data, Py_ssize_t size) except -1:

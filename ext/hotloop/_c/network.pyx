@@ -4,7 +4,8 @@ asyncio's BaseEventLoop asks for transports through a handful of hooks, once for
 they make is native. On a selector that is not ours they are asyncio's own.
 """
 
-from hotloop._c.accept cimport accept_connections, accepts_natively
+from hotloop._c.accept cimport accept_connections
+from hotloop._c.address cimport address_is_native
 from hotloop._c.core cimport LoopCore
 from hotloop._c.stream cimport StreamTransport, open_stream
 from hotloop._c.transport cimport Transport
@@ -12,14 +13,18 @@ from hotloop._c.transport cimport Transport
 cdef extern from "quiet.h":
     pass
 
+import socket
 from asyncio import constants, sslproto
+
+# What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
+cdef object Socket = socket.socket
 
 
 cdef class NetworkCore(LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
-        if self.poller is None:
+        if self.poller is None or type(sock) is not Socket:
             return super()._make_socket_transport(
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
@@ -29,7 +34,7 @@ cdef class NetworkCore(LoopCore):
     def _make_ssl_transport(
         self, rawsock, protocol, sslcontext, waiter=None, *, extra=None, server=None, context=None, **options
     ):
-        if self.poller is None:
+        if self.poller is None or type(rawsock) is not Socket:
             return super()._make_ssl_transport(
                 rawsock, protocol, sslcontext, waiter, extra=extra, server=server, **options, **with_context(context)
             )
@@ -54,7 +59,13 @@ cdef class NetworkCore(LoopCore):
         )
         if context is not None:
             arguments += (context,)
-        if self.poller is None or self.debug or sslcontext is not None or not accepts_natively(sock):
+        if (
+            self.poller is None
+            or self.debug
+            or sslcontext is not None
+            or type(sock) is not Socket
+            or not address_is_native(sock.family)
+        ):
             super()._accept_connection(*arguments)
         else:
             accept_connections(self, sock, protocol_factory, server, backlog, context, arguments)

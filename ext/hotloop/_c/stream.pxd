@@ -25,6 +25,7 @@ cdef class StreamTransport(Transport):
     cdef bint attached              # the poller knows the descriptor
     cdef bint reading               # reads are wanted
     cdef bint suspended             # the poller has let go, so that reads may have been missed
+    cdef bint filled                # the last read has brought as much as it could
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
@@ -38,12 +39,12 @@ cdef class StreamTransport(Transport):
     cdef int receive_stream(self) except -1
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1
     cdef int at_eof(self) except -1
-    cdef int append(self, object data) except -1
+    cdef bint append(self, object data) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1
-    cdef int send_first(self, object data, Py_ssize_t *sent) except -1
+    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1
+    cdef object socket_object(self)
     cdef int write_failed(self, object error) except -1
-    cdef int flush_early(self) except -1
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1
 

@@ -74,7 +74,7 @@ cdef extern from *:
     """
     PyObject *receive_bytes(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
 
-# How often one transport may read in one turn of the loop, so that a fast peer does not starve the others.
+# How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
 # From this size on a read goes straight into the object that the protocol gets; copying less costs less than guessing.
 cdef Py_ssize_t DIRECT_READ = 16 * 1024
@@ -84,6 +84,8 @@ cdef Py_ssize_t FLUSH_AT = 64 * 1024
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # close_clients() and abort_clients() need to know the transports since 3.13; before, a server counts them.
 cdef bint server_knows_transports = sys.version_info >= (3, 13)
+# Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
+cdef bint joins_lines = sys.version_info < (3, 12)
 cdef str WRITE_TYPES = (
     "a bytes, bytearray, or memoryview object" if sys.version_info >= (3, 14) else "a bytes-like object"
 )
@@ -107,11 +109,9 @@ cdef class StreamTransport(Transport):
             return 0
         if self.extra is None or "sockname" not in self.extra:
             self._extra["sockname"] = name_of(fd, sock)
+        self.stop_watching()
+        self.closed_fd = fd
         self.fd = -1
-        if self.attached:
-            self.attached = False
-            if self.loop.poller is not None:
-                self.loop.poller.detach(fd)
         if sock is None:
             os.close(fd)
         else:
@@ -122,6 +122,13 @@ cdef class StreamTransport(Transport):
             else:
                 self.server._detach()
             self.server = None
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        if self.attached:
+            self.attached = False
+            if self.loop.poller is not None:
+                self.loop.poller.detach(self.fd)
         return 0
 
     cdef int connection_lost(self, object error) except -1:
@@ -187,16 +194,20 @@ cdef class StreamTransport(Transport):
 
     cdef int ready_to_read(self) except -1:
         cdef int reads = READS_PER_TURN
-        while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
-            if reads == 0:
-                # The rest is for the next turn. A level-triggered poller says so itself.
-                if self.edge:
-                    self.happened(0)
-                return 0
-            reads -= 1
-            self.receive()
-            if not self.edge:
-                self.events &= ~(POLLER_READ | POLLER_MORE)
+        try:
+            while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
+                reads -= 1
+                self.filled = False
+                self.receive()
+                if not self.edge:
+                    # What is left will be reported again.
+                    self.events &= ~(POLLER_READ | POLLER_MORE)
+                if reads == 0 or not self.filled:
+                    break
+        finally:
+            # It will not be: the rest is for the next turn, also when a callback has ended this run of the loop.
+            if self.events & POLLER_READ and self.edge and self.reading:
+                self.happened(0)
         return 0
 
     cdef int receive(self) except -1:
@@ -209,12 +220,13 @@ cdef class StreamTransport(Transport):
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
         """Look at what a read of at most `room` bytes has returned; True if there is something for the protocol."""
         if count > 0:
-            if count < room and not self.events & POLLER_MORE:
+            self.filled = count == room
+            if not self.filled and not self.events & POLLER_MORE:
                 self.events &= ~POLLER_READ
             return True
         if count == 0:
-            self.events &= ~(POLLER_READ | POLLER_MORE)
             self.at_eof()
+            self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
         else:
@@ -351,42 +363,49 @@ cdef class StreamTransport(Transport):
         if self.lost:
             self.warn_of_lost_write()
             return
-        self.append(data)
-        self.send_soon()
+        if self.append(data):
+            self.send_soon()
 
     def writelines(self, list_of_data):
         """write() of all in one system call."""
-        cdef list chunks
+        if joins_lines:
+            self.write(b"".join(list_of_data))
+            return
         self.check_writable("writelines")
+        if not list_of_data:
+            return
         chunks = [data if type(data) is bytes else memoryview(data) for data in list_of_data]
         if self.lost:
-            if chunks:
-                self.warn_of_lost_write()
+            self.warn_of_lost_write()
             return
         for data in chunks:
-            if data:
-                keep(&self.output, data)
-        if self.output.bytes:
-            self.send_soon()
+            if data and not self.append(data):
+                return
+        self.send_soon()
 
-    cdef int append(self, object data) except -1:
+    cdef bint append(self, object data) except -1:
+        """Queue data to be sent. False if the connection has ended by that: the kernel takes no views with gaps."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
-            return keep(&self.output, data)
-        if self.output.bytes == 0 and self.send_first(data, &sent):
-            return 0
-        return keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+            keep(&self.output, data)
+            return True
+        try:
+            if self.output.bytes == 0 and self.send_first(data, &sent):
+                return True
+            keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+        except BufferError as error:
+            self.write_failed(error)
+            return False
+        return True
 
-    cdef int send_first(self, object data, Py_ssize_t *sent) except -1:
+    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
         """Send of something large before it is copied; true if all is sent. Errors are left to the next send."""
         cdef Py_buffer view
-        cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if view.len < SEND_BEFORE_COPYING:
                 return False
-            count = socket_send(self.fd, view.buf, view.len)
-            sent[0] = max(count, 0)
+            sent[0] = max(socket_send(self.fd, view.buf, view.len), 0)
             return sent[0] == view.len
         finally:
             PyBuffer_Release(&view)
@@ -427,7 +446,12 @@ cdef class StreamTransport(Transport):
         return self.pause_protocol()
 
     cdef int write_failed(self, object error) except -1:
+        # Had each been tried at once, as asyncio does, those after the first would count as written in vain.
+        cdef int in_vain = 0 if self.blocked else self.output.count - 1
+        self.unflushed = False
         self.fatal_error(error, "Fatal write error on socket transport")
+        for _ in range(in_vain):
+            self.warn_of_lost_write()
         if self.empty_waiter is not None and not self.empty_waiter.done():
             self.empty_waiter.set_exception(error)
         return 0
@@ -488,13 +512,7 @@ cdef class StreamTransport(Transport):
         self.flush_early()
         Transport.close(self)
 
-    def abort(self):
-        """Close at once; what the kernel has not taken is lost."""
-        self.flush_early()
-        Transport.abort(self)
-
     cdef int flush_early(self) except -1:
-        """Before something that shows whether this turn's writes have left."""
         if self.unflushed:
             # It stays in the loop's list, where nothing is left to do for it.
             self.flush()
@@ -516,9 +534,7 @@ cdef class StreamTransport(Transport):
 
     def _lend(self):
         """Let somebody else watch the descriptor. Reading begins again with resume_reading()."""
-        if self.attached:
-            self.attached = False
-            self.loop.poller.detach(self.fd)
+        self.stop_watching()
 
     # -- about the connection ------------------------------------------------------------------------------------------
 
@@ -529,22 +545,30 @@ cdef class StreamTransport(Transport):
         elif name == "sockname":
             found = name_of(self.fd, self.sock)
         elif name == "socket":
-            found = trsock.TransportSocket(self._sock)
+            found = trsock.TransportSocket(self.socket_object())
         else:
             raise KeyError(name)
         self._extra[name] = found
         return found
 
-    @property
-    def _sock(self):
+    cdef object socket_object(self):
+        """Python's socket; a closed one if the transport is."""
         if self.sock is None and self.fd >= 0:
             self.sock = socket.socket(fileno=self.fd)
             self.sock.settimeout(0)
-        return self.sock if self.fd >= 0 else None
+        elif self.sock is None:
+            # Nobody has asked for it in time.
+            self.sock = socket.socket(family_of(self.peer))
+            self.sock.close()
+        return self.sock
+
+    @property
+    def _sock(self):
+        return self.socket_object() if self.fd >= 0 else None
 
     @property
     def _sock_fd(self):
-        return self.fd
+        return self.fd if self.fd >= 0 else self.closed_fd
 
     @property
     def _eof(self):
@@ -560,7 +584,7 @@ cdef class StreamTransport(Transport):
             info.append("closed")
         elif self.closing:
             info.append("closing")
-        info.append(f"fd={self.fd}")
+        info.append(f"fd={self._sock_fd}")
         if self.loop is not None and not self.loop.is_closed():
             info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
             info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.output.bytes}>")
@@ -618,6 +642,10 @@ cdef object name_of(int fd, object sock):
         return sock.getsockname()
     except OSError:
         return None
+
+
+cdef int family_of(bytes raw) noexcept:
+    return (<const sockaddr *>PyBytes_AS_STRING(raw)).sa_family
 
 
 cdef object address_of(bytes raw):

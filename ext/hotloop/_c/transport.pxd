@@ -10,6 +10,7 @@ cdef class Transport(Watcher):
     cdef object context             # the one that all of the protocol's callbacks run in
     cdef dict extra                 # what get_extra_info() has answers for by now; may be None
     cdef int fd                     # -1: closed, or not opened
+    cdef int closed_fd              # what it was, for those who look at a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
     cdef bint queued                # on the ready queue, because of them
     cdef bint started               # reading may begin: connection_made() was called
@@ -28,7 +29,9 @@ cdef class Transport(Watcher):
     cdef int ready_to_read(self) except -1
     cdef int ready_to_write(self) except -1
     cdef int release(self) except -1
+    cdef int stop_watching(self) except -1
     cdef int drop_output(self) except -1
+    cdef int flush_early(self) except -1
     cdef Py_ssize_t buffered(self) noexcept
     cdef object find_extra(self, str name)
     cdef int pause_protocol(self) except -1

@@ -14,7 +14,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
-from hotloop._c.ready cimport Handle, new_handle, push, report, schedule
+from hotloop._c.ready cimport push
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -91,9 +91,17 @@ cdef class Transport(Watcher):
         """Close the descriptor, which the poller forgets before; idempotent."""
         raise NotImplementedError
 
+    cdef int stop_watching(self) except -1:
+        """Have the poller forget the descriptor; idempotent."""
+        raise NotImplementedError
+
     cdef int drop_output(self) except -1:
         """Forget what is buffered."""
         raise NotImplementedError
+
+    cdef int flush_early(self) except -1:
+        """Before something that shows whether this turn's writes have left, or that would lose them."""
+        return 0
 
     cdef Py_ssize_t buffered(self) noexcept:
         """How many bytes are waiting to be written, as flow control counts them."""
@@ -110,8 +118,8 @@ cdef class Transport(Watcher):
         self.loop = loop
         self.protocol = protocol
         self.context = PyContext_CopyCurrent() if context is None else context
-        schedule(loop.ready, new_handle(protocol.connection_made, (self,), loop, self.context))
-        push(loop.ready, new_handle(self._start, (waiter,), loop, self.context))
+        loop.soon(protocol.connection_made, (self,), self.context)
+        loop.soon(self._start, (waiter,), self.context)
         return 0
 
     def _start(self, waiter):
@@ -172,6 +180,9 @@ cdef class Transport(Watcher):
         """Close without writing what is buffered; connection_lost() is called with `error`."""
         if self.lost or self.loop is None:
             return 0
+        self.flush_early()
+        if self.lost:
+            return 0
         self.drop_output()
         self.closing = True
         return self.lose_connection(error)
@@ -179,9 +190,9 @@ cdef class Transport(Watcher):
     cdef int lose_connection(self, object error) except -1:
         self.lost += 1
         self.end_reading()
-        return schedule(
-            self.loop.ready, new_handle(self._call_connection_lost, (error,), self.loop, self.context)
-        )
+        self.stop_watching()
+        self.loop.soon(self._call_connection_lost, (error,), self.context)
+        return 0
 
     def _call_connection_lost(self, error):
         self.connection_lost(error)

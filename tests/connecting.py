@@ -18,7 +18,9 @@ from stepping import run_once, run_until
 HAS_UNIX = hasattr(socket, "AF_UNIX")
 KINDS = ["tcp", *(["unix", "pair"] if HAS_UNIX else [])]
 
-MORE_THAN_FITS = 8 << 20  # bytes; no kernel's default socket buffers take as much
+# Sizes in bytes. Left to itself Linux lets the two buffers of a TCP connection grow to some ten megabytes.
+SOCKET_BUFFER = 128 << 10
+MORE_THAN_FITS = 2 << 20
 
 
 def _listener(kind: str, folder: str) -> socket.socket:
@@ -34,12 +36,16 @@ def _listener(kind: str, folder: str) -> socket.socket:
 
 
 def connected_sockets(kind: str) -> tuple[socket.socket, socket.socket]:
-    """Two connected, non-blocking stream sockets: the one that connected and the one that was accepted."""
+    """Two connected, non-blocking stream sockets: the one that connected and the one that was accepted. Between
+    them the kernel keeps less than MORE_THAN_FITS."""
     if kind == "pair":
         ours, peer = socket.socketpair()
     else:
         with tempfile.TemporaryDirectory() as folder, _listener(kind, folder) as listener:
             ours = socket.socket(listener.family, listener.type, listener.proto)
+            for sock in (ours, listener):  # an accepted socket gets the listener's
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
             ours.connect(listener.getsockname())
             peer, _ = listener.accept()
     ours.setblocking(False)
@@ -107,10 +113,13 @@ class Connection:
         return bytes(received)
 
     def peer_read(self, count: int) -> bytes | None:
-        """What the peer finds in one go, `count` bytes at most: b"" at the end, None when there is nothing yet."""
-        with contextlib.suppress(BlockingIOError):
+        """What the peer finds in one go, `count` bytes at most: b"" at the end, be it a reset, None for nothing yet."""
+        try:
             return self.peer.recv(min(count, 1 << 20))
-        return None
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            return b""
 
     def receive_all(self) -> bytes:
         """Run the loop until the peer has read to the end of what is sent to it."""
@@ -157,7 +166,8 @@ class Connections:
 
     def close(self) -> None:
         for connection in self.opened:
-            connection.transport.abort()
+            if connection.socket.fileno() != -1:
+                connection.transport.abort()
             connection.peer.close()
         for connection in self.opened:
             run_until(self.loop, lambda connection=connection: connection.socket.fileno() == -1)

@@ -186,7 +186,7 @@ def test_what_cannot_be_written(load_implementation, impl, method, number, block
         assert expected[0][0] is TypeError
 
 
-@pytest.mark.parametrize("lines", [["text"], [b"bytes", "text"], [None], [b"bytes", 5]])
+@pytest.mark.parametrize("lines", [["text"], [b"bytes", "text"], [object()], [b"bytes", 5]])
 def test_lines_that_cannot_be_written(loop, connections, lines):
     connection = connections.open()
     with pytest.raises(TypeError):

@@ -220,28 +220,16 @@ def test_close_in_one_turn_with_writes(loop, connections):
 @pytest.mark.parametrize("method", ["write", "writelines"])
 @pytest.mark.parametrize("data", [b"data", b""])
 @pytest.mark.parametrize("pending", [False, True])
-def test_writing_after_write_eof(load_implementation, impl, method, data, pending):
-    """Refused in the words of the running Python's asyncio, and not sent."""
-
-    def attempt(implementation):
-        loop = implementation.new_event_loop()
-        try:
-            with connections_on(loop) as connections:
-                connection = connections.open("tcp")
-                written = connection.fill() if pending else 0
-                connection.transport.write_eof()
-                with pytest.raises(RuntimeError) as caught:
-                    getattr(connection.transport, method)(data if method == "write" else [data])
-                assert len(connection.receive_all()) == written
-                with pytest.raises(RuntimeError):
-                    getattr(connection.transport, method)(data if method == "write" else [data])
-                return str(caught.value)
-        finally:
-            loop.close()
-
-    expected = attempt(load_implementation("asyncio"))
-    assert attempt(impl) == expected
-    assert "after write_eof()" in expected
+def test_writing_after_write_eof(loop, connections, method, data, pending):
+    """Refused, even where there is nothing to write, and not sent. CPython 3.11's writelines() calls itself write()."""
+    connection = connections.open("tcp")
+    written = connection.fill() if pending else 0
+    connection.transport.write_eof()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^Cannot call write(lines)?\(\) after write_eof\(\)$"):
+            getattr(connection.transport, method)(data if method == "write" else [data])
+        assert len(connection.receive_all()) == written
+        written = 0
 
 
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])

@@ -497,8 +497,7 @@ def test_a_reader_that_nobody_keeps(impl):
         for _ in range(5):
             await asyncio.sleep(0)
         transport.write(b"still here")
-        peer.setblocking(True)
-        assert peer.recv(10) == b"still here"
+        assert await loop.sock_recv(peer, 10) == b"still here"
         transport.abort()
         await made[0]._get_close_waiter(None)
         peer.close()

@@ -142,7 +142,7 @@ def test_the_words_of_the_report_on_flow_control(loop, connections, where):
 
 
 @pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("error", [ConnectionAbortedError("oops"), OSError("oops"), TimeoutError("oops")])
+@pytest.mark.parametrize("error", [ConnectionAbortedError("oops"), OSError("oops")])
 def test_an_oserror(load_implementation, impl, where, error):
     """From the fatal places it ends the connection without a report."""
     expected = happening(load_implementation("asyncio"), where, error)

@@ -1,0 +1,137 @@
+"""Protocols that write down what happens to them, ways to wait for it, and pairs of sockets to put them on."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """Run other things until `happened()` is true. The test's hang guard is the only time limit."""
+    while not happened():
+        await asyncio.sleep(0.001)
+
+
+async def settle(turns: int = 5) -> None:
+    """Let what is scheduled already happen, connection_lost() calls and the like."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+class Recorder(asyncio.BaseProtocol):
+    """`events` holds what happened, in its order; what arrived is also in `received`."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.received: list[Any] = []
+        self.errors: list[Exception] = []
+        self.transport: Any = None
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.events.append("made")
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.events.append(("lost", type(error).__name__ if error else None))
+        self.lost = True
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+
+class Datagrams(Recorder, asyncio.DatagramProtocol):
+    """Keeps the datagrams in `received`, where they came from in `addresses`, and the errors in `errors`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[Any] = []
+
+    def datagram_received(self, data: bytes, address: Any) -> None:
+        self.received.append(data)
+        self.addresses.append(address)
+
+    def error_received(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class Bytes(Recorder, asyncio.Protocol):
+    """Keeps what was read in `received`, piece by piece."""
+
+    def data_received(self, data: bytes) -> None:
+        self.received.append(data)
+
+    def eof_received(self) -> bool | None:
+        self.events.append("eof")
+        return None
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.received)
+
+
+@contextlib.contextmanager
+def reports_of(loop: asyncio.AbstractEventLoop) -> Iterator[list[dict[str, Any]]]:
+    """What the loop's exception handler is told meanwhile. The caller has expected it."""
+    reports: list[dict[str, Any]] = []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda loop, context: reports.append(context))
+    try:
+        yield reports
+    finally:
+        loop.set_exception_handler(before)
+
+
+def owner_of(fd: int) -> tuple[int, int]:
+    """Identifies the open file behind a descriptor: a reused number differs."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def collect() -> None:
+    """Collect garbage until finalizers have run that only the first collection made possible."""
+    for _ in range(3):
+        gc.collect()
+
+
+async def over(loop: asyncio.AbstractEventLoop, sock: socket.socket, factory: Callable[[], Any] = Datagrams) -> Any:
+    return await loop.create_datagram_endpoint(factory, sock=sock)
+
+
+async def close(*transports: Any) -> None:
+    """Close them and wait until their protocols have heard of it."""
+    for transport in transports:
+        protocol = transport.get_protocol()
+        transport.close()
+        await until(lambda protocol=protocol: protocol.lost)
+
+
+def datagram_pair() -> list[socket.socket]:
+    """A connected pair of Unix datagram sockets, which lose nothing: the sender waits when the receiver is full.
+
+    They have names, for asyncio takes a socket whose peer is called "" for one that is not connected."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
+        for name, end in zip("ab", pair, strict=True):
+            end.bind(os.path.join(folder, name))
+            end.setblocking(False)
+        for end, peer in (pair, reversed(pair)):
+            end.connect(peer.getsockname())
+    return pair
+
+
+def drain(sock: socket.socket) -> list[bytes]:
+    """Everything that is in `sock` by now."""
+    received = []
+    try:
+        while True:
+            received.append(sock.recv(300_000))
+    except BlockingIOError:
+        return received

@@ -6,8 +6,10 @@ import gc
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+
+import pytest
 
 
 async def until(happened: Callable[[], object]) -> None:
@@ -20,6 +22,42 @@ async def settle(turns: int = 5) -> None:
     """Let what is scheduled already happen, connection_lost() calls and the like."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+async def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
+    """A task that waits in its first await by now."""
+    task = asyncio.ensure_future(awaitable)
+    await settle(2)
+    assert not task.done()
+    return task
+
+
+async def cancelled(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def assert_free(loop: asyncio.AbstractEventLoop, sock: socket.socket | int) -> None:
+    """Nobody watches the descriptor any more, and it can be watched again."""
+    assert loop.remove_reader(sock) is False
+    assert loop.remove_writer(sock) is False
+    for add, remove in ((loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer)):
+        add(sock, print)
+        assert remove(sock) is True
+
+
+def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
+    """A list that grows by one with every iteration of `loop`. To be called before it runs."""
+    turns: list[None] = []
+    run_once = loop._run_once
+
+    def counting() -> None:
+        turns.append(None)
+        run_once()
+
+    loop._run_once = counting  # a replaced one is honoured by every implementation
+    return turns
 
 
 class Recorder(asyncio.BaseProtocol):

@@ -18,16 +18,31 @@ async def until(happened: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def settle(turns: int = 5) -> None:
-    """Let what is scheduled already happen, connection_lost() calls and the like."""
-    for _ in range(turns):
+async def turns(count: int) -> None:
+    """That many iterations of the loop. Not each of them polls."""
+    for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def settle() -> None:
+    """Let happen what is scheduled already, and what comes of descriptors that are ready by now."""
+    loop = asyncio.get_running_loop()
+    await turns(3)
+    one, other = socket.socketpair()
+    with one, other:
+        # Events come in the order in which their descriptors became ready: with this one, those before it have come.
+        polled = loop.create_future()
+        loop.add_reader(one, lambda: polled.done() or polled.set_result(None))
+        other.send(b"x")
+        await polled
+        loop.remove_reader(one)
+    await turns(5)
 
 
 async def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
     """A task that waits in its first await by now."""
     task = asyncio.ensure_future(awaitable)
-    await settle(2)
+    await turns(2)
     assert not task.done()
     return task
 

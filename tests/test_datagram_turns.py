@@ -57,11 +57,11 @@ def test_nothing_is_delivered_after_close(loop, acting, how):
 def test_nothing_is_delivered_while_paused_and_nothing_is_lost(loop, acting):
     transport, protocol, other = acting(lambda protocol: protocol.transport.pause_reading())
     loop.run_until_complete(until(lambda: len(protocol.received) == 3))
-    loop.run_until_complete(settle(20))
+    loop.run_until_complete(settle())
     assert protocol.received == PENDING[:3] and not transport.is_reading()
     transport.pause_reading()
     other.send(b"later")
-    loop.run_until_complete(settle(20))
+    loop.run_until_complete(settle())
     assert protocol.received == PENDING[:3]
     transport.resume_reading()
     transport.resume_reading()

@@ -13,7 +13,7 @@ import socket
 import sys
 
 import pytest
-from endpoints import owner_of, reports_of, settle, until
+from endpoints import owner_of, reports_of, settle, turns, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="Windows has no such pipes")
 
@@ -147,7 +147,7 @@ class Worker:
             files = [stack.enter_context(os.fdopen(fd, mode, 0)) for fd, mode in zip(ends, ("rb", "wb"), strict=True)]
             if made := await self.finish(connect(Ours, files[end]), content):
                 made[0].close()
-            await settle(3)  # a transport that was made closes the file in connection_lost()
+            await turns(3)  # a transport that was made closes the file in connection_lost()
 
     async def connect_read_pipe(self, content):
         await self.connect_pipe(self.loop.connect_read_pipe, 0, content)
@@ -224,7 +224,7 @@ def test_p01_an_aborted_transport_does_not_touch_its_old_number(loop):
             transport.close()
             transport.abort()
             other.close()
-            await settle(3)
+            await turns(3)
             bystander.check_and_close()
 
     loop.run_until_complete(main())

@@ -10,7 +10,7 @@ import tempfile
 import tty
 
 import pytest
-from endpoints import Bytes, Recorder, settle, until
+from endpoints import Bytes, Recorder, settle, turns, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -63,7 +63,7 @@ def test_unread_data_in_a_fifo_is_no_hang_up(loop, tmp_path):
         with reading:
             transport, protocol = await loop.connect_write_pipe(Recorder, writing)
             transport.write(b"unread")
-            await settle(20)
+            await settle()
             assert not transport.is_closing()
             assert reading.read(100) == b"unread"
             transport.close()
@@ -135,7 +135,7 @@ def test_dev_null_takes_everything(loop):
         transport, protocol = await loop.connect_write_pipe(Recorder, device("/dev/null", "wb"))
         for _ in range(10):
             transport.write(bytes(1_000_000))
-        await settle(20)
+        await settle()
         assert transport.get_write_buffer_size() == 0 and not transport.is_closing()
         transport.close()
         await until(lambda: protocol.lost)
@@ -183,7 +183,7 @@ def test_a_device_that_is_paused_is_never_watched(loop):
 
     async def main():
         transport, protocol = await loop.connect_read_pipe(Paused, device("/dev/zero", "rb"))
-        await settle(20)
+        await settle()
         assert protocol.received == [] and not transport.is_reading()
         transport.close()
         await until(lambda: protocol.lost)
@@ -345,8 +345,8 @@ def test_a_closed_file_is_refused(loop, kind):
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-@pytest.mark.parametrize("turns", range(4))
-def test_a_cancelled_connect_closes_what_it_took(loop, kind, turns):
+@pytest.mark.parametrize("count", range(4))
+def test_a_cancelled_connect_closes_what_it_took(loop, kind, count):
     """Either the transport was made, and it is closed with the pipe; or the pipe is still its owner's."""
 
     async def main():
@@ -355,7 +355,7 @@ def test_a_cancelled_connect_closes_what_it_took(loop, kind, turns):
         connect = loop.connect_read_pipe if kind == "read" else loop.connect_write_pipe
         ours = files[kind == "write"]
         task = asyncio.ensure_future(connect(Recorder, ours))
-        await settle(turns)
+        await turns(count)
         task.cancel()
         try:
             transport, _ = await task
@@ -364,7 +364,7 @@ def test_a_cancelled_connect_closes_what_it_took(loop, kind, turns):
         else:
             transport.close()
         await settle()
-        assert ours.closed is (turns > 0)
+        assert ours.closed is (count > 0)
         for file in files:
             file.close()
 

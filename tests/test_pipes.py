@@ -111,7 +111,7 @@ def test_pausing_and_resuming(loop):
             assert not transport.is_reading()
             before = protocol.data
             writing.write(b"x" * 1000)
-            await settle(20)
+            await settle()
             assert protocol.data == before
             transport.resume_reading()
             transport.resume_reading()
@@ -120,7 +120,7 @@ def test_pausing_and_resuming(loop):
         transport.pause_reading()
         writing.write(b"end")
         writing.close()
-        await settle(20)
+        await settle()
         assert not protocol.lost and "eof" not in protocol.events
         transport.resume_reading()
         await until(lambda: protocol.lost)
@@ -142,7 +142,7 @@ def test_pausing_in_data_received(loop):
             writing.write(b"1")
             await until(lambda: protocol.received)
             writing.write(b"2")
-            await settle(20)
+            await settle()
             assert protocol.received == [b"1"]
             transport.resume_reading()
             await until(lambda: len(protocol.received) == 2)
@@ -163,7 +163,7 @@ def test_pausing_in_connection_made(loop):
         with writing:
             writing.write(b"x")
             transport, protocol = await loop.connect_read_pipe(Paused, reading)
-            await settle(20)
+            await settle()
             assert protocol.received == []
             transport.resume_reading()
             await until(lambda: protocol.received == [b"x"])

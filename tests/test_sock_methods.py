@@ -6,7 +6,7 @@ import socket
 import sys
 
 import pytest
-from endpoints import assert_free, cancelled, counted_turns, settle, started
+from endpoints import assert_free, cancelled, counted_turns, started, turns
 
 
 async def recv(loop, sock):
@@ -117,7 +117,7 @@ def test_receiving_the_end(loop, pair, receive, before):
         if before:
             pair[1].close()
         waiting = asyncio.ensure_future(receive(loop, pair[0]))
-        await settle(2)
+        await turns(2)
         pair[1].close()
         assert await waiting == b""
         assert_free(loop, pair[0])
@@ -374,7 +374,7 @@ def test_sendall_against_a_slow_reader(loop, pair, make, size):
         sending = asyncio.ensure_future(loop.sock_sendall(one, make(data)))
         received = bytearray()
         while len(received) < size:
-            await settle(3)
+            await turns(3)
             received += await loop.sock_recv(other, 50_000)
         assert await sending is None
         assert received == data
@@ -406,7 +406,7 @@ def test_a_cancelled_sendall_sends_no_more(loop, pair):
         try:
             while True:
                 received += len(other.recv(1_000_000))
-                await settle(2)
+                await turns(2)
         except BlockingIOError:
             pass
         assert 0 < received < 10_000_000

@@ -1,0 +1,140 @@
+"""P29: at the limit of descriptors a server waits between its attempts, serves the clients it has, and recovers."""
+
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of descriptors to set")
+
+# A process of its own, whose limit is lowered. The clients that find no descriptor are its own as well: they are made
+# before, and connect when all numbers are taken.
+PRELUDE = """
+import errno, resource, socket, threading
+from endpoints import Bytes, counted_turns, until
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+def exhaust():
+    "Take every descriptor that is left."
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+        return taken
+
+class Echo(Bytes):
+    def data_received(self, data):
+        super().data_received(data)
+        self.transport.write(data)
+
+class Serving:
+    "A server with one client, no descriptors left, and further clients at the door."
+
+    def __init__(self, loop, kind):
+        self.loop, self.kind = loop, kind
+        self.accepted, self.reports = [], []
+        loop.set_exception_handler(lambda loop, context: self.reports.append(context))
+
+    def factory(self):
+        self.accepted.append(Echo())
+        return self.accepted[-1]
+
+    async def start(self):
+        self.waiting = [socket.socket() for _ in range(5)]
+        self.server = await self.loop.create_server(self.factory, "127.0.0.1", 0)
+        self.address = self.server.sockets[0].getsockname()
+        self.client = socket.create_connection(self.address)
+        self.client.setblocking(False)
+        await until(lambda: self.accepted and self.accepted[0].transport)
+        self.taken = exhaust()
+        for sock in self.waiting:
+            sock.setblocking(False)
+            sock.connect_ex(self.address)
+        await until(lambda: self.reports)
+
+    async def echo(self, data):
+        self.client.send(data)
+        assert await asyncio.wait_for(self.loop.sock_recv(self.client, 100), 60) == data
+
+    async def finish(self):
+        for fd in self.taken:
+            os.close(fd)
+        await until(lambda: len(self.accepted) == 6)
+        for sock in (*self.waiting, self.client):
+            sock.close()
+        await until(lambda: all(protocol.lost for protocol in self.accepted))
+        self.server.close()
+        await self.server.wait_closed()
+
+loop = impl.new_event_loop()
+turns = counted_turns(loop)
+serving = Serving(loop, "tcp")
+"""
+
+
+def run(impl, main):
+    script = PRELUDE + textwrap.dedent(main) + "\nloop.run_until_complete(main())\nloop.close()\nprint('done')\n"
+    assert impl.run_script(script).stdout == "done\n"
+
+
+def test_p29_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
+    """Between two attempts passes a second. A loop that spins would make thousands of iterations in a fraction of it,
+    and as many reports."""
+    run(
+        impl,
+        """
+        async def main():
+            await serving.start()
+            del turns[:]
+            for number in range(20):
+                await serving.echo(b"%d" % number)
+            await asyncio.sleep(0.3)
+            # Two attempts at the most lie in that time, unless the machine is so slow that time is no measure.
+            assert len(serving.accepted) == 1
+            assert len(turns) < 20 * 10 + 50 * len(serving.reports), (len(turns), len(serving.reports))
+            await serving.finish()
+        """,
+    )
+
+
+def test_p29_the_reports_are_asyncios(impl):
+    run(
+        impl,
+        """
+        async def main():
+            await serving.start()
+            for report in serving.reports:
+                assert report["message"] == "socket.accept() out of system resource"
+                assert report["exception"].errno == errno.EMFILE
+                assert report["socket"].getsockname() == serving.address
+            await serving.finish()
+        """,
+    )
+
+
+def test_p29_closed_before_the_next_attempt(impl):
+    """The retry finds its server closed, and the number of its socket perhaps in other hands."""
+    run(
+        impl,
+        """
+        async def main():
+            await serving.start()
+            serving.server.close()
+            for fd in serving.taken:
+                os.close(fd)
+            for sock in serving.waiting:
+                sock.close()
+            one, other = socket.socketpair()
+            other.send(b"somebody else's")
+            before = len(serving.reports)
+            await asyncio.sleep(1.5)  # past the next attempt, a second after the first
+            assert one.recv(100) == b"somebody else's"
+            assert len(serving.accepted) == 1
+            for sock in (one, other, serving.client):
+                sock.close()
+            await until(lambda: serving.accepted[0].lost)
+        """,
+    )

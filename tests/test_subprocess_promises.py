@@ -148,7 +148,7 @@ def test_a_child_that_was_reaped_by_somebody_else(loop, asyncio_log):
             assert await waiting == -signal.SIGKILL
         else:
             assert await waiting == 255
-            assert "exit status already read" in "".join(asyncio_log.take())
+            assert "returncode 255" in "".join(asyncio_log.take())
 
     loop.run_until_complete(main())
 

@@ -12,7 +12,7 @@ from . import machine, report
 from .results import OURS, NotMeasured
 from .rows import ROWS, Row
 from .runner import Crew, Settings, measure_rows
-from .targets import BASELINES, TARGETS, WrongImplementation
+from .targets import BARE_C, BASELINES, TARGETS, WrongImplementation
 
 ROUNDS, SECONDS = 7, 0.15
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
@@ -25,12 +25,22 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see --help)\n")
 
 
-def rows_matching(patterns: str) -> list[Row]:
-    """The rows that the patterns name, each a whole name, a wildcard pattern of one or a part of one."""
+def usual_rows() -> list[Row]:
+    return [row for row in ROWS.values() if not row.on_request]
+
+
+def rows_matching(patterns: str, *, all_rows: bool = False) -> list[Row]:
+    """The rows that the patterns name, each a whole name, a wildcard pattern of one or a part of one.
+
+    A pattern or part stands for rows that are measured only on request if it fits no other, or with `all_rows`.
+    """
+    usual = [row.name for row in usual_rows()]
     found: set[str] = set()
     for pattern in patterns.split(","):
-        fits = {pattern} & ROWS.keys() or set(fnmatch.filter(ROWS, pattern))
-        fits = fits or {name for name in ROWS if pattern and pattern in name}
+        fits = {pattern} & ROWS.keys()
+        for names in ([] if all_rows else usual), list(ROWS):
+            fits = fits or set(fnmatch.filter(names, pattern))
+            fits = fits or {name for name in names if pattern and pattern in name}
         if not fits:
             raise argparse.ArgumentTypeError(f"no row fits {pattern!r}; --list names them")
         found |= fits
@@ -62,19 +72,21 @@ def parser() -> Parser:
     result = Parser(
         prog="python -m hotloop bench",
         description="Measures this machine's event loops side by side: each in a process of its own, rounds going from"
-        " one to the next, medians and ratios in the end. The other loops come with: pip install hotloop[bench]",
+        " one to the next, medians and ratios in the end. The other loops come with: pip install hotloop[bench]."
+        " Network rows compare processor time of a server whose clients are a program in C, compiled when first needed"
+        " (by cc, or $CC); the same server in C, bare-c, is shown beside them as the limit.",
     )
 
     def add(option: str, help: str, **keywords: Any) -> None:
         result.add_argument(option, help=help, **keywords)
 
-    all_rows = list(ROWS.values())
+    on_request = sum(row.on_request for row in ROWS.values())
+    add("--rows", "names, parts of names or wildcard patterns, with commas", metavar="ROWS")
     add(
-        "--rows",
-        "names, parts of names or wildcard patterns, with commas",
-        type=rows_matching,
-        default=all_rows,
-        metavar="ROWS",
+        "--all",
+        f"also the {on_request} rows that are measured only on request: the whole grid of echo servers by network,"
+        " interface, connections and size",
+        action="store_true",
     )
     add(
         "--loops",
@@ -94,8 +106,12 @@ def parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     options = parser()
     arguments = options.parse_args(argv)
+    try:
+        rows = chosen_rows(arguments.rows, all_rows=arguments.all)
+    except argparse.ArgumentTypeError as error:
+        options.error(f"argument --rows: {error}")
     if arguments.list:
-        print(report.table([[row.name, row.question] for row in arguments.rows], left=2))
+        print(report.table([[row.name, row.question] for row in rows], left=2))
         return 0
     wanted = arguments.loops or list(TARGETS)
     if arguments.baseline and arguments.baseline not in wanted:
@@ -105,7 +121,7 @@ def run(argv: Sequence[str]) -> int:
     rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
     settings = Settings(rounds, QUICK_SECONDS if arguments.quick else SECONDS)
     try:
-        result = measure(wanted, arguments.rows, settings, arguments.baseline)
+        result = measure(wanted, rows, settings, arguments.baseline)
     except (Unusable, WrongImplementation) as error:
         print(f"{options.prog}: {error}", file=sys.stderr)
         return 1
@@ -113,6 +129,12 @@ def run(argv: Sequence[str]) -> int:
         return 130
     write(result, arguments.json)
     return exit_code(result, arguments.loops or ())
+
+
+def chosen_rows(patterns: str | None, *, all_rows: bool) -> list[Row]:
+    if patterns is not None:
+        return rows_matching(patterns, all_rows=all_rows)
+    return list(ROWS.values()) if all_rows else usual_rows()
 
 
 def cannot_be_written(path: str | None) -> str | None:
@@ -131,10 +153,13 @@ class Unusable(Exception):
 
 def measure(wanted: Sequence[str], rows: Sequence[Row], settings: Settings, baseline: str | None) -> report.Run:
     conditions = machine.describe()
-    with Crew(TARGETS[name] for name in wanted) as crew:
+    targets = [TARGETS[name] for name in wanted]
+    if any(row.bare is not None for row in rows):
+        targets.append(BARE_C)
+    with Crew(targets) as crew:
         for name, reason in crew.missing.items():
             print(f"{name}: not measured: {reason}", file=sys.stderr)
-        chosen = choose_baseline(baseline, crew.facts)
+        chosen = choose_baseline(baseline, [name for name in crew.facts if name != BARE_C.name])
         total = iter(range(1, len(rows) + 1))
 
         def started(row: Row) -> None:

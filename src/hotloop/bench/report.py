@@ -1,11 +1,12 @@
 """The results as text for people and as JSON for programs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from .results import (
+    LIMIT,
     Comparison,
     Measurement,
     NotMeasured,
@@ -14,6 +15,7 @@ from .results import (
     best_other,
     comparisons,
     geometric_mean,
+    processor_time_over_limit,
     speed,
     speed_over_best_other,
 )
@@ -43,7 +45,13 @@ class Run:
     @property
     def loops(self) -> list[str]:
         """Those that were measured."""
-        return list(self.facts)
+        return [name for name in self.facts if name != LIMIT]
+
+    def rows_on(self, *subjects: str) -> list[Row]:
+        return [row for row in self.rows if row.subject in subjects]
+
+    def outcomes_of(self, rows: Iterable[Row]) -> dict[str, Outcomes]:
+        return {row.name: self.outcomes[row.name] for row in rows}
 
 
 @dataclass(frozen=True)
@@ -55,15 +63,21 @@ class Section:
     loops: Sequence[str]
     names: Mapping[str, str]
     baseline: str
+    measured: str = "time for one operation"
+    faster: str = "speed"
+    with_load: bool = False
+    """Network rows: the bare C server, rates and latencies are shown too."""
 
 
 def text(run: Run) -> str:
     parts = [header(run)]
     for section in sections(run):
-        parts.append(f"{section.title}: time for one operation, median of {run.rounds} rounds")
+        parts.append(f"{section.title}: {section.measured}, median of {run.rounds} rounds")
         parts.append(table(times(run, section)))
+        for title, cells in load_tables(run, section) if section.with_load else ():
+            parts += [f"{section.title}: {title}", table(cells)]
         parts.append(
-            f"{section.title}: speed, {section.names[section.baseline]} = 1; higher is faster\n"
+            f"{section.title}: {section.faster}, {section.names[section.baseline]} = 1; higher is faster\n"
             "(noise: of the row's noisiest loop, the spread of the middle half of its rounds)"
         )
         parts.append(table(speeds(run, section)))
@@ -74,33 +88,56 @@ def text(run: Run) -> str:
 def header(run: Run) -> str:
     lines = [f"{key + ':':<16} {value}" for key, value in run.machine.items()]
     for name, facts in run.facts.items():
-        classes = "; ".join(f"{key} {facts[key]}" for key in ("core", "loop", "task", "selector") if key in facts)
-        lines.append(f"{name + ':':<16} {facts['version']}; {classes}")
+        classes = [f"{key} {facts[key]}" for key in ("core", "loop", "task", "selector") if key in facts]
+        lines.append(f"{name + ':':<16} {'; '.join([facts['version'], *classes])}")
     lines += [f"{name + ':':<16} NOT MEASURED: {reason}" for name, reason in run.missing.items()]
     return "\n".join(lines)
 
 
 def sections(run: Run) -> list[Section]:
     found = []
-    on_loops = [row for row in run.rows if row.subject == "event loop"]
-    if on_loops:
-        names = {name: name for name in run.loops}
-        found.append(Section("Event loops", on_loops, run.loops, names, run.baseline))
-    on_selectors = [row for row in run.rows if row.subject == "selector"]
+    own_names = {name: name for name in run.loops}
+    if on_loops := run.rows_on("event loop"):
+        found.append(Section("Event loops", on_loops, run.loops, own_names, run.baseline))
+    on_selectors = run.rows_on("selector")
     with_selector = [name for name in run.loops if "selector" in run.facts[name]]
     if on_selectors and with_selector:
         names = {name: "selectors" if name == "asyncio" else name for name in with_selector}
         baseline = "asyncio" if "asyncio" in with_selector else with_selector[0]
         found.append(Section("Selectors", on_selectors, with_selector, names, baseline))
+    if on_network := run.rows_on("network"):
+        measured = "processor time of the measured process for one operation"
+        faster = "operations for the same processor time"
+        found.append(
+            Section("Network", on_network, run.loops, own_names, run.baseline, measured, faster, with_load=True)
+        )
     return found
 
 
 def times(run: Run, section: Section) -> list[list[str]]:
-    lines = [["", *(section.names[name] for name in section.loops)]]
+    return columns(run, section, time_cell)
+
+
+def columns(run: Run, section: Section, cell: Callable[[Outcome], str]) -> list[list[str]]:
+    """A column for each loop, and one for the bare C server where it was measured."""
+    names = [*section.loops, *([LIMIT] if section.with_load and LIMIT in run.facts else [])]
+    lines = [["", *(section.names.get(name, name) for name in names)]]
     for row in section.rows:
         outcomes = run.outcomes[row.name]
-        lines.append([row.name, *(time_cell(outcomes[name]) for name in section.loops)])
+        lines.append([row.name, *(cell(outcomes[name]) for name in names)])
     return lines
+
+
+def load_tables(run: Run, section: Section) -> Iterable[tuple[str, list[list[str]]]]:
+    yield "operations a second, median of the rounds", columns(run, section, rate_cell)
+    with_clients = [row for row in section.rows if has_latencies(run.outcomes[row.name])]
+    if with_clients:
+        of_those = replace(section, rows=with_clients)
+        yield "latency for the clients, p50 / p99, median of the rounds", columns(run, of_those, latency_cell)
+
+
+def has_latencies(outcomes: Outcomes) -> bool:
+    return any(isinstance(outcome, Measurement) and outcome.p50 is not None for outcome in outcomes.values())
 
 
 def speeds(run: Run, section: Section) -> list[list[str]]:
@@ -108,17 +145,21 @@ def speeds(run: Run, section: Section) -> list[list[str]]:
         section.names[name]: partial(speed, loop=name, reference=section.baseline) for name in section.loops
     }
     standing = standing_ratios(section)
-    lines = [["", *against_baseline, "best other", *standing, "noise"]]
+    factors = times_of_bare_c(run) if section.with_load else {}
+    bare = ["hotloop-c CPU/bare-c"] if factors else []
+    lines = [["", *against_baseline, "best other", *standing, *bare, "noise"]]
     for row in section.rows:
         outcomes = run.outcomes[row.name]
         best = best_other(outcomes)
         left = [ratio_cell(ratio(outcomes)) for ratio in against_baseline.values()]
         right = [ratio_cell(ratio(outcomes)) for ratio in standing.values()]
+        right += [ratio_cell(factors.get(row.name))] if bare else []
         lines.append([row.name, *left, section.names[best] if best else "-", *right, noise_cell(outcomes)])
     if len(section.rows) > 1:
         tables = [run.outcomes[row.name] for row in section.rows]
         left = [ratio_cell(geometric_mean(map(ratio, tables))) for ratio in against_baseline.values()]
         right = [ratio_cell(geometric_mean(map(ratio, tables))) for ratio in standing.values()]
+        right += [ratio_cell(geometric_mean(factors.values()))] if bare else []
         lines.append(["geometric mean", *left, "", *right, ""])
     return lines
 
@@ -132,6 +173,13 @@ def standing_ratios(section: Section) -> dict[str, Ratio]:
         title = f"hotloop-python/{section.names['asyncio']}"
         found[title] = partial(speed, loop="hotloop-python", reference="asyncio")
     return found
+
+
+def times_of_bare_c(run: Run) -> dict[str, float]:
+    """By row that has it as its limit: how many times the bare C server's processor time hotloop-c takes."""
+    limited = run.outcomes_of(row for row in run.rows if row.limited)
+    found = {name: processor_time_over_limit(outcomes, "hotloop-c") for name, outcomes in limited.items()}
+    return {name: times for name, times in found.items() if times is not None}
 
 
 def table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -148,8 +196,20 @@ def table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 def time_cell(outcome: Outcome) -> str:
     if isinstance(outcome, NotMeasured):
-        return "-" if outcome.kind == "not applicable" else "failed"
+        return "failed" if outcome.kind == "failed" else "-"
     return duration(outcome.median)
+
+
+def rate_cell(outcome: Outcome) -> str:
+    if isinstance(outcome, NotMeasured) or outcome.rate is None:
+        return "-"
+    return f"{outcome.rate:,.0f}" if outcome.rate >= 99.95 else three_digits(outcome.rate)
+
+
+def latency_cell(outcome: Outcome) -> str:
+    if isinstance(outcome, NotMeasured) or outcome.p50 is None or outcome.p99 is None:
+        return "-"
+    return f"{duration(outcome.p50)} / {duration(outcome.p99)}"
 
 
 def duration(seconds: float) -> str:
@@ -175,20 +235,48 @@ def noise_cell(outcomes: Outcomes) -> str:
 
 
 def notes(run: Run) -> Iterable[str]:
-    for comparison in comparisons(run.outcomes, run.loops):
+    for comparison in comparisons(run.outcomes_of(run.rows_on("event loop", "selector")), run.loops):
         yield sentence(comparison)
+    for comparison in comparisons(run.outcomes_of(run.rows_on("network")), run.loops):
+        yield f"Network: {sentence(comparison)}"
+    if factors := times_of_bare_c(run):
+        highest = max(factors, key=factors.__getitem__)
+        yield (
+            f"Network: hotloop-c takes {geometric_mean(factors.values()):.2f} times the processor time of the bare C"
+            f" server in the geometric mean of {number_of_rows(len(factors), 'protocol ')}, at most"
+            f" {factors[highest]:.2f} ({highest})"
+        )
+    for reason, names in not_measured_here(run).items():
+        yield f"NOT MEASURED: {', '.join(names)}: {reason}"
     for name, outcomes in run.outcomes.items():
         for loop, outcome in outcomes.items():
             if isinstance(outcome, NotMeasured) and outcome.kind == "failed":
                 yield f"FAILED: {name} on {loop}: {outcome.reason}"
 
 
+def not_measured_here(run: Run) -> dict[str, list[str]]:
+    """Rows by the reason why this machine could measure them on no loop."""
+    found: dict[str, list[str]] = {}
+    for row in run.rows:
+        reasons = {
+            outcome.reason
+            for outcome in run.outcomes[row.name].values()
+            if isinstance(outcome, NotMeasured) and outcome.kind == "unavailable"
+        }
+        for reason in reasons:
+            found.setdefault(reason, []).append(row.name)
+    return found
+
+
+def number_of_rows(count: int, kind: str = "") -> str:
+    return f"{count} {kind}{'row' if count == 1 else 'rows'}"
+
+
 def sentence(comparison: Comparison) -> str:
     reference = "the best other" if comparison.reference == "best other" else comparison.reference
-    rows = "row" if comparison.rows == 1 else "rows"
     return (
         f"{comparison.loop} is {comparison.mean:.2f} times as fast as {reference} in the geometric mean of"
-        f" {comparison.rows} {rows}, at least {comparison.lowest:.2f} ({comparison.lowest_row})"
+        f" {number_of_rows(comparison.rows)}, at least {comparison.lowest:.2f} ({comparison.lowest_row})"
     )
 
 
@@ -200,8 +288,14 @@ def as_json(run: Run) -> dict[str, Any]:
         "settings": {"rounds": run.rounds, "seconds_per_round": run.seconds, "baseline": run.baseline},
         "loops": loops | {name: {"missing": reason} for name, reason in run.missing.items()},
         "rows": [row_as_json(row, run.outcomes[row.name]) for row in run.rows],
-        "comparisons": [vars(comparison) for comparison in comparisons(run.outcomes, run.loops)],
+        "comparisons": compared(run, "event loop", "selector"),
+        "network_comparisons": compared(run, "network"),
+        "times_of_bare_c": times_of_bare_c(run),
     }
+
+
+def compared(run: Run, *subjects: str) -> list[dict[str, Any]]:
+    return [vars(comparison) for comparison in comparisons(run.outcomes_of(run.rows_on(*subjects)), run.loops)]
 
 
 def row_as_json(row: Row, outcomes: Outcomes) -> dict[str, Any]:
@@ -215,13 +309,20 @@ def row_as_json(row: Row, outcomes: Outcomes) -> dict[str, Any]:
 
 
 def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
-    """Times are seconds for one operation, one for each round."""
+    """Times are seconds for one operation, one for each round; of a network row, seconds of processor time."""
     if isinstance(outcome, NotMeasured):
         return {"kind": outcome.kind, "reason": outcome.reason}
-    return {
+    found = {
         "kind": "measured",
         "operations": outcome.operations,
         "seconds": outcome.seconds,
         "median": outcome.median,
         "spread": outcome.spread,
     }
+    if outcome.loads:
+        found["load"] = {
+            "operations_per_second": [load.rate for load in outcome.loads],
+            "p50": [load.p50 for load in outcome.loads],
+            "p99": [load.p99 for load in outcome.loads],
+        }
+    return found

@@ -3,10 +3,14 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from .load import Load
+
 OURS = ("hotloop-c", "hotloop-python")
+LIMIT = "bare-c"
+"""What is no loop, and so no rival."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,9 @@ class Measurement:
     operations: int
     """In each round."""
     seconds: list[float]
-    """For one operation, by round."""
+    """For one operation, by round; in a network row, seconds of processor time."""
+    loads: list[Load] = field(default_factory=list)
+    """By round, of a network row."""
 
     @property
     def median(self) -> float:
@@ -30,12 +36,32 @@ class Measurement:
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return (high - low) / self.median
 
+    @property
+    def rate(self) -> float | None:
+        """Operations a second, of a network row."""
+        return median_of(load.rate for load in self.loads)
+
+    @property
+    def p50(self) -> float | None:
+        """Seconds, where a load generator has measured it."""
+        return median_of(load.p50 for load in self.loads)
+
+    @property
+    def p99(self) -> float | None:
+        return median_of(load.p99 for load in self.loads)
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if present else None
+
 
 @dataclass(frozen=True)
 class NotMeasured:
     """Why a loop has no result in a row."""
 
-    kind: Literal["not applicable", "failed"]
+    kind: Literal["not applicable", "unavailable", "failed"]
+    """The loop has nothing of the kind, this machine cannot measure it, or the loop could not do it."""
     reason: str
 
 
@@ -50,7 +76,7 @@ def medians(outcomes: Outcomes) -> dict[str, float]:
 
 def best_other(outcomes: Outcomes) -> str | None:
     """The fastest loop that is not hotloop."""
-    others = {name: seconds for name, seconds in medians(outcomes).items() if name not in OURS}
+    others = {name: seconds for name, seconds in medians(outcomes).items() if name not in (*OURS, LIMIT)}
     return min(others, key=others.__getitem__) if others else None
 
 
@@ -64,6 +90,11 @@ def speed(outcomes: Outcomes, loop: str, reference: str | None) -> float | None:
 
 def speed_over_best_other(outcomes: Outcomes, loop: str) -> float | None:
     return speed(outcomes, loop, best_other(outcomes))
+
+
+def processor_time_over_limit(outcomes: Outcomes, loop: str) -> float | None:
+    """How many times the processor time of the bare C server a loop takes."""
+    return speed(outcomes, LIMIT, loop)
 
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
@@ -103,7 +134,7 @@ def comparisons(rows: Mapping[str, Outcomes], loops: Sequence[str]) -> list[Comp
     """What a reader wants to know first."""
     wanted = [
         ("hotloop-c", "best other"),
-        *(("hotloop-c", loop) for loop in loops if loop not in OURS),
+        *(("hotloop-c", loop) for loop in loops if loop not in (*OURS, LIMIT)),
         ("hotloop-python", "asyncio"),
     ]
     found = (compare(rows, loop, reference) for loop, reference in wanted)

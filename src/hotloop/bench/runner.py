@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from .load import Load
 from .results import Measurement, NotMeasured, Outcome
 from .rows import Row
-from .targets import Target, check
+from .targets import BARE_C, Target, check
 
 SECONDS_BEFORE_A_WORKER_HANGS = 60
 ENVIRONMENT_OF_ITS_OWN = ("HOTLOOP_IMPL", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
@@ -33,6 +34,10 @@ class Settings:
     rounds: int
     seconds: float
     """How long one round of one loop should take."""
+
+    def seconds_of(self, row: Row) -> float:
+        """Twice as long for a network row: its rounds begin and end with a wake-up of other processes."""
+        return self.seconds * 2 if row.subject == "network" else self.seconds
 
 
 class Worker:
@@ -146,19 +151,25 @@ class Crew:
         return worker
 
     def measure(self, row: Row, settings: Settings) -> dict[str, Outcome]:
-        """The outcome of a row for each loop."""
+        """The outcome of a row for each loop, and for the bare C server in network rows."""
         outcomes: dict[str, Outcome] = {}
+        unavailable = row.unavailable()
         for name in list(self.workers):
-            if row.subject == "selector" and self.workers[name].target.selector_module is None:
-                outcomes[name] = NotMeasured("not applicable", "it has no selector")
-            elif answer := self.ask(name, outcomes, row=row.name, seconds=settings.seconds):
+            target = self.workers[name].target
+            if target is BARE_C and row.subject != "network":
+                continue
+            if unavailable is not None:
+                outcomes[name] = NotMeasured("unavailable", unavailable)
+            elif reason := not_applicable(row, target):
+                outcomes[name] = NotMeasured("not applicable", reason)
+            elif answer := self.ask(name, outcomes, row=row.name, seconds=settings.seconds_of(row)):
                 outcomes[name] = Measurement(answer["operations"], [])
         for number in range(settings.rounds + 1):
             # Another loop begins each round: none always runs after the same one.
             for name, measurement in rotated(measured(outcomes), number):
                 answer = self.ask(name, outcomes, round=True)
                 if answer and number > 0:  # the first round warms up
-                    measurement.seconds.append(answer["seconds"] / measurement.operations)
+                    record(measurement, answer)
         for name, _ in measured(outcomes):
             self.ask(name, outcomes, close=True)
         return outcomes
@@ -173,6 +184,25 @@ class Crew:
             if isinstance(error, WorkerLost):
                 self.hire(worker.target)
             return None
+
+
+def not_applicable(row: Row, target: Target) -> str | None:
+    """Why there is nothing to measure, if so."""
+    if row.subject == "selector" and target.selector_module is None:
+        return "it has no selector"
+    if target is BARE_C and row.bare is None:
+        return "there is no bare C server for it"
+    return None
+
+
+def record(measurement: Measurement, answer: Mapping[str, Any]) -> None:
+    """Add a worker's answer for one round."""
+    if "load" in answer:
+        load = Load(**answer["load"])
+        measurement.loads.append(load)
+        measurement.seconds.append(load.cpu / load.operations)
+    else:
+        measurement.seconds.append(answer["seconds"] / measurement.operations)
 
 
 Named = tuple[str, Measurement]

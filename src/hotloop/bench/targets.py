@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import load
+
 
 class WrongImplementation(Exception):
     """A worker ran something else than what its measurements would be called."""
@@ -76,6 +78,9 @@ TARGETS = {
         ),
     )
 }
+BARE_C = Target("bare-c", "hotloop.bench.load")
+"""No loop: the server in C that network rows are held against. Never a rival, and never among the loops."""
+
 BASELINES = ("uvloop", "asyncio")
 """What the others are compared with: the first of these that runs."""
 
@@ -96,6 +101,9 @@ def facts(target: Target) -> dict[str, str]:
     async def class_of_task() -> type[Any]:
         return type(asyncio.current_task())
 
+    if target is BARE_C:
+        load.program()
+        return {"version": load.compiler_version()}
     loop = target.new_event_loop()
     try:
         task = loop.run_until_complete(class_of_task())

@@ -3,16 +3,29 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from .load import Load
 
 TRIES = 3
 
 
-def seconds_for(run: Callable[[Any, int], object], subject: Any, n: int) -> float:
+@dataclass(frozen=True)
+class Sample:
+    """One round."""
+
+    elapsed: float
+    """Seconds."""
+    load: Load | None
+    """What a network row says of itself."""
+
+
+def sample(run: Callable[[Any, int], object], subject: Any, n: int) -> Sample:
     """One round. The garbage collector stays as it is, since it also runs for the users."""
     start = time.perf_counter()
-    run(subject, n)
-    return time.perf_counter() - start
+    said = run(subject, n)
+    return Sample(time.perf_counter() - start, said if isinstance(said, Load) else None)
 
 
 def calibrated(measure: Callable[[int], float], seconds: float) -> int:

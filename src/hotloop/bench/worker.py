@@ -3,7 +3,7 @@
 Requests and replies are one line of JSON each, on the standard input and output.
 
     {"row": NAME, "seconds": S}    make the row's subject and calibrate a round to S seconds: {"operations": N}
-    {"round": true}                time one round: {"seconds": S}
+    {"round": true}                time one round: {"seconds": S}; of a network row {"load": ...}, a Load's fields
     {"close": true}                end the row: {"closed": NAME}
 
 What the worker is comes first, unasked: {"facts": ...}, or {"missing": REASON} and the worker ends. A request that
@@ -16,12 +16,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import IO, Any
 
 from .rows import ROWS, Row
-from .targets import TARGETS, Target, facts
-from .timing import calibrated, seconds_for
+from .targets import BARE_C, TARGETS, Target, facts
+from .timing import calibrated, sample
 
 
 class Session:
@@ -38,7 +38,8 @@ class Session:
         if "row" in request:
             return self.open(ROWS[request["row"]], request["seconds"])
         if "round" in request:
-            return {"seconds": seconds_for(self.row.run, self.subject, self.operations)}
+            found = sample(self.row.run, self.subject, self.operations)
+            return {"seconds": found.elapsed} if found.load is None else {"load": vars(found.load)}
         if "close" in request:
             self.stack.close()
             return {"closed": self.row.name}
@@ -47,14 +48,25 @@ class Session:
     def open(self, row: Row, seconds: float) -> dict[str, Any]:
         gc.collect()  # what the row before has left is not this row's to collect
         self.row = row
-        self.subject = self.stack.enter_context(row.opened(self.target))
-        self.operations = calibrated(lambda n: seconds_for(row.run, self.subject, n), seconds)
+        self.subject = self.stack.enter_context(opened(row, self.target))
+        self.operations = row.operations
+        if row.calibrated:
+            self.operations = calibrated(lambda n: sample(row.run, self.subject, n).elapsed, seconds)
         return {"operations": self.operations}
 
     def forget_row(self) -> None:
         """Clean up after a row that failed. Its loop may be in any state, so that may fail too and says nothing new."""
         with contextlib.suppress(Exception):
             self.stack.close()
+
+
+def opened(row: Row, target: Target) -> AbstractContextManager[Any]:
+    """The row's subject on this target."""
+    if target is not BARE_C:
+        return row.opened(target)
+    if row.bare is None:
+        raise LookupError("there is no bare C server for it")
+    return row.bare()
 
 
 @contextlib.contextmanager
@@ -95,7 +107,7 @@ def run_once(target: Target, row: Row, operations: int) -> None:
     """Do a row's operations once and say what ran, for a profiler that watches the whole process."""
     target.prepare()
     print(json.dumps(facts(target)), flush=True)
-    with row.opened(target) as subject:
+    with opened(row, target) as subject:
         row.run(subject, operations)
 
 
@@ -105,7 +117,7 @@ def describe(error: BaseException) -> str:
 
 def main() -> None:
     """python -m hotloop.bench.worker TARGET [ROW OPERATIONS]: serve a parent, or do a row's operations once."""
-    target = TARGETS[sys.argv[1]]
+    target = (TARGETS | {BARE_C.name: BARE_C})[sys.argv[1]]
     if sys.argv[2:]:
         run_once(target, ROWS[sys.argv[2]], int(sys.argv[3]))
     else:

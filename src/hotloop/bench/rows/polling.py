@@ -9,6 +9,7 @@ import os
 import selectors
 from collections.abc import Iterator
 
+from .descriptors import descriptors_allowed
 from .registry import Rows, SelectorSetUp
 
 rows = Rows()
@@ -26,23 +27,6 @@ def readable(stack: contextlib.ExitStack, *, ready: bool) -> int:
     if ready:
         os.write(writer, b"x")
     return descriptor
-
-
-@contextlib.contextmanager
-def descriptors_allowed(wanted: int) -> Iterator[None]:
-    """Let this process open `wanted` file descriptors more than now; OSError where it may not."""
-    import resource  # not on Windows, where only these rows need it
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + 256
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise OSError(f"needs {needed} file descriptors; the hard limit (ulimit -Hn) is {hard}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def registering(registered: int, ready: int) -> SelectorSetUp:

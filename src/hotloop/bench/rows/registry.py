@@ -3,6 +3,9 @@
 A row does an operation n times on a subject, an event loop or a selector, without knowing whose it is. The whole call
 is timed, so what a row does besides its n operations must be too little to matter when n is large. What is expensive to
 set up belongs into the making of the subject, which is not timed; a subject is kept over all rounds.
+
+A network row's subject is something that is running on a loop, and it measures itself: what counts there is not time
+but the processor time of this process, while another one makes the load.
 """
 
 import asyncio
@@ -12,6 +15,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+from ..load import Load
 
 LoopFunction = Callable[[asyncio.AbstractEventLoop, int], object]
 CoroutineFunction = Callable[[asyncio.AbstractEventLoop, int], Coroutine[Any, Any, object]]
@@ -27,19 +32,41 @@ class Maker(Protocol):
     def new_selector(self) -> selectors.BaseSelector: ...
 
 
+class NetworkSubject(Protocol):
+    """A server or a client that is ready for work."""
+
+    def run(self, n: int) -> Load:
+        """Do n operations, or let them be done, and say what that took."""
+
+
+def always_available() -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table."""
 
     name: str
     question: str
-    subject: Literal["event loop", "selector"]
+    subject: Literal["event loop", "selector", "network"]
     operations: int
     """A number of operations that keeps any loop busy for some milliseconds: for use where it must not depend on the
     loop's speed. The side-by-side runner finds its own."""
     run: Callable[[Any, int], object]
+    """Of a network row: its Load."""
     opened: Callable[[Maker], AbstractContextManager[Any]]
     """Makes the subject and cleans up after it."""
+    bare: Callable[[], AbstractContextManager[NetworkSubject]] | None = None
+    """The same service by the bare C server, where there is one."""
+    limited: bool = False
+    """The bare C server's processor time is one to divide by: the row has next to no Python code of its own."""
+    on_request: bool = False
+    """Left out of a run that does not ask for it."""
+    calibrated: bool = True
+    """The number of operations is found out; otherwise the row goes on for a time of its own."""
+    unavailable: Callable[[], str | None] = always_available
+    """Why the row cannot be measured on this machine, on no loop, if so."""
 
 
 @contextlib.contextmanager
@@ -50,6 +77,10 @@ def opened_loop(maker: Maker) -> Iterator[asyncio.AbstractEventLoop]:
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
+
+
+def run_network(subject: NetworkSubject, n: int) -> Load:
+    return subject.run(n)
 
 
 @dataclass
@@ -92,6 +123,23 @@ class Rows:
             return function
 
         return register
+
+    def on_network(
+        self,
+        name: str,
+        question: str,
+        operations: int,
+        opened: Callable[[asyncio.AbstractEventLoop], AbstractContextManager[NetworkSubject]],
+        **settings: Any,
+    ) -> None:
+        """What `opened` makes for a loop; the settings are those of Row."""
+
+        @contextlib.contextmanager
+        def opened_on_loop(maker: Maker) -> Iterator[NetworkSubject]:
+            with opened_loop(maker) as loop, opened(loop) as subject:
+                yield subject
+
+        self.registered.append(Row(name, question, "network", operations, run_network, opened_on_loop, **settings))
 
     def _add(
         self,

@@ -179,9 +179,14 @@ class Helper:
 class Generator(Helper):
     """Messages to an echo server, or connections to one that closes after the first byte."""
 
-    def __init__(self, network: Network, address: str, connections: int, size: int | None = None) -> None:
-        """Connect. `size` is that of a message in bytes; None: open connections instead."""
-        what, *rest = ("open",) if size is None else ("echo", size)
+    def __init__(
+        self, network: Network, address: str, connections: int, size: int | None = None, *, waves: bool = False
+    ) -> None:
+        """Connect. `size` is that of a message in bytes; None: open connections instead.
+
+        In waves, no connection sends its next message before all have the echo of their last one.
+        """
+        what, *rest = ("open",) if size is None else ("echo", size, *(["waves"] if waves else []))
         super().__init__(what, network, address, connections, *rest)
 
     def run(self, amount: int | str) -> dict[str, float]:

@@ -1,7 +1,9 @@
 /* The other side of the network rows: a load generator, which must never be slower than what it measures, and the
  * simplest server that does the same work without Python.
  *
- *     load echo NETWORK ADDRESS CONNECTIONS SIZE   messages of SIZE bytes, each sent when the echo of the last is whole
+ *     load echo NETWORK ADDRESS CONNECTIONS SIZE [waves]
+ *                                                  messages of SIZE bytes, each sent when the echo of its connection's
+ *                                                  last is whole; in waves, when the echoes of all connections are
  *     load open NETWORK ADDRESS CONNECTIONS        connections: connect, send a byte, read its echo and the end, close
  *     load idle ADDRESS                            connections that only exist
  *     load serve NETWORK SERVICE [PATH]            a bare epoll server; SERVICE is echo, once (echo once and close) or
@@ -195,6 +197,7 @@ struct connection {
 
 static struct place target;
 static bool opening; /* each message has a connection of its own */
+static bool waves;   /* no connection begins its next message before all have finished the last */
 static size_t size;  /* of a message */
 static struct connection *connections;
 static size_t connection_count;
@@ -249,6 +252,15 @@ static void begin(struct connection *connection, uint64_t now)
     send_rest(connection);
 }
 
+/* A message on each connection, of those still to be done. */
+static void begin_all(uint64_t now)
+{
+    uint64_t left = wanted - begun;
+    under_way = left < connection_count ? left : connection_count;
+    for (size_t index = 0, first = under_way; index < first; index++)
+        begin(&connections[index], now);
+}
+
 static void finish(struct connection *connection)
 {
     uint64_t now = nanoseconds(CLOCK_MONOTONIC);
@@ -257,10 +269,12 @@ static void finish(struct connection *connection)
         close(connection->fd); /* the server has closed first, so no port of ours is left in TIME_WAIT */
         connection->fd = -1;
     }
-    if (time_for_more(now))
+    if (!waves && time_for_more(now)) {
         begin(connection, now);
-    else
-        under_way--;
+        return;
+    }
+    if (--under_way == 0 && time_for_more(now))
+        begin_all(now);
 }
 
 /* What came must be what was sent, no byte more. */
@@ -313,9 +327,7 @@ static void run_round(uint64_t messages, double seconds)
     uint64_t start = nanoseconds(CLOCK_MONOTONIC), last_progress = start, last_done = 0;
     wanted = messages;
     deadline = seconds > 0 ? start + (uint64_t)(seconds * 1e9) : 0;
-    under_way = messages < connection_count ? messages : connection_count;
-    for (size_t index = 0, first = under_way; index < first; index++)
-        begin(&connections[index], nanoseconds(CLOCK_MONOTONIC));
+    begin_all(start);
     while (under_way) {
         take_events();
         if (done != last_done) {
@@ -561,7 +573,8 @@ int main(int argc, char **argv)
     } else if (strcmp(command, "idle") == 0 && argc == 3) {
         target = place_of("tcp", argv[2]);
         hold_idle();
-    } else if ((strcmp(command, "open") == 0 && argc == 5) || (strcmp(command, "echo") == 0 && argc == 6)) {
+    } else if ((strcmp(command, "open") == 0 && argc == 5) || (strcmp(command, "echo") == 0 && argc >= 6)) {
+        waves = argc > 6 && strcmp(argv[6], "waves") == 0;
         opening = argc == 5;
         target = place_of(argv[2], argv[3]);
         connection_count = strtoul(argv[4], NULL, 10);

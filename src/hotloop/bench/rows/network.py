@@ -146,14 +146,15 @@ class OneLine(asyncio.Protocol):
 
 @contextlib.contextmanager
 def sending_a_file(loop: Loop) -> Iterator[Working]:
-    with BareServer("tcp", "sink") as sink, tempfile.TemporaryFile() as file:
-        os.truncate(file.fileno(), FILE_SIZE)  # zeros, which take no room on most disks and are in memory once read
+    with BareServer("tcp", "sink") as sink, tempfile.NamedTemporaryFile() as zeros:
+        os.truncate(zeros.name, FILE_SIZE)  # they take no room on most disks and are in memory once read
         host, port = sink.address.split(":")
 
         async def send(n: int) -> None:
             for _ in range(n):
                 transport, protocol = await loop.create_connection(lambda: OneLine(loop), host, int(port))
-                await loop.sendfile(transport, file, 0, FILE_SIZE)
+                with open(zeros.name, "rb") as file:
+                    await loop.sendfile(transport, file, 0, FILE_SIZE)
                 transport.write_eof()
                 if int(await protocol.line) != FILE_SIZE:
                     raise AssertionError(f"{int(protocol.received)} bytes arrived, of {FILE_SIZE}")

@@ -9,7 +9,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,11 @@ class BareServed:
         return Load(int(found["messages"]), cpu, found["seconds"], found["p50"], found["p99"])
 
 
-def served(serve: Serve, network: Network, connections: int, size: int | None) -> Any:
+Opener = Callable[[Loop], AbstractContextManager[Served]]
+BareOpener = Callable[[], AbstractContextManager[BareServed]]
+
+
+def served(serve: Serve, network: Network, connections: int, size: int | None, *, waves: bool = False) -> Opener:
     """Makes `opened` of a row: the server on a loop, and its generator with these connections and messages."""
 
     @contextlib.contextmanager
@@ -97,7 +101,7 @@ def served(serve: Serve, network: Network, connections: int, size: int | None) -
             server = serve(loop, network, path)
             address = loop.run_until_complete(server.__aenter__())
             try:
-                with Generator(network, address, connections, size) as generator:
+                with Generator(network, address, connections, size, waves=waves) as generator:
                     errors.generator = generator
                     yield Served(loop, generator, errors)
             finally:
@@ -107,7 +111,7 @@ def served(serve: Serve, network: Network, connections: int, size: int | None) -
     return opened
 
 
-def bare(service: Service, network: Network, connections: int, size: int | None) -> Any:
+def bare(service: Service, network: Network, connections: int, size: int | None, *, waves: bool = False) -> BareOpener:
     """Makes `bare` of a row."""
 
     @contextlib.contextmanager
@@ -115,7 +119,7 @@ def bare(service: Service, network: Network, connections: int, size: int | None)
         with (
             socket_path() as path,
             BareServer(network, service, path if network == "unix" else "") as server,
-            Generator(network, server.address, connections, size) as generator,
+            Generator(network, server.address, connections, size, waves=waves) as generator,
         ):
             yield BareServed(server, generator)
 

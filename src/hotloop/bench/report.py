@@ -1,7 +1,7 @@
 """The results as text for people and as JSON for programs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,8 @@ class Section:
     faster: str = "speed"
     with_load: bool = False
     """Network rows: the bare C server, rates and latencies are shown too."""
+    times_of_bare_c: Mapping[str, float] = field(default_factory=dict)
+    """By row: what times_of_bare_c() says."""
 
 
 def text(run: Run) -> str:
@@ -76,9 +78,10 @@ def text(run: Run) -> str:
         parts.append(table(times(run, section)))
         for title, cells in load_tables(run, section) if section.with_load else ():
             parts += [f"{section.title}: {title}", table(cells)]
+        bare = "; CPU/bare-c: hotloop-c's processor time over the bare C server's" if section.times_of_bare_c else ""
         parts.append(
             f"{section.title}: {section.faster}, {section.names[section.baseline]} = 1; higher is faster\n"
-            "(noise: of the row's noisiest loop, the spread of the middle half of its rounds)"
+            f"(noise: of the row's noisiest loop, the spread of the middle half of its rounds{bare})"
         )
         parts.append(table(speeds(run, section)))
     parts.append("\n".join(notes(run)))
@@ -108,9 +111,8 @@ def sections(run: Run) -> list[Section]:
     if on_network := run.rows_on("network"):
         measured = "processor time of the measured process for one operation"
         faster = "operations for the same processor time"
-        found.append(
-            Section("Network", on_network, run.loops, own_names, run.baseline, measured, faster, with_load=True)
-        )
+        common = (on_network, run.loops, own_names, run.baseline, measured, faster)
+        found.append(Section("Network", *common, with_load=True, times_of_bare_c=times_of_bare_c(run)))
     return found
 
 
@@ -145,8 +147,8 @@ def speeds(run: Run, section: Section) -> list[list[str]]:
         section.names[name]: partial(speed, loop=name, reference=section.baseline) for name in section.loops
     }
     standing = standing_ratios(section)
-    factors = times_of_bare_c(run) if section.with_load else {}
-    bare = ["hotloop-c CPU/bare-c"] if factors else []
+    factors = section.times_of_bare_c
+    bare = ["CPU/bare-c"] if factors else []
     lines = [["", *against_baseline, "best other", *standing, *bare, "noise"]]
     for row in section.rows:
         outcomes = run.outcomes[row.name]

@@ -194,6 +194,19 @@ class Generator(Helper):
         return self.ask(amount)
 
 
+class Idlers(Helper):
+    """Connections that only exist, all from one address."""
+
+    def __init__(self, address: str, source: int) -> None:
+        """`source`, from 1: they come from 127.0.0.1 + source."""
+        super().__init__("idle", address, source)
+
+    def open(self, more: int) -> int:
+        """How many there are then."""
+        held: int = self.ask(more)["ready"]
+        return held
+
+
 class BareServer(Helper):
     """The limit: an epoll server that does nothing but the service."""
 

@@ -5,7 +5,8 @@
  *                                                  messages of SIZE bytes, each sent when the echo of its connection's
  *                                                  last is whole; in waves, when the echoes of all connections are
  *     load open NETWORK ADDRESS CONNECTIONS        connections: connect, send a byte, read its echo and the end, close
- *     load idle ADDRESS                            connections that only exist
+ *     load idle ADDRESS SOURCE                     connections that only exist, from 127.0.0.1 + SOURCE: each source
+ *                                                  address has as many ports as there are ephemeral ones
  *     load serve NETWORK SERVICE [PATH]            a bare epoll server; SERVICE is echo, once (echo once and close) or
  *                                                  sink (throw away what comes, and tell how much it was at its end)
  *
@@ -41,14 +42,13 @@
 #include <unistd.h>
 
 enum {
-    EVENTS = 512,          /* taken from epoll at a time */
-    BACKLOG = 4096,        /* of the bare server */
-    READ_SIZE = 256 << 10, /* bytes: the bare server's and the generator's buffer */
-    SHIFTS = 4096,         /* different messages */
-    DATAGRAMS = 64,        /* the bare server receives at a time */
-    DATAGRAM_SIZE = 2048,  /* bytes, at most, of the bare server */
-    PORTS_OF_A_SOURCE = 20000, /* idle connections from one source address: fewer than there are ephemeral ports */
-    STALLED_SECONDS = 10,  /* without one message done: the server has stopped answering */
+    EVENTS = 512,           /* taken from epoll at a time */
+    BACKLOG = 4096,         /* of the bare server */
+    READ_SIZE = 256 << 10,  /* bytes: the bare server's and the generator's buffer */
+    SHIFTS = 4096,          /* different messages */
+    DATAGRAMS = 64,         /* the bare server receives at a time */
+    DATAGRAM_SIZE = 2048,   /* bytes, at most, of the bare server */
+    STALLED_SECONDS = 10,   /* without one message done: the server has stopped answering */
 };
 
 /* -- answers ---------------------------------------------------------------------------------------------------- */
@@ -370,13 +370,13 @@ static void generate(void)
     }
 }
 
-static void hold_idle(void)
+static void hold_idle(int source)
 {
     size_t held = 0;
     answer("{\"ready\": 0}");
     for (char line[64]; fgets(line, sizeof line, stdin);) {
         for (size_t more = strtoul(line, NULL, 10); more; more--, held++)
-            connected(&target, 1 + (int)(held / PORTS_OF_A_SOURCE));
+            connected(&target, source);
         answer("{\"ready\": %zu}", held);
     }
 }
@@ -570,9 +570,9 @@ int main(int argc, char **argv)
     if (strcmp(command, "serve") == 0 && argc >= 4) {
         service = strcmp(argv[3], "once") == 0 ? ONCE : strcmp(argv[3], "sink") == 0 ? SINK : ECHO;
         serve(argv[2], argc > 4 ? argv[4] : "");
-    } else if (strcmp(command, "idle") == 0 && argc == 3) {
+    } else if (strcmp(command, "idle") == 0 && argc == 4) {
         target = place_of("tcp", argv[2]);
-        hold_idle();
+        hold_idle(atoi(argv[3]));
     } else if ((strcmp(command, "open") == 0 && argc == 5) || (strcmp(command, "echo") == 0 && argc >= 6)) {
         waves = argc > 6 && strcmp(argv[6], "waves") == 0;
         opening = argc == 5;

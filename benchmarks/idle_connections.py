@@ -1,0 +1,208 @@
+"""What does an idle connection cost: in memory, and in the time the others wait?
+
+    python benchmarks/idle_connections.py --loop hotloop-c
+
+Two figures for one loop, on this machine's loopback:
+
+- The memory that this process, the server, takes for an accepted TCP connection on which nothing happens, beyond the
+  protocol object. It is the process's share of its pages (Pss); what the kernel keeps for a socket is not in it.
+- The 99th percentile of the latency of some active connections, with and without many idle ones on the same loop.
+
+The clients are processes of their own (load.c in hotloop.bench.load). One process may not have more descriptors than
+`ulimit -Hn` says: where that is too few for all idle connections, there are fewer, and the report says so.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import resource
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hotloop.bench import load, machine
+from hotloop.bench.cli import Parser, loop_name, positive
+from hotloop.bench.targets import TARGETS, WrongImplementation, check, facts
+
+IDLE, ACTIVE, MESSAGE = 20_000, 100, 1024
+SECONDS = 1.0
+ROUNDS = 5
+WARM_UP = 100
+"""Connections that are there before memory is looked at: what is made once must not count as theirs."""
+DESCRIPTORS_FOR_ITSELF = 200
+OF_ONE_CLIENT = 10_000
+"""Idle connections that one client process holds, from an address of its own."""
+BATCH = 500
+"""Opened at a time, fewer than the backlog."""
+BACKLOG = 1024
+
+
+class Echo(asyncio.Protocol):
+    """A trivial protocol. It has no instance dictionary, so that its size is its own."""
+
+    __slots__ = ("transport",)
+    connections = 0
+    transport: Any
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        Echo.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        Echo.connections -= 1
+
+
+@dataclass
+class Report:
+    """Of one loop. Memory in bytes, latencies in seconds."""
+
+    loop: str
+    idle: int
+    """Connections that were held."""
+    idle_wanted: int
+    active: int
+    memory_of_a_connection: float
+    """Beyond the protocol object."""
+    memory_of_a_protocol: int
+    p99_alone: float
+    """Of the active connections: the median of rounds before and after there were idle ones."""
+    p99_with_idle: float
+
+    @property
+    def slowdown(self) -> float:
+        return self.p99_with_idle / self.p99_alone
+
+
+def proportional_set_size() -> int:
+    """Bytes (proc(5), smaps_rollup)."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key == "Pss":
+            return int(value.split()[0]) * 1024
+    raise LookupError("this kernel does not say how much memory the process has")
+
+
+def descriptors_raised() -> int:
+    """As many as this process may have, from now on."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+class Experiment:
+    """A server on a loop, and its clients."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stack: ExitStack) -> None:
+        self.loop, self.stack = loop, stack
+        server: Any = loop.run_until_complete(loop.create_server(Echo, "127.0.0.1", 0, backlog=BACKLOG))
+        stack.callback(server.close)
+        self.address = "{}:{}".format(*server.sockets[0].getsockname())
+        self.sources = iter(range(1, 250))
+
+    def while_serving(self, function: Any, *arguments: object) -> Any:
+        """What a blocking function returns, while the loop runs."""
+        return self.loop.run_until_complete(self.loop.run_in_executor(None, function, *arguments))
+
+    async def until_connected(self, wanted: int) -> None:
+        while Echo.connections != wanted:
+            await asyncio.sleep(0.001)
+
+    def open_idle(self, count: int, stack: ExitStack) -> None:
+        """Hold `count` connections more until the stack is closed."""
+        for start in range(0, count, OF_ONE_CLIENT):
+            client = stack.enter_context(load.Idlers(self.address, next(self.sources)))
+            left = min(OF_ONE_CLIENT, count - start)
+            while left:
+                more = min(BATCH, left)
+                wanted = Echo.connections + more
+                self.while_serving(client.open, more)
+                self.loop.run_until_complete(asyncio.wait_for(self.until_connected(wanted), 60))
+                left -= more
+
+    def p99(self, generator: load.Generator, rounds: int, seconds: float) -> list[float]:
+        self.while_serving(generator.run, f"{seconds / 4}s")  # warms up
+        return [self.while_serving(generator.run, f"{seconds}s")["p99"] for _ in range(rounds)]
+
+    def run(self, name: str, idle: int, active: int, rounds: int, seconds: float) -> Report:
+        room = descriptors_raised() - DESCRIPTORS_FOR_ITSELF - WARM_UP - active
+        held = min(idle, room)
+        self.open_idle(WARM_UP, self.stack)
+        generator = self.stack.enter_context(load.Generator("tcp", self.address, active, MESSAGE))
+        alone = self.p99(generator, rounds, seconds)
+        gc.collect()
+        before = proportional_set_size()
+        with ExitStack() as idlers:
+            self.open_idle(held, idlers)
+            gc.collect()
+            protocol = sys.getsizeof(Echo())
+            memory = (proportional_set_size() - before) / held - protocol
+            with_idle = self.p99(generator, rounds, seconds)
+        self.loop.run_until_complete(asyncio.wait_for(self.until_connected(WARM_UP + active), 60))
+        alone += self.p99(generator, rounds, seconds)
+        p99_alone, p99_with_idle = statistics.median(alone), statistics.median(with_idle)
+        return Report(name, held, idle, active, memory, protocol, p99_alone, p99_with_idle)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="idle_connections.py", description=(__doc__ or "").partition("\n")[0])
+    names = ", ".join(TARGETS)
+    parser.add_argument("--loop", type=loop_name, default="hotloop-c", help=f"one of {names} (default: hotloop-c)")
+    parser.add_argument("--idle", type=positive, default=IDLE, help=f"idle connections (default: {IDLE})")
+    parser.add_argument("--active", type=positive, default=ACTIVE, help=f"active ones (default: {ACTIVE})")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, help=f"of each kind (default: {ROUNDS})")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of a round (default: {SECONDS})")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    return parser.parse_args(argv)
+
+
+def show(report: Report) -> None:
+    for key, value in machine.describe().items():
+        print(f"{key + ':':<12} {value}")
+    held = f"{report.idle:,}"
+    if report.idle < report.idle_wanted:
+        held += f" (not {report.idle_wanted:,}: the hard limit on descriptors, ulimit -Hn, allows no more)"
+    print(f"loop:        {report.loop}\nidle:        {held}\nactive:      {report.active}\n")
+    print(
+        f"An idle connection takes {report.memory_of_a_connection:,.0f} bytes beyond its protocol object"
+        f" ({report.memory_of_a_protocol} bytes)."
+    )
+    print(
+        f"p99 of the active ones: {report.p99_alone * 1e3:.2f} ms alone, {report.p99_with_idle * 1e3:.2f} ms with the"
+        f" idle ones, {report.slowdown:.2f} times that."
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = parse(argv)
+    target = TARGETS[arguments.loop]
+    os.environ.update(target.environment)
+    try:
+        load.program()
+        target.prepare()
+        check(target, facts(target))
+    except (ImportError, load.NoLoadGenerator, WrongImplementation) as error:
+        print(f"idle_connections.py: {arguments.loop}: not measured: {error}", file=sys.stderr)
+        return 1
+    loop = target.new_event_loop()
+    with ExitStack() as stack:
+        stack.callback(loop.close)
+        experiment = Experiment(loop, stack)
+        report = experiment.run(target.name, arguments.idle, arguments.active, arguments.rounds, arguments.seconds)
+    if arguments.json:
+        print(json.dumps(asdict(report) | {"slowdown": report.slowdown}, indent=2))
+    else:
+        show(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotloop.bench import report
-from hotloop.bench.cli import Parser, loop_names, rows_matching
-from hotloop.bench.rows import ROWS, Row
+from hotloop.bench.cli import Parser, loop_names, rows_matching, usual_rows
+from hotloop.bench.rows import Row
 from hotloop.bench.runner import command_line, environment
 from hotloop.bench.targets import TARGETS, Target, check
 
@@ -73,7 +73,7 @@ def total(profile: str) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="instructions.py", description=(__doc__ or "").partition("\n")[0])
-    rows, loops = list(ROWS.values()), ["asyncio", "hotloop-c"]
+    rows, loops = usual_rows(), ["asyncio", "hotloop-c"]
     parser.add_argument("--rows", type=rows_matching, default=rows, help="parts of names or patterns, with commas")
     parser.add_argument("--loops", type=loop_names, default=loops, help=f"with commas (default: {','.join(loops)})")
     parser.add_argument("--operations", type=int, metavar="N", help="of the first run (default: the row's own number)")
@@ -89,6 +89,10 @@ def cell(target: Target, row: Row, operations: int) -> tuple[str, str | None]:
     """What the table shows, and the reason where that is no number."""
     if row.subject == "selector" and target.selector_module is None:
         return "-", None
+    if not row.calibrated:
+        return "-", "it goes on for a time and not for a number of operations"
+    if reason := row.unavailable():
+        return "-", reason
     try:
         return f"{instructions_per_operation(target, row, operations):,.0f}", None
     except RunFailed as error:
@@ -105,7 +109,8 @@ def main(argv: Sequence[str]) -> int:
             shown, reason = cell(TARGETS[name], row, arguments.operations or row.operations)
             cells.append(shown)
             if reason:
-                failures.append(f"FAILED: {row.name} on {name}: {reason}")
+                what = "FAILED" if shown == "failed" else "NOT MEASURED"
+                failures.append(f"{what}: {row.name} on {name}: {reason}")
         lines.append([row.name, *cells])
         print(" ".join([row.name, *cells]), file=sys.stderr)
     print(report.table(lines))

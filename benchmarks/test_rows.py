@@ -5,8 +5,8 @@
     pytest benchmarks/ --benchmark-compare -k 'call_soon and not asyncio'
 
 A round is a fixed number of operations, so that rounds of two commits can be compared; it is in the saved file, under
-extra_info. Of a network row this is the time of a round with its clients, not the processor time of the server alone, which
-`python -m hotloop bench` compares. How much to believe: see README.md beside this file.
+extra_info. Of a network row this is the time of a round with the clients' work in it, and not the server's processor
+time, which `python -m hotloop bench` compares. How much to believe: see README.md beside this file.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 from hotloop._c.ready cimport Handle, ReadyQueue, Runnable
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.timers cimport TimerQueue
+from hotloop._c.watcher cimport Watcher
 
 
 cdef extern from "lock.h":
@@ -41,7 +42,9 @@ cdef class LoopCore:
     cdef shared_flag inbox_filled
     cdef inbox_lock inbox_lock
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
-    cdef list unflushed             # Watchers that were written to in this turn
+    cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
+    cdef Py_ssize_t to_flush        # how many they are
+    cdef list flushed               # the list to use next; None while it is in use
     cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
     cdef list inbox                 # of Handles from other threads, where there is no GIL
 
@@ -81,6 +84,7 @@ cdef class LoopCore:
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
     cdef int dispatch(self, poller_batch *batch, int index) except -1
+    cdef int flush_later(self, Watcher watcher) except -1
     cdef int flush(self) except -1
     cdef char *buffer(self) except NULL
     cdef int run_batches(self, bint repeat) except -1

@@ -13,7 +13,7 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from cpython.ref cimport Py_DECREF, Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
@@ -452,7 +452,7 @@ cdef class LoopCore:
                     report(self, steal(running), error)
         finally:
             self.in_turn = outer
-            if self.unflushed:
+            if self.to_flush:
                 self.flush()
         return 0
 
@@ -477,26 +477,48 @@ cdef class LoopCore:
             running[0] = NULL
             if todo[0]:
                 continue
-            if self.unflushed:
+            if self.to_flush:
                 self.flush()
             if repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
                 todo[0] = ready.count
+        return 0
+
+    cdef int flush_later(self, Watcher watcher) except -1:
+        """At the end of this turn, have the watcher give the kernel what it was told to write."""
+        if self.to_flush < PyList_GET_SIZE(self.unflushed):
+            self.unflushed[self.to_flush] = watcher
+        else:
+            self.unflushed.append(watcher)
+        self.to_flush += 1
         return 0
 
     cdef int flush(self) except -1:
         """The end of a turn: give the kernel what transports were told to write in it, in one system call each.
 
         Not in a forked child: what was written before the fork is the parent's to send."""
-        cdef list watchers = self.unflushed
-        cdef Py_ssize_t index = 0
-        try:
-            # A resume_writing() may write again, and so make the list longer.
-            while index < len(watchers):
-                index += 1
-                if self.poller is not None and self.poller.is_own():
-                    (<Watcher>PyList_GET_ITEM(watchers, index - 1)).flush()
-        finally:
-            del watchers[:index]
+        cdef bint own = self.poller is not None and self.poller.is_own()
+        cdef list watchers
+        cdef Py_ssize_t count, index
+        cdef Watcher watcher
+        # A resume_writing() may write again, and so fill the other list; or even run the loop.
+        while self.to_flush:
+            watchers = self.unflushed
+            count = self.to_flush
+            self.unflushed = [] if self.flushed is None else self.flushed
+            self.flushed = None
+            self.to_flush = 0
+            for index in range(count):
+                watcher = <Watcher>PyList_GET_ITEM(watchers, index)
+                watchers[index] = None
+                try:
+                    if own:
+                        watcher.flush()
+                except BaseException:
+                    # Somebody leaves the loop: the rest comes at the next opportunity.
+                    for watcher in watchers[index + 1:count]:
+                        self.flush_later(watcher)
+                    raise
+            self.flushed = watchers
         return 0
 
     cdef int run_timed(self, Runnable item) except -1:

@@ -1,3 +1,5 @@
 cdef bint is_fed_directly(object protocol) except -1
 cdef object can_feed(object protocol)
-cdef int feed(object protocol, object reader, const char *data, Py_ssize_t size) except -1
+cdef char *extend(object reader, Py_ssize_t size) except NULL
+cdef int take_back(object reader, Py_ssize_t size) except -1
+cdef int fed(object reader) except -1

@@ -11,7 +11,6 @@ Source: asyncio/streams.py.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
 from cpython.object cimport PyObject
-from libc.string cimport memcpy
 
 cdef extern from "quiet.h":
     pass
@@ -68,19 +67,31 @@ cdef inline bint is_method(object method, object function) noexcept:
     return PyMethod_Check(method) and PyMethod_GET_FUNCTION(method) == <PyObject *>function
 
 
-cdef int feed(object protocol, object reader, const char *data, Py_ssize_t size) except -1:
-    """What StreamReader.feed_data() does."""
-    cdef object buffer = reader._buffer, waiter, transport
+cdef char *extend(object reader, Py_ssize_t size) except NULL:
+    """Make the reader's buffer `size` bytes longer, and say where these are.
+
+    BufferError while somebody looks at the buffer, as from bytearray.extend()."""
+    cdef object buffer = reader._buffer
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(buffer)
-    # BufferError while somebody looks at the buffer, as from bytearray.extend().
     PyByteArray_Resize(buffer, before + size)
-    memcpy(PyByteArray_AS_STRING(buffer) + before, data, size)
-    waiter = reader._waiter
+    return PyByteArray_AS_STRING(buffer) + before
+
+
+cdef int take_back(object reader, Py_ssize_t size) except -1:
+    """Make the reader's buffer `size` bytes shorter again."""
+    cdef object buffer = reader._buffer
+    PyByteArray_Resize(buffer, PyByteArray_GET_SIZE(buffer) - size)
+    return 0
+
+
+cdef int fed(object reader) except -1:
+    """There is more in the reader's buffer: what StreamReader.feed_data() does then."""
+    cdef object waiter = reader._waiter, transport
     if waiter is not None:
         reader._waiter = None
         if not waiter.cancelled():
             waiter.set_result(None)
-    if before + size > 2 * <Py_ssize_t>reader._limit:
+    if PyByteArray_GET_SIZE(reader._buffer) > 2 * <Py_ssize_t>reader._limit:
         transport = reader._transport
         if transport is not None and not reader._paused:
             try:

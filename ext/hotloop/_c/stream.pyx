@@ -24,10 +24,11 @@ from cpython.bytes cimport (
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
+from libc.string cimport memcpy
 
 from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.core cimport READ_SIZE, LoopCore
-from hotloop._c.feed cimport can_feed, feed, is_fed_directly
+from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
 from hotloop._c.ready cimport push
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -235,21 +236,22 @@ cdef class StreamTransport(Transport):
 
     cdef int receive_plain(self) except -1:
         cdef Py_ssize_t room = self.expected, count = 0
-        cdef PyObject *direct
+        cdef bint direct = room >= DIRECT_READ
+        cdef PyObject *received
         cdef object data
-        if room < DIRECT_READ:
+        if not direct:
             room = READ_SIZE
             count = socket_receive(self.fd, self.loop.buffer(), room)
             if not self.received(count, room):
                 return 0
             data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
         else:
-            direct = receive_bytes(self.fd, room, &count)
+            received = receive_bytes(self.fd, room, &count)
             if not self.received(count, room):
                 return 0
-            data = <object>direct
+            data = <object>received
             Py_DECREF(data)
-        if count >= DIRECT_READ or room != READ_SIZE:
+        if direct or count >= DIRECT_READ:
             self.expected = next_size(count)
         try:
             self.protocol.data_received(data)
@@ -293,18 +295,29 @@ cdef class StreamTransport(Transport):
 
     cdef int receive_stream(self) except -1:
         cdef object reader = can_feed(self.protocol)
-        cdef Py_ssize_t count
+        cdef Py_ssize_t room = self.expected, count
+        cdef bint direct = room >= DIRECT_READ
+        cdef char *space
         if reader is None:
             return self.receive_plain()
-        count = socket_receive(self.fd, self.loop.buffer(), READ_SIZE)
-        if not self.received(count, READ_SIZE):
+        if not direct:
+            room = READ_SIZE
+        space = extend(reader, room) if direct else self.loop.buffer()
+        count = socket_receive(self.fd, space, room)
+        if direct:
+            take_back(reader, room - max(count, 0))
+        if not self.received(count, room):
             return 0
         try:
-            feed(self.protocol, reader, self.loop.read_buffer, count)
+            if not direct:
+                memcpy(extend(reader, count), space, count)
+            fed(reader)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        if direct or count >= DIRECT_READ:
+            self.expected = next_size(count)
         return 0
 
     cdef int at_eof(self) except -1:
@@ -418,7 +431,7 @@ cdef class StreamTransport(Transport):
             return self.send_now()
         if not self.unflushed:
             self.unflushed = True
-            self.loop.unflushed.append(self)
+            self.loop.flush_later(self)
         return 0
 
     cdef int flush(self) except -1:
@@ -669,10 +682,8 @@ cdef int keep(output_queue *queue, object data) except -1:
 
 
 cdef Py_ssize_t next_size(Py_ssize_t count) noexcept:
-    """How much to have ready for the next read, when this one has brought `count` bytes."""
-    cdef Py_ssize_t size = DIRECT_READ
-    if count < DIRECT_READ:
-        return 0
-    while size <= count and size < READ_SIZE:
-        size *= 2
-    return size
+    """How much to have ready for the next read, when this one has brought `count` bytes: a quarter more, so that the
+    same again does not look as if there were more to come. Much more would go to the kernel and back each time, because
+    beyond some size malloc() does not keep what is freed."""
+    cdef Py_ssize_t size = (count + count // 4) & ~<Py_ssize_t>4095
+    return 0 if count < DIRECT_READ else min(size, READ_SIZE)

@@ -2,9 +2,12 @@
 
 Level-triggered, as users of these methods expect: as long as there is something to read, the reader is called in each
 iteration.
+
+The transports of pipes take their places here, too, because two of them, or one and a callback, may share a descriptor: a
+terminal or a serial line is read and written through one.
 """
 
-from hotloop._c.ready cimport Handle, ReadyQueue, push
+from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, push
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
@@ -13,40 +16,58 @@ cdef extern from "quiet.h":
 
 
 cdef class CallbackWatcher(Watcher):
-    """The reader and the writer of one descriptor; one of them may be absent, not both."""
+    """The reader and the writer of one descriptor: each a callback's Handle, a transport that is told itself, or None."""
     cdef PollerSelector poller
     cdef int fd
-    cdef ReadyQueue ready
-    cdef Handle reader
-    cdef Handle writer
+    cdef ReadyQueue ready           # where callbacks are queued; None until there is one
+    cdef Runnable reader
+    cdef Runnable writer
 
     cdef int happened(self, int events) except -1:
+        cdef int unwanted = events & (POLLER_READ | POLLER_WRITE) & ~self.interest()
+        if unwanted and self.poller.entry(self.fd) is self:
+            self.withdraw_interest()
         if events & POLLER_READ and self.reader is not None:
-            self.call(POLLER_READ, self.reader)
+            self.tell(POLLER_READ, self.reader)
         if events & POLLER_WRITE and self.writer is not None:
-            self.call(POLLER_WRITE, self.writer)
+            self.tell(POLLER_WRITE, self.writer)
         return 0
 
-    cdef int call(self, int event, Handle handle) except -1:
-        if handle.is_cancelled():
+    cdef int withdraw_interest(self) except -1:
+        """Somebody has gone by remove_watcher(): have no more reported than is wanted."""
+        try:
+            self.poller.change(self.fd, self.interest())
+        except OSError:
+            # Closed here, while another process has it open. Nobody is registered any more.
+            pass
+        return 0
+
+    cdef int tell(self, int event, Runnable receiver) except -1:
+        if isinstance(receiver, Watcher):
+            (<Watcher>receiver).happened(event)
+        elif receiver.is_cancelled():
             # By somebody who did not go through remove_reader(). It would be reported for ever.
             remove_callback(self.poller, self.fd, event)
         else:
-            push(self.ready, handle)
+            push(self.ready, receiver)
         return 0
 
     cdef object data(self):
+        # Who takes select()'s events to the handles himself, as asyncio does, has to leave transports to us.
+        if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
+            return self
         return self.reader, self.writer
 
-    cdef Handle replace(self, int event, Handle handle):
-        """Set the callback of one direction; returns what it was."""
-        cdef Handle before
+    cdef Runnable receiver(self, int event):
+        return self.reader if event == POLLER_READ else self.writer
+
+    cdef Runnable replace(self, int event, Runnable receiver):
+        """Set who is told of one direction; returns who was."""
+        cdef Runnable before = self.receiver(event)
         if event == POLLER_READ:
-            before = self.reader
-            self.reader = handle
+            self.reader = receiver
         else:
-            before = self.writer
-            self.writer = handle
+            self.writer = receiver
         return before
 
     cdef int interest(self) noexcept:
@@ -65,18 +86,13 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
     """Call back whenever `event` is reported, in place of whoever was called back for it, who is cancelled."""
     cdef int fd = poller.descriptor(fileobj)
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
-    cdef Handle before
     if watcher is None:
-        watcher = CallbackWatcher.__new__(CallbackWatcher)
-        watcher.poller = poller
-        watcher.fd = fd
+        watcher = new_watcher(poller, fd, event, handle)
         watcher.ready = ready
-        watcher.replace(event, handle)
         poller.attach(fd, watcher, event)
         return handle
-    before = watcher.replace(event, handle)
-    if before is not None:
-        before.cancel()
+    watcher.ready = ready
+    dismiss(watcher.replace(event, handle))
     # Also where the interest stays the same: the number may be another file's by now, which the kernel does not know of.
     poller.change(fd, watcher.interest())
     return handle
@@ -86,7 +102,7 @@ cdef bint remove_callback(PollerSelector poller, object fileobj, int event) exce
     """Stop calling back for `event`, at once: also if it was reported already. False if nobody was to be called."""
     cdef int fd = poller.descriptor(fileobj)
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
-    cdef Handle before
+    cdef Runnable before
     if watcher is None:
         return False
     before = watcher.replace(event, None)
@@ -96,5 +112,60 @@ cdef bint remove_callback(PollerSelector poller, object fileobj, int event) exce
         poller.change(fd, watcher.interest())
     if before is None:
         return False
-    before.cancel()
+    dismiss(before)
     return True
+
+
+cdef CallbackWatcher new_watcher(PollerSelector poller, int fd, int event, Runnable receiver):
+    cdef CallbackWatcher watcher = CallbackWatcher.__new__(CallbackWatcher)
+    watcher.poller = poller
+    watcher.fd = fd
+    watcher.replace(event, receiver)
+    return watcher
+
+
+cdef int dismiss(Runnable receiver) except -1:
+    # A transport may come back: see add_watcher().
+    if isinstance(receiver, Handle):
+        (<Handle>receiver).cancel()
+    return 0
+
+
+# -- for transports ----------------------------------------------------------------------------------------------------
+
+cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1:
+    """Tell a transport whenever `event` is reported, in place of whoever was told. `known`: it was told before.
+
+    OSError if the kernel refuses; then nobody is told of anything."""
+    cdef CallbackWatcher watcher = watcher_of(poller, fd)
+    if watcher is None:
+        poller.attach(fd, new_watcher(poller, fd, event, receiver), event)
+        return 0
+    dismiss(watcher.replace(event, receiver))
+    if not known or watcher.interest() & ~poller.registrations[fd].events:
+        poller.change(fd, watcher.interest())
+    return 0
+
+
+cdef int remove_watcher(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
+    """Tell a transport no more, if it still is the one who is told.
+
+    The kernel's set is left as it is until it reports what nobody wants, because add_watcher() often follows soon."""
+    cdef object entry = poller.entry(fd)
+    if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).receiver(event) is receiver:
+        (<CallbackWatcher>entry).replace(event, None)
+    return 0
+
+
+cdef Runnable watcher_for(PollerSelector poller, int fd, int event):
+    """Who is told of `event`: a Handle, a transport, or None."""
+    cdef object entry = poller.entry(fd)
+    return (<CallbackWatcher>entry).receiver(event) if type(entry) is CallbackWatcher else None
+
+
+cdef int detach_if_unused(PollerSelector poller, int fd) except -1:
+    """Forget a descriptor of which remove_watcher() has left nobody; it may be closed next."""
+    cdef object entry = poller.entry(fd)
+    if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).interest() == 0:
+        poller.detach(fd)
+    return 0

@@ -7,6 +7,8 @@ they make is native. On a selector that is not ours they are asyncio's own.
 from hotloop._c.accept cimport accept_connections
 from hotloop._c.address cimport address_is_native
 from hotloop._c.core cimport LoopCore
+from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
+from hotloop._c.process cimport program_has_a_watcher, watch_process
 from hotloop._c.stream cimport StreamTransport, open_stream
 from hotloop._c.transport cimport Transport
 
@@ -14,7 +16,7 @@ cdef extern from "quiet.h":
     pass
 
 import socket
-from asyncio import constants, sslproto
+from asyncio import constants, sslproto, tasks, unix_events
 
 # What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
 cdef object Socket = socket.socket
@@ -42,6 +44,43 @@ cdef class NetworkCore(LoopCore):
         tls = make_tls_protocol(self, protocol, sslcontext, waiter, **options)
         open_stream(self, rawsock, rawsock.fileno(), None, tls, context, None, extra, server)
         return tls._app_transport
+
+    def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
+        if self.poller is None:
+            return super()._make_read_pipe_transport(pipe, protocol, waiter, extra)
+        return open_read_pipe(self, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
+        if self.poller is None:
+            return super()._make_write_pipe_transport(pipe, protocol, waiter, extra)
+        return open_write_pipe(self, pipe, protocol, waiter, extra)
+
+    async def _make_subprocess_transport(
+        self, protocol, args, shell, stdin, stdout, stderr, bufsize, extra=None, **kwargs
+    ):
+        if self.poller is None or program_has_a_watcher():
+            return await super()._make_subprocess_transport(
+                protocol, args, shell, stdin, stdout, stderr, bufsize, extra, **kwargs
+            )
+        waiter = self.create_future()
+        transport = unix_events._UnixSubprocessTransport(
+            self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
+        )
+        try:
+            watch_process(self, transport)
+        except BaseException:
+            transport.close()
+            raise
+        try:
+            await waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            # Only when the process has ended is nothing left of it.
+            transport.close()
+            await tasks.shield(transport._wait())
+            raise
+        return transport
 
     def _accept_connection(
         self,

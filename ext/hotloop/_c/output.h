@@ -1,9 +1,9 @@
-/* What a stream transport has been told to write and the kernel has not taken yet.
+/* What a transport has been told to write and the kernel has not taken yet.
  *
- * A queue of slices of bytes objects, kept as the array of iovecs that sendmsg(2) takes, so that however many writes go out
- * in one system call and no two of them are ever joined. The owners are exact bytes objects, which can be part of no
- * reference cycle; so the garbage collector need not see them. A few slices have their place in the transport itself, and
- * an idle connection has nothing allocated.
+ * A queue of slices of bytes objects, kept as the array of iovecs that sendmsg(2) and writev(2) take, so that however many
+ * writes go out in one system call and no two of them are ever joined. The owners are exact bytes objects, which can be
+ * part of no reference cycle; so the garbage collector need not see them. A few slices have their place in the transport
+ * itself, and an idle connection has nothing allocated.
  */
 #ifndef HOTLOOP_OUTPUT_H
 #define HOTLOOP_OUTPUT_H
@@ -13,8 +13,6 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/uio.h>
-
-#include "socket_calls.h"
 
 #ifndef IOV_MAX
 #define IOV_MAX 1024
@@ -128,13 +126,16 @@ static inline void output_consume(output_queue *queue, size_t size)
 
 static inline void output_clear(output_queue *queue) { output_consume(queue, queue->bytes); }
 
-/* One system call. Returns how many bytes the kernel has taken, or a negative errno; `full` says that it takes no more: it
- * has taken less than it was offered. */
-static inline ssize_t output_send(output_queue *queue, int fd, int *full)
+/* The system call for one kind of descriptor: how many bytes of the slices the kernel has taken, or a negative errno. */
+typedef ssize_t (*output_sender)(int fd, struct iovec *slices, int count);
+
+/* One call of `send_slices`. Returns what it has returned; `full` says that the kernel takes no more: it has taken less than
+ * it was offered. */
+static inline ssize_t output_send(output_queue *queue, int fd, output_sender send_slices, int *full)
 {
     struct iovec *slices = output_slices(queue) + queue->head;
     int count = queue->count < IOV_MAX ? queue->count : IOV_MAX, i;
-    ssize_t sent = socket_send_slices(fd, slices, count);
+    ssize_t sent = send_slices(fd, slices, count);
     size_t offered = queue->bytes;
 
     if (sent < 0) {

@@ -1,11 +1,6 @@
 from hotloop._c.core cimport LoopCore
+from hotloop._c.output cimport output_queue
 from hotloop._c.transport cimport Transport
-
-
-cdef extern from "output.h":
-    ctypedef struct output_queue:
-        size_t bytes
-        int count
 
 
 cdef enum ProtocolKind:

@@ -29,6 +29,7 @@ from libc.string cimport memcpy
 from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
+from hotloop._c.output cimport iovec, output_append, output_clear, output_queue, output_send
 from hotloop._c.ready cimport push
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -41,11 +42,6 @@ import socket
 import sys
 from asyncio import base_events, constants, protocols, trsock
 
-cdef extern from "output.h":
-    int output_append(output_queue *, object owner, const char *, size_t)
-    void output_clear(output_queue *)
-    Py_ssize_t output_send(output_queue *, int fd, int *full)
-
 cdef extern from "socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
     int socket_name(int fd, sockaddr_storage *, socklen_t *)
@@ -53,6 +49,7 @@ cdef extern from "socket_calls.h":
     int socket_finish_writing(int fd)
     int socket_is_tcp(int fd)
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
+    Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
 cdef extern from *:
     """
@@ -445,7 +442,7 @@ cdef class StreamTransport(Transport):
         cdef Py_ssize_t sent
         cdef int full = False
         while self.output.bytes and not full:
-            sent = output_send(&self.output, self.fd, &full)
+            sent = output_send(&self.output, self.fd, socket_send_slices, &full)
             if sent < 0 and not full:
                 self.write_failed(os_error(sent))
                 return 0

@@ -47,6 +47,9 @@ cdef class Transport(Watcher):
     def __cinit__(self, *args, **kwargs):
         begin_without_dict(self)
         self.fd = -1
+        # Until open(): one that was never opened does nothing.
+        self.closing = True
+        self.lost = 1
         self.high_water = DEFAULT_HIGH_WATER
         self.low_water = DEFAULT_LOW_WATER
 
@@ -118,14 +121,18 @@ cdef class Transport(Watcher):
         self.loop = loop
         self.protocol = protocol
         self.context = PyContext_CopyCurrent() if context is None else context
+        self.closing = False
+        self.lost = 0
         loop.soon(protocol.connection_made, (self,), self.context)
         loop.soon(self._start, (waiter,), self.context)
         return 0
 
     def _start(self, waiter):
-        self.start()
-        if waiter is not None and not waiter.cancelled():
-            waiter.set_result(None)
+        try:
+            self.start()
+        finally:
+            if waiter is not None and not waiter.cancelled():
+                waiter.set_result(None)
 
     cdef int start(self) except -1:
         self.started = True
@@ -167,6 +174,8 @@ cdef class Transport(Watcher):
 
     cdef int fatal_error(self, object error, str message) except -1:
         """The connection cannot go on. Errors of the connection are its everyday life; all else is somebody's mistake."""
+        if self.loop is None:
+            return 0
         if isinstance(error, OSError):
             if self.loop.debug:
                 base_events.logger.debug("%r: %s", self, message, exc_info=error)

@@ -1,0 +1,399 @@
+"""ReadPipeTransport and WritePipeTransport: pipes, FIFOs, terminals and other character devices, sockets given as files.
+
+Level-triggered: terminals and packet pipes return short from a read while there is more. A pause leaves the kernel's set
+as it is until something is reported, since most pauses are over by then; so does a writer that has caught up.
+
+A write is made at once, as asyncio makes it, and not at the end of the turn, as on sockets. Up to PIPE_BUF bytes of a
+write to a pipe are never mixed with what others write to it (pipe(7)), devices and packet pipes give each write a meaning,
+and a child must have its input before the signal that is sent next. Only what the kernel does not take is gathered.
+
+Source: asyncio/unix_events.py; pipe(7), tty(4).
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from libc.errno cimport EAGAIN, EIO
+
+from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
+from hotloop._c.output cimport iovec, output_append, output_clear, output_send
+from hotloop._c.ready cimport new_handle, schedule
+from hotloop._c.transport cimport Transport
+from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
+
+cdef extern from "quiet.h":
+    pass
+
+import os
+import stat
+import sys
+from asyncio import base_events, constants, transports
+
+cdef extern from "pipe_calls.h":
+    Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
+    Py_ssize_t pipe_write(int fd, const void *data, size_t size)
+    Py_ssize_t pipe_write_slices(int fd, iovec *slices, int count)
+    bint pipe_is_open(int fd)
+
+cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+# Their named FIFOs are readable to a writer while there is unread data in them (cpython#145030).
+cdef bint FIFOS_MISLEAD = sys.platform in {"darwin", "ios", "tvos", "watchos"}
+
+
+cdef class PipeTransport(Transport):
+    """What both directions share: a file object, whose descriptor somebody else may use in the other direction."""
+
+    cdef int is_open(self) noexcept:
+        return self.pipe is not None
+
+    cdef int watch(self, int event) except -1:
+        """Have an event reported; costs nothing if it was before and has not happened since."""
+        if self.loop.poller is None:
+            self.loop.check_open()
+        add_watcher(self.loop.poller, self.fd, event, self, self.known & event)
+        self.known |= event
+        return 0
+
+    cdef int unwatch(self, int event) except -1:
+        if self.known & event and self.loop.poller is not None:
+            remove_watcher(self.loop.poller, self.fd, event, self)
+        return 0
+
+    cdef int release(self) except -1:
+        cdef object pipe = self.pipe
+        cdef int fd = self.fd
+        cdef list others
+        if pipe is None:
+            return 0
+        self.unwatch(POLLER_READ)
+        self.unwatch(POLLER_WRITE)
+        self.pipe = None
+        self.fd = -1
+        if fd < 0 or self.loop is None or self.loop.poller is None:
+            pipe.close()
+            return 0
+        detach_if_unused(self.loop.poller, fd)
+        others = [watcher_for(self.loop.poller, fd, event) for event in (POLLER_READ, POLLER_WRITE)]
+        try:
+            pipe.close()
+        finally:
+            if not pipe_is_open(fd):
+                for other in others:
+                    if isinstance(other, PipeTransport):
+                        (<PipeTransport>other).orphan()
+        return 0
+
+    cdef int orphan(self) except -1:
+        """The descriptor was closed by whoever had it for the other direction. Its number will be another file's."""
+        cdef int fd = self.fd
+        self.unwatch(POLLER_READ)
+        self.unwatch(POLLER_WRITE)
+        self.fd = -1
+        self.events = 0
+        return detach_if_unused(self.loop.poller, fd) if self.loop.poller is not None else 0
+
+    @property
+    def _pipe(self):
+        return self.pipe
+
+    @_pipe.setter
+    def _pipe(self, pipe):
+        # None, by somebody who has taken the file back.
+        self.pipe = pipe
+
+    @property
+    def _fileno(self):
+        return self.fd
+
+    def __repr__(self):
+        info = [type(self).__name__]
+        if self.pipe is None:
+            info.append("closed")
+        elif self.closing:
+            info.append("closing")
+        info.append(f"fd={self.fd}")
+        if self.pipe is None:
+            info.append("closed")
+        elif self.loop is None or self.loop.is_closed():
+            info.append("open")
+        else:
+            info.extend(self._activity())
+        return f"<{' '.join(info)}>"
+
+
+@cython.final
+cdef class ReadPipeTransport(PipeTransport):
+    """The transport that loop.connect_read_pipe() makes: see asyncio.ReadTransport."""
+
+    max_size = READ_SIZE
+
+    @property
+    def __class__(self):
+        return transports.ReadTransport
+
+    cdef int begin_reading(self) except -1:
+        return self.watch(POLLER_READ)
+
+    cdef int end_reading(self) except -1:
+        return self.unwatch(POLLER_READ)
+
+    cdef int ready_to_read(self) except -1:
+        cdef Py_ssize_t count
+        self.events = 0
+        count = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
+        if count == 0:
+            self.at_eof()
+        elif count > 0:
+            # What it raises is reported, and no reason to close, as in asyncio.
+            self.protocol.data_received(PyBytes_FromStringAndSize(self.loop.read_buffer, count))
+        elif count != -EAGAIN:
+            self.fatal_error(os_error(count), "Fatal read error on pipe transport")
+        return 0
+
+    cdef int at_eof(self) except -1:
+        if self.loop.debug:
+            base_events.logger.info("%r was closed by peer", self)
+        self.closing = True
+        self.end_reading()
+        try:
+            schedule(self.loop.ready, new_handle(self.protocol.eof_received, (), self.loop, self.context))
+        finally:
+            self.lose_connection(None)
+        return 0
+
+    cdef int ready_to_write(self) except -1:
+        return 0
+
+    cdef int drop_output(self) except -1:
+        return 0
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        if self.loop is None or (isinstance(error, OSError) and error.errno == EIO):
+            # EIO is how a terminal says that its other side is closed.
+            return Transport.fatal_error(self, error, message)
+        self.loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+        )
+        return self.force_close(error)
+
+    def _activity(self):
+        return ["polling" if self.started and self.is_reading() else "idle"]
+
+
+@cython.final
+cdef class WritePipeTransport(PipeTransport):
+    """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
+
+    def __dealloc__(self):
+        output_clear(&self.output)
+
+    cdef int begin_reading(self) except -1:
+        """There is nothing to read; but to see the reader go, unless somebody does read from this descriptor."""
+        if self.shows_hang_up and watcher_for(self.loop.poller, self.fd, POLLER_READ) is None:
+            self.watch(POLLER_READ)
+        return 0
+
+    cdef int end_reading(self) except -1:
+        self.unwatch(POLLER_READ)
+        return self.unwatch(POLLER_WRITE)
+
+    cdef int run(self) except -1:
+        cdef int events = self.events
+        cdef object context = self.context
+        self.queued = False
+        self.events = 0
+        if self.lost:
+            return 0
+        PyContext_Enter(context)
+        try:
+            if events & POLLER_READ:
+                self.peer_has_gone()
+            if events & POLLER_WRITE and not self.lost:
+                self.ready_to_write()
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    cdef int peer_has_gone(self) except -1:
+        if self.loop.debug:
+            base_events.logger.info("%r was closed by peer", self)
+        return self.force_close(BrokenPipeError() if self.output.bytes else None)
+
+    def is_reading(self):
+        raise NotImplementedError
+
+    def pause_reading(self):
+        raise NotImplementedError
+
+    def resume_reading(self):
+        raise NotImplementedError
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        return self.output.bytes
+
+    cdef int drop_output(self) except -1:
+        output_clear(&self.output)
+        return 0
+
+    def write(self, data):
+        """Write bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
+
+        TypeError for anything else. See asyncio.WriteTransport."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if not data:
+            return
+        if self.closing:
+            self.ignore_write()
+            return
+        if isinstance(data, memoryview) and not data.c_contiguous:
+            data = data.tobytes()
+        self.send(data)
+        self.pause_protocol()
+
+    def writelines(self, list_of_data):
+        """write() of all in one system call."""
+        cdef bint waiting = self.output.bytes > 0
+        cdef list chunks
+        if self.device:
+            self.write(b"".join(list_of_data))
+            return
+        chunks = [data if type(data) is bytes else bytes(memoryview(data)) for data in list_of_data]
+        if self.closing:
+            if any(chunks):
+                self.ignore_write()
+            return
+        for data in chunks:
+            if data:
+                self.keep(data, 0)
+        if not waiting:
+            self.send_queued()
+        if not self.lost:
+            self.pause_protocol()
+
+    cdef int send(self, object data) except -1:
+        """Write what the kernel takes at once; keep the rest, after what waits already."""
+        cdef Py_buffer view
+        cdef Py_ssize_t sent = 0
+        if self.output.bytes:
+            return self.keep(data, 0)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        sent = pipe_write(self.fd, view.buf, view.len)
+        PyBuffer_Release(&view)
+        if sent == view.len:
+            return 0
+        if sent < 0 and sent != -EAGAIN:
+            self.ignored += 1
+            return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+        self.watch(POLLER_WRITE)
+        return self.keep(data, max(sent, 0))
+
+    cdef int keep(self, object data, Py_ssize_t start) except -1:
+        """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""
+        cdef bytes owned
+        if type(data) is not bytes:
+            data = bytes(memoryview(data).cast("B")[start:])
+            start = 0
+        owned = data
+        if output_append(&self.output, owned, PyBytes_AS_STRING(owned) + start, PyBytes_GET_SIZE(owned) - start) < 0:
+            raise MemoryError
+        return 0
+
+    cdef int send_queued(self) except -1:
+        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        cdef Py_ssize_t sent
+        cdef int full = False
+        while self.output.bytes and not full:
+            sent = output_send(&self.output, self.fd, pipe_write_slices, &full)
+            if sent < 0 and not full:
+                self.ignored += 1
+                return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+        return self.watch(POLLER_WRITE) if full else self.unwatch(POLLER_WRITE)
+
+    cdef int ready_to_write(self) except -1:
+        self.send_queued()
+        if self.lost or self.output.bytes:
+            # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. Nobody starves: the
+            # pipe is full at that moment.
+            return 0
+        self.resume_protocol()
+        if self.closing and not self.lost and not self.output.bytes:
+            self.lost += 1
+            self.connection_lost(None)
+        return 0
+
+    cdef int ignore_write(self) except -1:
+        if self.ignored >= SILENT_LOST_WRITES:
+            base_events.logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
+        self.ignored += 1
+        return 0
+
+    def can_write_eof(self):
+        """True: closing is the end of the file."""
+        return True
+
+    def write_eof(self):
+        """close(): write what is buffered first. Idempotent."""
+        if self.closing:
+            return
+        self.closing = True
+        if not self.output.bytes:
+            self.lose_connection(None)
+
+    def close(self):
+        """Write what is buffered, then close. Idempotent."""
+        self.write_eof()
+
+    def _activity(self):
+        return ["polling" if self.output.bytes else "idle", f"bufsize={self.output.bytes}"]
+
+
+cdef int open_pipe(
+    PipeTransport transport, LoopCore loop, object pipe, int fd, object protocol, object waiter, object extra
+) except -1:
+    """Make `pipe` the transport's, which closes it from here on."""
+    os.set_blocking(fd, False)
+    transport.extra = {**(extra or {}), "pipe": pipe}
+    transport.fd = fd
+    transport.open(loop, protocol, None, waiter)
+    transport.pipe = pipe
+    return 0
+
+
+cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
+    """A transport that reads from a file object. ValueError, and nothing is changed, if it is no pipe, socket or character
+    device."""
+    cdef ReadPipeTransport transport = ReadPipeTransport.__new__(ReadPipeTransport)
+    cdef int fd = pipe.fileno()
+    if not can_be_polled(os.fstat(fd).st_mode):
+        raise ValueError("Pipe transport is for pipes/sockets only.")
+    open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    return transport
+
+
+cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
+    """A transport that writes to a file object. ValueError, and nothing is changed, if it is no pipe, socket or character
+    device."""
+    cdef WritePipeTransport transport = WritePipeTransport.__new__(WritePipeTransport)
+    cdef int fd = pipe.fileno()
+    status = os.fstat(fd)
+    if not can_be_polled(status.st_mode):
+        raise ValueError("Pipe transport is only for pipes, sockets and character devices")
+    transport.device = stat.S_ISCHR(status.st_mode)
+    transport.shows_hang_up = not transport.device and not (
+        FIFOS_MISLEAD and stat.S_ISFIFO(status.st_mode) and status.st_nlink > 0
+    )
+    open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    return transport
+
+
+cdef bint can_be_polled(object mode) except -1:
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
+
+
+cdef object os_error(Py_ssize_t error):
+    return OSError(-error, os.strerror(-error))

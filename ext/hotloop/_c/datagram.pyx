@@ -184,7 +184,7 @@ cdef class DatagramTransport(Transport):
             self.enqueue(data, addr)
 
     cdef bint send_or_report(self, object data, object address) except -1:
-        """Give the kernel a datagram, or the protocol the error of that; False if the kernel takes none at the moment."""
+        """Give the kernel a datagram, or the protocol the error of that; False if the kernel takes none now."""
         try:
             return self.send(data, address)
         except OSError as error:

@@ -1,0 +1,12 @@
+import asyncio
+from typing import Any, final
+
+# What it inherits at run time, from Transport, has the types that it has in asyncio's classes.
+@final
+class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
+    max_size: int
+    def sendto(self, data: bytes | bytearray | memoryview, addr: Any = None) -> None: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

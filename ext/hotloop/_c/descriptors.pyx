@@ -79,7 +79,10 @@ cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
     cdef object entry = poller.entry(fd)
     if entry is None or type(entry) is CallbackWatcher:
         return entry
-    raise RuntimeError(f"File descriptor {fd} is used by {entry!r}")
+    if not isinstance(entry, Watcher):
+        raise RuntimeError(f"File descriptor {fd} is used by {entry!r}")
+    (<Watcher>entry).give_way()
+    return poller.entry(fd)
 
 
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):

@@ -505,32 +505,38 @@ cdef class FutureIter:
 
     def throw(self, kind, value=None, traceback=None, /):
         """Raise an exception where the coroutine waits; the iterator is exhausted afterwards."""
-        if warns_of_throw and (value is not None or traceback is not None):
-            warnings.warn(
-                "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
-                DeprecationWarning,
-                stacklevel=1,
-            )
+        error = thrown(kind, value, traceback)
         self.future = None
-        if traceback is not None and not isinstance(traceback, types.TracebackType):
-            raise TypeError("throw() third argument must be a traceback")
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            if not isinstance(value, kind):
-                value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
-        elif isinstance(kind, BaseException):
-            if value is not None:
-                raise TypeError("instance exception may not have a separate value")
-            value = kind
-        else:
-            wanted = "exceptions must be classes deriving BaseException or instances of such a class"
-            raise TypeError(f"{wanted}, not {type(kind).__name__}")
-        if traceback is not None:
-            value = value.with_traceback(traceback)
-        raise value
+        raise error
 
     def close(self):
         """Exhaust the iterator."""
         self.future = None
+
+
+cdef object thrown(object kind, object value, object traceback):
+    """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
+    if warns_of_throw and (value is not None or traceback is not None):
+        warnings.warn(
+            "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
+            DeprecationWarning,
+            stacklevel=1,
+        )
+    if traceback is not None and not isinstance(traceback, types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback")
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if not isinstance(value, kind):
+            value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+    elif isinstance(kind, BaseException):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        value = kind
+    else:
+        wanted = "exceptions must be classes deriving BaseException or instances of such a class"
+        raise TypeError(f"{wanted}, not {type(kind).__name__}")
+    if traceback is not None:
+        value = value.with_traceback(traceback)
+    return value
 
 
 cdef PySendResult future_iter_send(PyObject *iterator, PyObject *value, PyObject **result) noexcept:

@@ -10,6 +10,15 @@ from hotloop._c.core cimport LoopCore
 from hotloop._c.datagram cimport open_datagram
 from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
 from hotloop._c.process cimport program_has_a_watcher, watch_process
+from hotloop._c.sockets cimport (
+    accept,
+    receive,
+    receive_from,
+    receive_from_into,
+    receive_into,
+    send_all,
+    send_to,
+)
 from hotloop._c.stream cimport StreamTransport, open_stream
 from hotloop._c.transport cimport Transport
 
@@ -21,6 +30,8 @@ from asyncio import constants, sslproto, tasks, unix_events
 
 # What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
 cdef object Socket = socket.socket
+
+from hotloop._c.sockets import send_file, sock_connect
 
 
 cdef class NetworkCore(LoopCore):
@@ -131,6 +142,45 @@ cdef class NetworkCore(LoopCore):
             transp._reset_empty_waiter()
             if reading:
                 transp.resume_reading()
+
+    def sock_recv(self, sock, n):
+        """Receive at most `n` bytes. See loop.sock_recv()."""
+        return super().sock_recv(sock, n) if self.poller is None else receive(self, sock, n)
+
+    def sock_recv_into(self, sock, buf):
+        """Receive into a buffer; how many bytes. See loop.sock_recv_into()."""
+        return super().sock_recv_into(sock, buf) if self.poller is None else receive_into(self, sock, buf)
+
+    def sock_recvfrom(self, sock, bufsize):
+        """Receive a datagram: (bytes, address). See loop.sock_recvfrom()."""
+        return super().sock_recvfrom(sock, bufsize) if self.poller is None else receive_from(self, sock, bufsize)
+
+    def sock_recvfrom_into(self, sock, buf, nbytes=0):
+        """Receive a datagram into a buffer: (how many bytes, address). See loop.sock_recvfrom_into()."""
+        if self.poller is None:
+            return super().sock_recvfrom_into(sock, buf, nbytes)
+        return receive_from_into(self, sock, buf, nbytes)
+
+    def sock_sendall(self, sock, data):
+        """Send all of `data`. See loop.sock_sendall()."""
+        return super().sock_sendall(sock, data) if self.poller is None else send_all(self, sock, data)
+
+    def sock_sendto(self, sock, data, address):
+        """Send a datagram; how many bytes. See loop.sock_sendto()."""
+        return super().sock_sendto(sock, data, address) if self.poller is None else send_to(self, sock, data, address)
+
+    def sock_connect(self, sock, address):
+        """Connect to an address, which may have a name in it. See loop.sock_connect()."""
+        return super().sock_connect(sock, address) if self.poller is None else sock_connect(self, sock, address)
+
+    def sock_accept(self, sock):
+        """Accept a connection: (a non-blocking socket, the peer's address). See loop.sock_accept()."""
+        return super().sock_accept(sock) if self.poller is None else accept(self, sock)
+
+    def _sock_sendfile_native(self, sock, file, offset, count):
+        if self.poller is None:
+            return super()._sock_sendfile_native(sock, file, offset, count)
+        return send_file(self, sock, file, offset, count)
 
     def _ensure_fd_no_transport(self, fd):
         """RuntimeError if a transport uses this descriptor, or ValueError if there is none to speak of."""

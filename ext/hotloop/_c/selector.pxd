@@ -27,6 +27,7 @@ cdef class PollerSelector:
     cdef registration *registrations    # by descriptor, as many as there are entries
     cdef unsigned int last_generation
     cdef Py_ssize_t registered      # how many of them
+    cdef unsigned int waits         # how often wait() was called
     cdef object map                 # what get_map() returns; None once closed
     cdef unsigned int process       # the one that owns the kernel's set, see fork_generation()
 
@@ -46,6 +47,7 @@ cdef class PollerSelector:
     cdef int make_room(self, int fd) except -1
     cdef int descriptor(self, object fileobj) except -1
     cdef object entry(self, int fd)
+    cdef object shown(self, int fd)
     cdef object key(self, int fd)
     cdef object as_key(self, int fd, object entry)
     cdef list descriptors(self)

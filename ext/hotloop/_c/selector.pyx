@@ -117,7 +117,7 @@ class SelectorMapping(Mapping):
         self._selector = selector
 
     def __len__(self):
-        return (<PollerSelector>self._selector).registered
+        return len((<PollerSelector>self._selector).descriptors())
 
     def get(self, fileobj, default=None):
         cdef PollerSelector selector = self._selector
@@ -173,7 +173,7 @@ cdef class PollerSelector:
         cdef int wanted = check_events(events)
         cdef int fd = self.descriptor(fileobj)
         cdef object key
-        if self.entry(fd) is not None:
+        if self.shown(fd) is not None:
             raise KeyError(f"{fileobj!r} (FD {fd}) is already registered")
         self.detach(fd)
         key = make_key(fileobj, fd, wanted, data)
@@ -284,15 +284,15 @@ cdef class PollerSelector:
         try:
             fd = descriptor_of(fileobj)
         except ValueError:
-            for fd in range(len(self.entries)):
-                if self.entries[fd] is not None and self.key(fd).fileobj is fileobj:
+            for fd in self.descriptors():
+                if self.key(fd).fileobj is fileobj:
                     return fd
             raise
         return fd
 
     cdef list descriptors(self):
         cdef int fd
-        return [fd for fd in range(len(self.entries)) if self.entries[fd] is not None]
+        return [fd for fd in range(len(self.entries)) if self.shown(fd) is not None]
 
     cdef object entry(self, int fd):
         """The Watcher or the SelectorKey of a descriptor; None if none is registered."""
@@ -300,8 +300,15 @@ cdef class PollerSelector:
             return None
         return <object>PyList_GET_ITEM(self.entries, fd)
 
-    cdef object key(self, int fd):
+    cdef object shown(self, int fd):
+        """The entry, unless nobody waits for it at the moment: then it is no business of the map's."""
         cdef object entry = self.entry(fd)
+        if entry is None or self.registrations[fd].watched and (<Watcher>entry).is_idle():
+            return None
+        return entry
+
+    cdef object key(self, int fd):
+        cdef object entry = self.shown(fd)
         return None if entry is None else self.as_key(fd, entry)
 
     cdef object as_key(self, int fd, object entry):
@@ -446,6 +453,7 @@ cdef class PollerSelector:
         Interrupted by a signal: its Python handler has run and `count` is negative."""
         cdef poller_batch *batch
         self.own()
+        self.waits += 1
         batch = self.spare
         self.spare = NULL
         if batch == NULL or batch.capacity <= self.registered:

@@ -56,6 +56,32 @@ static inline ssize_t socket_send_slices(int fd, struct iovec *slices, int count
     return sent < 0 ? -errno : sent;
 }
 
+/* For sockets that are not ours: without waiting, whatever mode they were put into. `peer`: NULL, or where the address of
+ * the sender goes. */
+static inline ssize_t socket_try_receive(
+    int fd, void *buffer, size_t size, struct sockaddr_storage *peer, socklen_t *length)
+{
+    ssize_t count;
+
+    if (peer != NULL)
+        *length = sizeof *peer;
+    do {
+        count = recvfrom(fd, buffer, size, MSG_DONTWAIT, (struct sockaddr *)peer, length);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static inline ssize_t socket_try_send(
+    int fd, const void *data, size_t size, const struct sockaddr_storage *target, socklen_t length)
+{
+    ssize_t count;
+
+    do {
+        count = sendto(fd, data, size, SOCKET_SEND_FLAGS | MSG_DONTWAIT, (const struct sockaddr *)target, length);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
 /* A non-blocking, close-on-exec descriptor of the next connection, with its peer's address. */
 static inline int socket_accept(int fd, struct sockaddr_storage *peer, socklen_t *length)
 {

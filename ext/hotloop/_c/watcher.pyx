@@ -24,3 +24,11 @@ cdef class Watcher(Runnable):
     cdef object data(self):
         """What the selector's map shows as the data of this descriptor."""
         return self
+
+    cdef bint is_idle(self) noexcept:
+        """True if nobody waits for anything, and the descriptor is registered only because somebody may soon."""
+        return False
+
+    cdef int give_way(self) except -1:
+        """Somebody calls add_reader() or the like for the descriptor: take its place among the callbacks, or refuse."""
+        raise RuntimeError(f"The file descriptor is used by {self!r}")

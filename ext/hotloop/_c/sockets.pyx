@@ -1,0 +1,536 @@
+"""The sock_*() methods: what each of them tries. operation.pyx has the coroutine around it.
+
+For exactly Python's socket, in the non-blocking mode that asyncio asks for, the system call is made here. All else goes
+through the methods of the object, as in asyncio: subclasses, look-alikes, sockets that were left blocking; and so does
+everything that is wrong, because the object has the right exception for it.
+
+Source: the documentation of `socket` and its C code, socketmodule.c; recv(2), send(2), accept(2), connect(2).
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.errno cimport EAGAIN
+
+from hotloop._c.address cimport (
+    address_from_python,
+    address_is_native,
+    address_to_python,
+    sockaddr,
+    sockaddr_storage,
+    socklen_t,
+)
+from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.operation cimport SocketOperation, new_operation
+from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
+
+cdef extern from "quiet.h":
+    pass
+
+import _socket
+import errno
+import inspect
+import io
+import os
+import socket
+import sys
+from asyncio import base_events, exceptions, unix_events
+
+cdef extern from "Python.h":
+    int PySys_Audit(const char *event, const char *format, ...) except -1
+    bint PyLong_CheckExact(object)
+    Py_ssize_t PyLong_AsSsize_t(object) except? -1
+
+cdef extern from "socket_calls.h":
+    int socket_accept(int fd, sockaddr_storage *, socklen_t *)
+    Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
+    Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
+
+cdef extern from *:
+    """
+    /* What socket.fileno(), .gettimeout() and .family answer, without the cost of looking them up: the C functions are
+     * taken from the type's descriptors, once. */
+    static PyCFunction fileno_function, gettimeout_function;
+    static PyObject *family_descriptor;
+
+    static PyCFunction function_of(PyObject *type, const char *name)
+    {
+        PyObject *found = PyObject_GetAttrString(type, name);
+        PyCFunction function = NULL;
+
+        if (found == NULL) {
+            PyErr_Clear();
+            return NULL;
+        }
+        if (Py_IS_TYPE(found, &PyMethodDescr_Type) && ((PyMethodDescrObject *)found)->d_method->ml_flags == METH_NOARGS)
+            function = ((PyMethodDescrObject *)found)->d_method->ml_meth;
+        Py_DECREF(found);
+        return function;
+    }
+
+    /* False if these are no plain methods: then every socket is asked in Python. */
+    static int find_functions(PyObject *type)
+    {
+        fileno_function = function_of(type, "fileno");
+        gettimeout_function = function_of(type, "gettimeout");
+        family_descriptor = PyDict_GetItemString(((PyTypeObject *)type)->tp_dict, "family");
+        Py_XINCREF(family_descriptor);
+        return fileno_function != NULL && gettimeout_function != NULL && family_descriptor != NULL
+               && Py_TYPE(family_descriptor)->tp_descr_get != NULL;
+    }
+
+    static long integer_from(PyObject *number)
+    {
+        long value = number == NULL ? -1 : PyLong_AsLong(number);
+
+        Py_XDECREF(number);
+        return value;
+    }
+
+    static int plain_fileno(PyObject *sock) { return (int)integer_from(fileno_function(sock, NULL)); }
+
+    static int plain_family(PyObject *sock)
+    {
+        return (int)integer_from(
+            Py_TYPE(family_descriptor)->tp_descr_get(family_descriptor, sock, (PyObject *)Py_TYPE(sock))
+        );
+    }
+
+    static int plain_is_non_blocking(PyObject *sock)
+    {
+        PyObject *timeout = gettimeout_function(sock, NULL);
+        int found;
+
+        if (timeout == NULL)
+            return -1;
+        found = PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) == 0.0;
+        Py_DECREF(timeout);
+        return found;
+    }
+
+    static inline unsigned int version_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
+
+    /* A new bytes object with what one receive of at most `room` bytes has brought; NULL, without an exception if
+     * `count` is negative, if it has brought nothing. */
+    static PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count)
+    {
+        PyObject *data = PyBytes_FromStringAndSize(NULL, room);
+
+        *count = 0;
+        if (data == NULL)
+            return NULL;
+        *count = socket_try_receive(fd, PyBytes_AS_STRING(data), (size_t)room, NULL, NULL);
+        if (*count < 0)
+            Py_CLEAR(data);
+        else if (*count < room)
+            (void)_PyBytes_Resize(&data, *count);
+        return data;
+    }
+    """
+    bint find_functions(object type)
+    int plain_fileno(object) except? -1
+    int plain_family(object) except? -1
+    bint plain_is_non_blocking(object) except -1
+    unsigned int version_of(object type) noexcept
+    PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
+
+# Up to this size a receive makes its bytes object first: shrinking it costs less than copying what has come.
+cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
+# When the last receive has brought that much, the next one makes its object first, too: then copying costs more.
+cdef Py_ssize_t LARGE_RECEIVE = 16 * 1024
+# How often one sock_sendall() or sock_sendfile() sends before others have their turn.
+cdef int SENDS_PER_TURN = 4
+# On 32-bit systems os.sendfile() refuses more.
+cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
+
+# Since 3.14.6 asyncio sets the file's position also if nothing was sent.
+cdef bint always_seeks = "total_sent" not in inspect.signature(
+    unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
+).parameters
+cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
+
+cdef object plain_socket = socket.socket
+cdef bint knows_sockets = find_functions(_socket.socket)
+# What socket.socket has of its own. The methods of its base, _socket.socket, nobody can replace.
+cdef dict REPLACEABLE = {
+    name: getattr(plain_socket, name)
+    for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
+}
+# The version of the class for which it is known whether somebody has replaced one of them; 0: for none.
+cdef unsigned int known_version = 0
+cdef bint replaced = False
+
+
+cdef bint is_replaced() except -1:
+    """Whether somebody has put methods of his own into socket.socket, as tests do."""
+    global known_version, replaced
+    if known_version == 0 or known_version != version_of(plain_socket):
+        replaced = not knows_sockets or any(
+            getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
+        )
+        known_version = version_of(plain_socket)
+    return replaced
+
+
+cdef bint is_plain(SocketOperation self) except -1:
+    """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
+    if type(self.sock) is not plain_socket or is_replaced() or not plain_is_non_blocking(self.sock):
+        self.keeps = False
+        return False
+    self.fd = plain_fileno(self.sock)
+    self.keeps = True
+    return True
+
+
+cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
+    """Have the socket object do it."""
+    try:
+        return own(getattr(self.sock, name)(*arguments))
+    except (BlockingIOError, InterruptedError):
+        return NULL
+    except StopIteration as error:
+        raise RuntimeError("coroutine raised StopIteration") from error
+
+
+cdef PyObject *failed(SocketOperation self, Py_ssize_t error) except? NULL:
+    """A system call has failed: NULL if it is only too early."""
+    if error == -EAGAIN:
+        return NULL
+    self.doubt_registration()
+    raise OSError(-error, os.strerror(-error))
+
+
+cdef inline PyObject *own(object item) noexcept:
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+cdef inline bint is_size(object number, Py_ssize_t *size) except -1:
+    """Whether it is a number of bytes that can be received."""
+    if not PyLong_CheckExact(number):
+        return False
+    try:
+        size[0] = PyLong_AsSsize_t(number)
+    except OverflowError:
+        return False
+    return size[0] >= 0
+
+
+# -- receiving ---------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation receive(LoopCore loop, object sock, object size):
+    return new_operation(loop, "sock_recv", try_receive, POLLER_READ, sock, size, None)
+
+
+cdef PyObject *try_receive(SocketOperation self) except? NULL:
+    cdef LoopCore loop = self.loop
+    cdef Py_ssize_t size, count = 0
+    cdef PyObject *data
+    if not is_plain(self) or not is_size(self.argument, &size):
+        return by_method(self, "recv", (self.argument,))
+    if size == 0:
+        # As socketmodule.c: not even an error is looked for.
+        return own(b"")
+    if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
+        data = receive_directly(self.fd, size, &count)
+    else:
+        count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
+        data = NULL if count < 0 else own(PyBytes_FromStringAndSize(loop.read_buffer, count))
+    if count < 0:
+        return failed(self, count)
+    if count == 0:
+        self.doubt_registration()
+    loop.last_received = count
+    return data
+
+
+cdef SocketOperation receive_into(LoopCore loop, object sock, object buffer):
+    return new_operation(loop, "sock_recv_into", try_receive_into, POLLER_READ, sock, buffer, None)
+
+
+cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
+    cdef Py_buffer view
+    cdef Py_ssize_t count = 0
+    if not is_plain(self) or not get_buffer(self.argument, &view, PyBUF_WRITABLE):
+        return by_method(self, "recv_into", (self.argument,))
+    if view.len:
+        count = socket_try_receive(self.fd, view.buf, view.len, NULL, NULL)
+    PyBuffer_Release(&view)
+    if count < 0:
+        return failed(self, count)
+    if count == 0:
+        self.doubt_registration()
+    return own(count)
+
+
+cdef SocketOperation receive_from(LoopCore loop, object sock, object size):
+    return new_operation(loop, "sock_recvfrom", try_receive_from, POLLER_READ, sock, size, None)
+
+
+cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef Py_ssize_t size, count
+    if not is_plain(self) or not address_is_native(plain_family(self.sock)) or not is_size(self.argument, &size):
+        return by_method(self, "recvfrom", (self.argument,))
+    if size > READ_SIZE:
+        return by_method(self, "recvfrom", (self.argument,))
+    count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
+    if count < 0:
+        return failed(self, count)
+    data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
+    return own((data, address_to_python(<sockaddr *>&peer, length)))
+
+
+cdef SocketOperation receive_from_into(LoopCore loop, object sock, object buffer, object size):
+    return new_operation(loop, "sock_recvfrom_into", try_receive_from_into, POLLER_READ, sock, buffer, size)
+
+
+cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef Py_buffer view
+    cdef Py_ssize_t size, count
+    if not self.other:
+        self.other = len(self.argument)
+    if (
+        not is_plain(self)
+        or not address_is_native(plain_family(self.sock))
+        or not is_size(self.other, &size)
+        or not get_buffer(self.argument, &view, PyBUF_WRITABLE)
+    ):
+        return by_method(self, "recvfrom_into", (self.argument, self.other))
+    if size == 0 or size > view.len:
+        PyBuffer_Release(&view)
+        return by_method(self, "recvfrom_into", (self.argument, self.other))
+    count = socket_try_receive(self.fd, view.buf, size, &peer, &length)
+    PyBuffer_Release(&view)
+    if count < 0:
+        return failed(self, count)
+    return own((count, address_to_python(<sockaddr *>&peer, length)))
+
+
+cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
+    """False if it has none of this kind; the socket's method has the exception for that."""
+    try:
+        PyObject_GetBuffer(owner, view, PyBUF_SIMPLE | flags)
+    except (TypeError, BufferError):
+        return False
+    return True
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation send_all(LoopCore loop, object sock, object data):
+    return new_operation(loop, "sock_sendall", try_send_all, POLLER_WRITE, sock, data, None)
+
+
+cdef PyObject *try_send_all(SocketOperation self) except? NULL:
+    cdef Py_buffer view
+    cdef int status
+    if not is_plain(self):
+        return try_send_all_by_method(self)
+    if type(self.argument) is bytes:
+        status = send_rest(self, PyBytes_AS_STRING(self.argument), PyBytes_GET_SIZE(self.argument))
+    elif get_buffer(self.argument, &view, 0):
+        status = send_rest(self, <const char *>view.buf, view.len)
+        PyBuffer_Release(&view)
+    else:
+        return try_send_all_by_method(self)
+    if status == -EAGAIN or status == 0:
+        self.pauses = status == 0
+        if self.view is None:
+            self.view = memoryview(self.argument)
+        return NULL
+    self.view = None
+    return failed(self, status) if status < 0 else own(None)
+
+
+cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noexcept:
+    """Send what is not sent yet: 1, or a negative errno, or 0 if that is enough for one turn. Adds to `progress`."""
+    cdef Py_ssize_t sent
+    for _ in range(SENDS_PER_TURN):
+        sent = socket_try_send(self.fd, data + self.progress, max(size - self.progress, 0), NULL, 0)
+        if sent < 0:
+            return <int>sent
+        self.progress += sent
+        if self.progress >= size:
+            return 1
+    return 0
+
+
+cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
+    cdef bint first = self.view is None
+    cdef PyObject *sent = by_method(self, "send", (self.argument if first else self.view[self.progress:],))
+    if sent != NULL:
+        self.progress += steal(sent)
+    if first:
+        if self.progress == len(self.argument):
+            return own(None)
+        self.view = memoryview(self.argument)
+    elif self.progress == len(self.view):
+        self.view = None
+        return own(None)
+    return NULL
+
+
+cdef SocketOperation send_to(LoopCore loop, object sock, object data, object address):
+    return new_operation(loop, "sock_sendto", try_send_to, POLLER_WRITE, sock, data, address)
+
+
+cdef PyObject *try_send_to(SocketOperation self) except? NULL:
+    cdef sockaddr_storage target
+    cdef socklen_t length = 0
+    cdef Py_buffer view
+    cdef Py_ssize_t sent
+    if (
+        not is_plain(self)
+        or not address_from_python(self.other, plain_family(self.sock), &target, &length)
+        or not get_buffer(self.argument, &view, 0)
+    ):
+        return by_method(self, "sendto", (self.argument, self.other))
+    try:
+        PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.other)
+        sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
+    finally:
+        PyBuffer_Release(&view)
+    return failed(self, sent) if sent < 0 else own(sent)
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation accept(LoopCore loop, object sock):
+    return new_operation(loop, "sock_accept", try_accept, POLLER_READ, sock, None, None)
+
+
+cdef PyObject *try_accept(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef int fd
+    if not is_plain(self) or not address_is_native(plain_family(self.sock)):
+        return accept_by_method(self)
+    fd = socket_accept(self.fd, &peer, &length)
+    if fd < 0:
+        return failed(self, fd)
+    try:
+        address = address_to_python(<sockaddr *>&peer, length)
+        # As socket.accept(): with the listener's type, whose bits also say that the descriptor is non-blocking.
+        kind = _socket.socket.type.__get__(self.sock)
+        connection = plain_socket(self.sock.family, kind | SOCK_NONBLOCK, self.sock.proto, fileno=fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    if connection.gettimeout() != 0:
+        connection.setblocking(False)
+    return own((connection, address))
+
+
+cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
+    cdef PyObject *accepted = by_method(self, "accept", ())
+    if accepted == NULL:
+        return NULL
+    connection, address = steal(accepted)
+    try:
+        connection.setblocking(False)
+    except BaseException:
+        connection.close()
+        raise
+    return own((connection, address))
+
+
+async def sock_connect(loop, sock, address):
+    """loop.sock_connect()."""
+    base_events._check_ssl_socket(sock)
+    if loop._debug and sock.gettimeout() != 0:
+        raise ValueError("the socket must be non-blocking")
+    if sock.family == socket.AF_INET or (base_events._HAS_IPv6 and sock.family == socket.AF_INET6):
+        infos = await loop._ensure_resolved(address, family=sock.family, type=sock.type, proto=sock.proto, loop=loop)
+        address = infos[0][4]
+    await new_operation(loop, "sock_connect", try_connect, POLLER_WRITE, sock, address, None)
+
+
+cdef PyObject *try_connect(SocketOperation self) except? NULL:
+    """By the methods of the object: once for each connection they cost little. `progress`: whether it was begun."""
+    cdef PyObject *error
+    is_plain(self)
+    if not self.progress:
+        self.progress = 1
+        return by_method(self, "connect", (self.argument,))
+    error = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
+    if error == NULL:
+        return NULL
+    number = steal(error)
+    if number != 0:
+        raise OSError(number, f"Connect call failed {self.argument}")
+    return own(None)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+async def send_file(loop, sock, file, offset, count):
+    """loop._sock_sendfile_native(): how many bytes were sent; the file's position is behind them afterwards.
+
+    asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
+    cdef int sends = 0
+    if not hasattr(os, "sendfile"):
+        raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
+    try:
+        source = file.fileno()
+        size = os.fstat(source).st_size
+    except (AttributeError, io.UnsupportedOperation, OSError):
+        raise exceptions.SendfileNotAvailableError("not a regular file") from None
+    block = count or size
+    if not block:
+        return 0
+    sent = 0
+    waited = False
+    try:
+        while not count or sent < count:
+            block = min(count - sent if count else size, LARGEST_SENDFILE)
+            try:
+                done = os.sendfile(sock.fileno(), source, offset + sent, block)
+            except (BlockingIOError, InterruptedError):
+                await new_operation(loop, "sock_sendfile", try_ready, POLLER_WRITE, sock, None, None)
+                waited = True
+                sends = 0
+                continue
+            if done == 0:
+                break
+            sent += done
+            sends += 1
+            if sends % SENDS_PER_TURN == 0:
+                await new_operation(loop, "sock_sendfile", try_later, POLLER_WRITE, sock, None, None)
+    except OSError as error:
+        if sent == 0:
+            raise exceptions.SendfileNotAvailableError("os.sendfile call failed") from error
+        if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
+            # The connection was closed in the middle: the same exception on all systems.
+            raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
+        raise
+    finally:
+        if sent > 0 or always_seeks:
+            os.lseek(source, offset + sent, os.SEEK_SET)
+    return sent
+
+
+cdef PyObject *try_ready(SocketOperation self) except? NULL:
+    """Only wait. `progress`: whether it has."""
+    if self.progress:
+        return own(None)
+    self.progress = 1
+    is_plain(self)
+    return NULL
+
+
+cdef PyObject *try_later(SocketOperation self) except? NULL:
+    """Let others have their turn. `progress`: whether they had."""
+    self.pauses = not self.progress
+    self.progress += 1
+    return NULL if self.pauses else own(None)
+
+
+cdef inline object steal(PyObject *item):
+    cdef object owned = <object>item
+    Py_DECREF(owned)
+    return owned

@@ -15,7 +15,6 @@ cdef class DatagramTransport(Transport):
     cdef bint connected             # the kernel knows the address of the peer
     cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none ever have
     cdef Py_ssize_t queued_bytes    # in them, as flow control counts; 0: none are waiting
-    cdef bint attached              # the poller knows the descriptor
     cdef bint reading               # reads are wanted
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 

@@ -78,14 +78,10 @@ cdef class DatagramTransport(Transport):
         return selector_events._SelectorDatagramTransport
 
     cdef int release(self) except -1:
-        cdef int fd = self.fd
-        if fd < 0:
+        if self.fd < 0:
             return 0
+        self.stop_watching()
         self.fd = -1
-        if self.attached:
-            self.attached = False
-            if self.loop.poller is not None:
-                self.loop.poller.detach(fd)
         self.sock.close()
         return 0
 

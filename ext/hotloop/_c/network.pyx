@@ -28,10 +28,10 @@ cdef extern from "quiet.h":
 import socket
 from asyncio import constants, sslproto, tasks, unix_events
 
+from hotloop._c.sockets import send_file, sock_connect
+
 # What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
 cdef object Socket = socket.socket
-
-from hotloop._c.sockets import send_file, sock_connect
 
 
 cdef class NetworkCore(LoopCore):

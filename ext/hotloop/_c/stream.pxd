@@ -17,7 +17,6 @@ cdef class StreamTransport(Transport):
     cdef output_queue output        # written, and not yet taken by the kernel
     cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
     cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
-    cdef bint attached              # the poller knows the descriptor
     cdef bint reading               # reads are wanted
     cdef bint suspended             # the poller has let go, so that reads may have been missed
     cdef bint filled                # the last read has brought as much as it could

@@ -122,13 +122,6 @@ cdef class StreamTransport(Transport):
             self.server = None
         return 0
 
-    cdef int stop_watching(self) except -1:
-        if self.attached:
-            self.attached = False
-            if self.loop.poller is not None:
-                self.loop.poller.detach(self.fd)
-        return 0
-
     cdef int connection_lost(self, object error) except -1:
         cdef object waiter = self.empty_waiter
         try:

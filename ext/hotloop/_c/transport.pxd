@@ -13,6 +13,7 @@ cdef class Transport(Watcher):
     cdef int closed_fd              # what it was, for those who look at a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
     cdef bint queued                # on the ready queue, because of them
+    cdef bint attached              # the poller knows the descriptor as this transport's
     cdef bint started               # reading may begin: connection_made() was called
     cdef bint paused                # by pause_reading()
     cdef bint closing               # close() or abort() was called, or the connection is broken

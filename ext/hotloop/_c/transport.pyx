@@ -96,7 +96,11 @@ cdef class Transport(Watcher):
 
     cdef int stop_watching(self) except -1:
         """Have the poller forget the descriptor; idempotent."""
-        raise NotImplementedError
+        if self.attached:
+            self.attached = False
+            if self.loop.poller is not None:
+                self.loop.poller.detach(self.fd)
+        return 0
 
     cdef int drop_output(self) except -1:
         """Forget what is buffered."""

@@ -13,6 +13,9 @@ cdef class PipeTransport(Transport):
 
 
 cdef class ReadPipeTransport(PipeTransport):
+    cdef Py_ssize_t expected        # the next read's size in bytes, as the writer goes on; 0: it is small
+
+    cdef bytes read(self, Py_ssize_t *count)
     cdef int at_eof(self) except -1
 
 
@@ -23,6 +26,7 @@ cdef class WritePipeTransport(PipeTransport):
     cdef bint shows_hang_up         # becomes readable when nobody reads any more
 
     cdef int send(self, object data) except -1
+    cdef int check_open(self) except -1
     cdef int keep(self, object data, Py_ssize_t start) except -1
     cdef int send_queued(self) except -1
     cdef int peer_has_gone(self) except -1

@@ -14,12 +14,15 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EIO
 
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.output cimport iovec, output_append, output_clear, output_send
 from hotloop._c.ready cimport new_handle, schedule
+from hotloop._c.receive cimport next_size, receive_bytes
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
 
@@ -57,14 +60,14 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int unwatch(self, int event) except -1:
-        if self.known & event and self.loop.poller is not None:
+        if self.known & event and self.loop is not None and self.loop.poller is not None:
             remove_watcher(self.loop.poller, self.fd, event, self)
         return 0
 
     cdef int release(self) except -1:
         cdef object pipe = self.pipe
         cdef int fd = self.fd
-        cdef list others
+        cdef list sharing
         if pipe is None:
             return 0
         self.unwatch(POLLER_READ)
@@ -75,14 +78,17 @@ cdef class PipeTransport(Transport):
             pipe.close()
             return 0
         detach_if_unused(self.loop.poller, fd)
-        others = [watcher_for(self.loop.poller, fd, event) for event in (POLLER_READ, POLLER_WRITE)]
+        sharing = [
+            other
+            for other in (watcher_for(self.loop.poller, fd, POLLER_READ), watcher_for(self.loop.poller, fd, POLLER_WRITE))
+            if isinstance(other, PipeTransport)
+        ]
         try:
             pipe.close()
         finally:
-            if not pipe_is_open(fd):
-                for other in others:
-                    if isinstance(other, PipeTransport):
-                        (<PipeTransport>other).orphan()
+            if sharing and not pipe_is_open(fd):
+                for other in sharing:
+                    (<PipeTransport>other).orphan()
         return 0
 
     cdef int orphan(self) except -1:
@@ -140,17 +146,33 @@ cdef class ReadPipeTransport(PipeTransport):
         return self.unwatch(POLLER_READ)
 
     cdef int ready_to_read(self) except -1:
-        cdef Py_ssize_t count
+        cdef Py_ssize_t count = 0
+        cdef object data
         self.events = 0
-        count = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
-        if count == 0:
-            self.at_eof()
-        elif count > 0:
+        data = self.read(&count)
+        if count > 0:
+            self.expected = next_size(count)
             # What it raises is reported, and no reason to close, as in asyncio.
-            self.protocol.data_received(PyBytes_FromStringAndSize(self.loop.read_buffer, count))
+            self.protocol.data_received(data)
+        elif count == 0:
+            self.at_eof()
         elif count != -EAGAIN:
             self.fatal_error(os_error(count), "Fatal read error on pipe transport")
         return 0
+
+    cdef bytes read(self, Py_ssize_t *count):
+        """What one read has brought, if `count` is positive."""
+        cdef PyObject *direct
+        cdef bytes data
+        if self.expected:
+            direct = receive_bytes(pipe_read, self.fd, self.expected, count)
+            if direct == NULL:
+                return None
+            data = <bytes>direct
+            Py_DECREF(data)
+            return data
+        count[0] = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
+        return PyBytes_FromStringAndSize(self.loop.read_buffer, count[0]) if count[0] > 0 else None
 
     cdef int at_eof(self) except -1:
         if self.loop.debug:
@@ -281,6 +303,8 @@ cdef class WritePipeTransport(PipeTransport):
         cdef Py_ssize_t sent = 0
         if self.output.bytes:
             return self.keep(data, 0)
+        if self.device:
+            self.check_open()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         sent = pipe_write(self.fd, view.buf, view.len)
         PyBuffer_Release(&view)
@@ -291,6 +315,15 @@ cdef class WritePipeTransport(PipeTransport):
             return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
         self.watch(POLLER_WRITE)
         return self.keep(data, max(sent, 0))
+
+    cdef int check_open(self) except -1:
+        """Whoever reads from a terminal may have closed the file, which nothing shows to who waits for nothing."""
+        cdef object fd = -1
+        try:
+            fd = self.pipe.fileno()
+        except ValueError:
+            pass
+        return 0 if fd == self.fd else self.orphan()
 
     cdef int keep(self, object data, Py_ssize_t start) except -1:
         """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""

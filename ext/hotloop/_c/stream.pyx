@@ -31,6 +31,7 @@ from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
 from hotloop._c.output cimport iovec, output_append, output_clear, output_queue, output_send
 from hotloop._c.ready cimport push
+from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 
@@ -51,31 +52,8 @@ cdef extern from "socket_calls.h":
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
-cdef extern from *:
-    """
-    /* A new bytes object with what one read of at most `room` bytes has brought; NULL, without an exception unless `count`
-     * is positive, if that is nothing. */
-    static PyObject *receive_bytes(int fd, Py_ssize_t room, Py_ssize_t *count)
-    {
-        PyObject *data = PyBytes_FromStringAndSize(NULL, room);
-
-        *count = 1;
-        if (data == NULL)
-            return NULL;
-        *count = socket_receive(fd, PyBytes_AS_STRING(data), (size_t)room);
-        if (*count <= 0)
-            Py_CLEAR(data);
-        else if (*count < room)
-            (void)_PyBytes_Resize(&data, *count);
-        return data;
-    }
-    """
-    PyObject *receive_bytes(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
-
 # How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
-# From this size on a read goes straight into the object that the protocol gets; copying less costs less than guessing.
-cdef Py_ssize_t DIRECT_READ = 16 * 1024
 # What is written in one turn leaves at once when it is this much: more would not fit into one segment anyway.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
@@ -236,7 +214,7 @@ cdef class StreamTransport(Transport):
                 return 0
             data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
         else:
-            received = receive_bytes(self.fd, room, &count)
+            received = receive_bytes(socket_receive, self.fd, room, &count)
             if not self.received(count, room):
                 return 0
             data = <object>received
@@ -669,11 +647,3 @@ cdef int keep(output_queue *queue, object data) except -1:
     if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
         raise MemoryError
     return 0
-
-
-cdef Py_ssize_t next_size(Py_ssize_t count) noexcept:
-    """How much to have ready for the next read, when this one has brought `count` bytes: a quarter more, so that the
-    same again does not look as if there were more to come. Much more would go to the kernel and back each time, because
-    beyond some size malloc() does not keep what is freed."""
-    cdef Py_ssize_t size = (count + count // 4) & ~<Py_ssize_t>4095
-    return 0 if count < DIRECT_READ else min(size, READ_SIZE)

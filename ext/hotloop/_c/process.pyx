@@ -58,24 +58,33 @@ cdef class ProcessWatcher(Watcher):
         return 0
 
     cdef int run(self) except -1:
-        cdef object transport = self.transport, returncode
-        cdef int fd = self.fd
+        cdef object transport = self.transport, returncode = None
+        cdef bint running = False
         self.queued = False
         if transport is None:
             return 0
-        returncode = reap(self.pid, transport, os.WNOHANG)
-        if returncode is None:
+        try:
+            returncode = reap(self.pid, transport, os.WNOHANG)
+            running = returncode is None
+        finally:
+            if not running:
+                self.release()
+        if running:
             return 0
-        self.transport = None
-        self.fd = -1
-        if self.loop.poller is not None:
-            self.loop.poller.detach(fd)
-        close(fd)
         PyContext_Enter(self.context)
         try:
             self.loop._child_watcher_callback(self.pid, returncode, transport)
         finally:
             PyContext_Exit(self.context)
+        return 0
+
+    cdef int release(self) except -1:
+        cdef int fd = self.fd
+        self.transport = None
+        self.fd = -1
+        if self.loop.poller is not None:
+            self.loop.poller.detach(fd)
+        close(fd)
         return 0
 
     def _run(self):

@@ -1,20 +1,20 @@
 """SocketOperation: the coroutine that a sock_*() method returns; SocketWatcher: how it waits.
 
-An operation is tried when it is awaited. If the socket is ready for it, that is all: no future, no task, and nothing is
-registered. Otherwise the operation yields a future, which the poller's next event for the socket ends, and is tried
-again when its task resumes it. What has arrived is taken off the socket then and not before, so a task that is cancelled
-in between loses nothing.
+An operation is tried when it is awaited. If the socket is ready for it, that is all: no future, no task, and nothing
+is registered. Otherwise the operation yields a future, which the poller's next event for the socket ends, and is tried
+again when its task resumes it. What has arrived is taken off the socket then and not before, so a task that is
+cancelled in between loses nothing.
 
 The registration stays with the poller afterwards, edge-triggered, for the next operation. A program that receives,
 answers and receives again makes no system call for it. That is safe, although the socket belongs to the program, which
 may close it and open another that gets its number:
 
-- Every operation is tried before it waits, so that it does not matter which events were seen by whom.
-- A registration is for one socket object. Another one with the same descriptor gets a registration of its own, and what
-  is reported for the former file is told from it by its generation.
+- Every operation is tried before it waits, so it does not matter which events were seen by whom.
+- A registration is for one socket object. Another one with the same descriptor gets a registration of its own, and
+  what is reported for the former file is told from it by its generation.
 - A registration is relied on only in the turn of the loop in which it has brought an event. Later, or after the end of
-  the stream, it is renewed: one system call, where asyncio makes two. So a descriptor onto which another file was put by
-  dup2() is found out.
+  the stream, it is renewed: one system call, where asyncio makes two. So a descriptor is found out onto which another
+  file was put by dup2().
 - When an event comes that nobody waits for, the registration goes. Until then it is no part of the selector's map.
 
 Where that is not possible the operation waits as asyncio's do, by add_reader() or add_writer(): a subclass of socket,
@@ -59,7 +59,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* See FutureIter: slots for which Cython has no special methods. There is no __next__(), as coroutines have none. */
+    /* See FutureIter: slots for which Cython has no special methods. There is no __next__(), coroutines have none. */
     static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
     {
         type->tp_as_async->am_send = send;
@@ -335,7 +335,7 @@ pool_install_SocketOperation(<PyTypeObject *>SocketOperation)
 
 @cython.final
 cdef class SocketWatcher(Watcher):
-    """The operations that wait for one socket, and its registration: edge-triggered, for at least what they wait for."""
+    """The operations that wait for one socket, and its registration: edge-triggered, for what they wait for or more."""
     cdef PollerSelector poller
     cdef object socket              # a weak reference
     cdef SocketOperation reader
@@ -393,7 +393,7 @@ cdef class SocketWatcher(Watcher):
         return self.interest() == 0
 
     cdef int enter(self, SocketOperation operation, bint again) except -1:
-        """Wait here, in place of whoever does. But one who was woken too early does not take it `again` from another."""
+        """Wait here, in place of whoever does. But one who was woken too early takes it `again` from nobody."""
         cdef int event = operation.event
         if again and self.interest() & event:
             return 0

@@ -141,6 +141,10 @@ cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
 cdef Py_ssize_t LARGE_RECEIVE = 16 * 1024
 # How often one sock_sendall() or sock_sendfile() sends before others have their turn.
 cdef int SENDS_PER_TURN = 4
+# What send_rest() returns; or a negative errno.
+cdef enum:
+    ALL_SENT = 1
+    ENOUGH_SENT = 0
 # On 32-bit systems os.sendfile() refuses more.
 cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
 
@@ -175,16 +179,15 @@ cdef bint is_replaced() except -1:
 
 cdef bint is_plain(SocketOperation self) except -1:
     """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
-    if type(self.sock) is not plain_socket or is_replaced() or not plain_is_non_blocking(self.sock):
-        self.keeps = False
-        return False
-    self.fd = plain_fileno(self.sock)
-    self.keeps = True
-    return True
+    self.keeps = type(self.sock) is plain_socket and not is_replaced()
+    if self.keeps:
+        self.fd = plain_fileno(self.sock)
+    return self.keeps
 
 
 cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
     """Have the socket object do it."""
+    self.keeps = False
     try:
         return own(getattr(self.sock, name)(*arguments))
     except (BlockingIOError, InterruptedError):
@@ -193,12 +196,17 @@ cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except
         raise RuntimeError("coroutine raised StopIteration") from error
 
 
-cdef PyObject *failed(SocketOperation self, Py_ssize_t error) except? NULL:
-    """A system call has failed: NULL if it is only too early."""
-    if error == -EAGAIN:
-        return NULL
-    self.doubt_registration()
-    raise OSError(-error, os.strerror(-error))
+cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
+    """Look at what a system call has returned; OSError if it has failed.
+
+    True if it came too early. But a socket that was left blocking, or has a timeout, waits in its own method."""
+    if count >= 0:
+        return False
+    if count != -EAGAIN:
+        self.doubt_registration()
+        raise OSError(-count, os.strerror(-count))
+    self.keeps = plain_is_non_blocking(self.sock)
+    return True
 
 
 cdef inline PyObject *own(object item) noexcept:
@@ -237,8 +245,8 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
     else:
         count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
         data = NULL if count < 0 else own(PyBytes_FromStringAndSize(loop.read_buffer, count))
-    if count < 0:
-        return failed(self, count)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recv", (self.argument,))
     if count == 0:
         self.doubt_registration()
     loop.last_received = count
@@ -257,8 +265,8 @@ cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
     if view.len:
         count = socket_try_receive(self.fd, view.buf, view.len, NULL, NULL)
     PyBuffer_Release(&view)
-    if count < 0:
-        return failed(self, count)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recv_into", (self.argument,))
     if count == 0:
         self.doubt_registration()
     return own(count)
@@ -277,8 +285,8 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     if size > READ_SIZE:
         return by_method(self, "recvfrom", (self.argument,))
     count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
-    if count < 0:
-        return failed(self, count)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
     data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
     return own((data, address_to_python(<sockaddr *>&peer, length)))
 
@@ -306,8 +314,8 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
         return by_method(self, "recvfrom_into", (self.argument, self.other))
     count = socket_try_receive(self.fd, view.buf, size, &peer, &length)
     PyBuffer_Release(&view)
-    if count < 0:
-        return failed(self, count)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
     return own((count, address_to_python(<sockaddr *>&peer, length)))
 
 
@@ -338,17 +346,20 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
         PyBuffer_Release(&view)
     else:
         return try_send_all_by_method(self)
-    if status == -EAGAIN or status == 0:
-        self.pauses = status == 0
-        if self.view is None:
-            self.view = memoryview(self.argument)
-        return NULL
-    self.view = None
-    return failed(self, status) if status < 0 else own(None)
+    if status == ALL_SENT:
+        self.view = None
+        return own(None)
+    if status == ENOUGH_SENT:
+        self.pauses = True
+    elif must_wait(self, status) and not self.keeps:
+        return try_send_all_by_method(self)
+    if self.view is None:
+        self.view = memoryview(self.argument)
+    return NULL
 
 
 cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noexcept:
-    """Send what is not sent yet: 1, or a negative errno, or 0 if that is enough for one turn. Adds to `progress`."""
+    """Send what is not sent yet: ALL_SENT, ENOUGH_SENT for one turn, or a negative errno. Adds to `progress`."""
     cdef Py_ssize_t sent
     for _ in range(SENDS_PER_TURN):
         sent = socket_try_send(self.fd, data + self.progress, max(size - self.progress, 0), NULL, 0)
@@ -356,22 +367,22 @@ cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noex
             return <int>sent
         self.progress += sent
         if self.progress >= size:
-            return 1
-    return 0
+            return ALL_SENT
+    return ENOUGH_SENT
 
 
 cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
-    cdef bint first = self.view is None
-    cdef PyObject *sent = by_method(self, "send", (self.argument if first else self.view[self.progress:],))
+    cdef PyObject *sent
+    if self.view is None and self.progress:
+        self.view = memoryview(self.argument)
+    sent = by_method(self, "send", (self.argument if self.view is None else self.view[self.progress:],))
     if sent != NULL:
         self.progress += steal(sent)
-    if first:
-        if self.progress == len(self.argument):
-            return own(None)
-        self.view = memoryview(self.argument)
-    elif self.progress == len(self.view):
+    if self.progress == len(self.argument if self.view is None else self.view):
         self.view = None
         return own(None)
+    if self.view is None:
+        self.view = memoryview(self.argument)
     return NULL
 
 
@@ -395,7 +406,9 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
         sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
     finally:
         PyBuffer_Release(&view)
-    return failed(self, sent) if sent < 0 else own(sent)
+    if must_wait(self, sent):
+        return NULL if self.keeps else by_method(self, "sendto", (self.argument, self.other))
+    return own(sent)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
@@ -410,9 +423,9 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
     cdef int fd
     if not is_plain(self) or not address_is_native(plain_family(self.sock)):
         return accept_by_method(self)
-    fd = socket_accept(self.fd, &peer, &length)
-    if fd < 0:
-        return failed(self, fd)
+    fd = socket_accept(self.fd, &peer, &length) if plain_is_non_blocking(self.sock) else -EAGAIN
+    if must_wait(self, fd):
+        return NULL if self.keeps else accept_by_method(self)
     try:
         address = address_to_python(<sockaddr *>&peer, length)
         # As socket.accept(): with the listener's type, whose bits also say that the descriptor is non-blocking.
@@ -452,18 +465,19 @@ async def sock_connect(loop, sock, address):
 
 cdef PyObject *try_connect(SocketOperation self) except? NULL:
     """By the methods of the object: once for each connection they cost little. `progress`: whether it was begun."""
-    cdef PyObject *error
-    is_plain(self)
-    if not self.progress:
+    cdef PyObject *answer
+    if self.progress:
+        answer = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
+        if answer != NULL:
+            number = steal(answer)
+            if number != 0:
+                raise OSError(number, f"Connect call failed {self.argument}")
+            return own(None)
+    else:
         self.progress = 1
-        return by_method(self, "connect", (self.argument,))
-    error = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
-    if error == NULL:
-        return NULL
-    number = steal(error)
-    if number != 0:
-        raise OSError(number, f"Connect call failed {self.argument}")
-    return own(None)
+        answer = by_method(self, "connect", (self.argument,))
+    is_plain(self)
+    return answer
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ __all__ = [name for name in _HOMES if name != "EventLoopPolicy" or sys.version_i
 
 if TYPE_CHECKING:
     from hotloop._impl import DefaultSelector as DefaultSelector
-    from hotloop._impl import EpollSelector as EpollSelector
     from hotloop._impl import Future as Future
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
@@ -47,7 +46,9 @@ if TYPE_CHECKING:
     from hotloop.policy import install as install
     from hotloop.runner import run as run
 
-    if sys.platform != "linux" and sys.platform != "win32":
+    if sys.platform == "linux":
+        from hotloop._impl import EpollSelector as EpollSelector
+    elif sys.platform != "win32":
         from hotloop._impl import KqueueSelector as KqueueSelector
 
 if not TYPE_CHECKING:  # or type checkers would take any name for one of ours

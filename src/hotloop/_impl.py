@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from hotloop._c.network import NetworkCore as NetworkCore
     from hotloop._c.ready import Handle as Handle
     from hotloop._c.selector import DefaultSelector as DefaultSelector
-    from hotloop._c.selector import EpollSelector as EpollSelector
     from hotloop._c.task import Task as Task
     from hotloop._c.timers import TimerHandle as TimerHandle
 
-    if sys.platform != "linux" and sys.platform != "win32":
-        from selectors import KqueueSelector as KqueueSelector
+    if sys.platform == "linux":
+        from hotloop._c.selector import EpollSelector as EpollSelector
+    elif sys.platform != "win32":
+        from hotloop._c.selector import KqueueSelector as KqueueSelector
 
 # In the order in which they depend on each other: where the first is not there, no extension is installed.
 _PARTS = ("ready", "timers", "future", "task", "selector", "address", "core", "network")

@@ -11,6 +11,8 @@
  *
  *     int  poller_open(poller *p)                                an empty set, close-on-exec, with its waker
  *     void poller_close(poller *p)                               idempotent
+ *     void poller_leave(poller *p)                               in a forked child, instead: let go of the parent's
+ *                                                                set, for which it may have no descriptor; idempotent
  *     int  poller_add(poller *p, int fd, int events, unsigned generation)
  *                                                                -EEXIST, -EBADF, -EPERM (a regular file), ...
  *     int  poller_modify(poller *p, int fd, int before, int events, unsigned generation)
@@ -20,10 +22,17 @@
  *                                                                backend's resolution; -EINTR is left to the caller
  *     int  poller_event(const poller *p, const poller_batch *b, int i, int *fd, unsigned *generation)
  *                                                                event i: POLLER_READ|POLLER_WRITE, an error or hang-up
- *                                                                is both; POLLER_MORE: hang-up, error or urgent data, so
+ *                                                                is whatever is registered, in one event or in two;
+ *                                                                POLLER_MORE: hang-up, error or urgent data, so
  *                                                                that a short read does not mean that nothing is left;
  *                                                                0: the waker, nothing to report
  *     int  poller_wake(poller *p)                                from any thread: ends the wait under way or the next one
+ *
+ *     POLLER_NAME                                                what the backend is called; "": there is none
+ *     POLLER_RESOLUTION                                          nanoseconds; what the standard library's selector for
+ *                                                                the same interface rounds a timeout up to
+ *     POLLER_LONGEST                                             nanoseconds; what that selector takes at most
+ *     POLLER_EVENTS_EACH                                         how many events one descriptor can have in one batch
  */
 #ifndef HOTLOOP_POLLER_H
 #define HOTLOOP_POLLER_H
@@ -37,11 +46,19 @@
 #define POLLER_EDGE 4
 #define POLLER_MORE 8
 
-#if defined(__linux__) && !defined(HOTLOOP_NO_POLLER)
-#define POLLER_NAME "epoll"
+#if defined(HOTLOOP_POLLER_KQUEUE_SHIM) || defined(__APPLE__) || defined(__FreeBSD__) || defined(__NetBSD__) \
+    || defined(__OpenBSD__) || defined(__DragonFly__)
+#include <sys/types.h>
+#include <sys/event.h>
+#endif
+
+#if defined(HOTLOOP_POLLER_NONE)
+#include "poller_none.h"
+#elif defined(EVFILT_USER) /* which OpenBSD and NetBSD got late */
+#include "poller_kqueue.h"
+#elif defined(__linux__)
 #include "poller_epoll.h"
 #else
-#define POLLER_NAME ""
 #include "poller_none.h"
 #endif
 

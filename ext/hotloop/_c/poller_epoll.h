@@ -8,6 +8,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define POLLER_NAME "epoll"
+#define POLLER_RESOLUTION INT64_C(1000000)
+#define POLLER_LONGEST (INT_MAX * POLLER_RESOLUTION)
+#define POLLER_EVENTS_EACH 1
+
 typedef struct {
     int fd;      /* the epoll set, or -1 */
     int wake_fd; /* an eventfd in the set, or -1 */
@@ -59,6 +64,9 @@ static inline void poller_close(poller *p)
         close(p->fd);
     p->fd = p->wake_fd = -1;
 }
+
+/* The child's are descriptors of its own for the same set: closing them changes nothing in it. */
+static inline void poller_leave(poller *p) { poller_close(p); }
 
 static inline int poller_open(poller *p)
 {

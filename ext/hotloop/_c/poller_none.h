@@ -2,6 +2,11 @@
 #ifndef HOTLOOP_POLLER_NONE_H
 #define HOTLOOP_POLLER_NONE_H
 
+#define POLLER_NAME ""
+#define POLLER_RESOLUTION INT64_C(1)
+#define POLLER_LONGEST INT64_MAX
+#define POLLER_EVENTS_EACH 1
+
 typedef struct {
     int fd;
     int wake_fd;
@@ -24,6 +29,7 @@ static inline int poller_open(poller *p)
 }
 
 static inline void poller_close(poller *p) { p->fd = p->wake_fd = -1; }
+static inline void poller_leave(poller *p) { poller_close(p); }
 static inline int poller_add(poller *p, int fd, int events, unsigned generation)
     POLLER_MISSING((void)p, (void)fd, (void)events, (void)generation)
 static inline int poller_modify(poller *p, int fd, int before, int events, unsigned generation)

@@ -42,6 +42,7 @@ cdef class PollerSelector:
     cdef bint is_known(self, int fd) noexcept
     cdef int detach(self, int fd) except -1
     cdef bint is_own(self) noexcept
+    cdef int close_set(self) noexcept
     cdef int own(self) except -1
     cdef int add(self, int fd, object entry, int events, bint watched) except -1
     cdef int make_room(self, int fd) except -1

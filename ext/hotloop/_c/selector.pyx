@@ -7,7 +7,7 @@ without hashing, and one buffer for the kernel's events that lives as long as th
 The loop uses the same object one level below `select()`: `wait()`, then `event()` for each, then `release()`; and what
 it registers are Watchers, by attach(), change() and detach(). In the map they are shown as keys, too.
 
-Source: the documentation of `selectors`; epoll(7).
+Source: the documentation of `selectors`; epoll(7), kqueue(2).
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -38,8 +38,12 @@ cdef extern from "Python.h":
 
 cdef extern from "poller.h":
     const char *POLLER_NAME
+    const int64_t POLLER_RESOLUTION
+    const int64_t POLLER_LONGEST
+    const int POLLER_EVENTS_EACH
     int poller_open(poller *)
     void poller_close(poller *)
+    void poller_leave(poller *)
     int poller_add(poller *, int fd, int events, unsigned int generation)
     int poller_modify(poller *, int fd, int before, int events, unsigned int generation)
     int poller_remove(poller *, int fd, int before)
@@ -69,7 +73,8 @@ cdef extern from "clock.h":
     int64_t clock_nanoseconds()
 
 BACKEND = (<bytes>POLLER_NAME).decode()
-"""The kernel interface that this build drives: "epoll", or "" where it has none."""
+"""The kernel interface that this build drives: "epoll", "kqueue", or "" where it has none. "kqueue-shim" is what the
+tests have in place of kqueue on Linux."""
 
 cdef object SelectorKey = selectors.SelectorKey
 
@@ -92,20 +97,20 @@ cdef inline int events_of(object key) except -1:
 
 
 cdef int64_t timeout_nanoseconds(object timeout) except? -2:
-    """Seconds, or None for no limit, as poller_wait() takes them; rounded up to whole milliseconds as the standard
-    library does, so that a wait never ends before its time."""
-    cdef double milliseconds
+    """Seconds, or None for no limit, as poller_wait() takes them; rounded up as the standard library does (for epoll to
+    whole milliseconds), so that a wait never ends before its time."""
+    cdef double units
     if timeout is None:
         return -1
     if timeout <= 0:
         return 0
-    milliseconds = ceil(<double>timeout * 1e3)
+    units = ceil(<double>timeout * (1e9 / POLLER_RESOLUTION))
     # As the standard library: what is no number, or beyond what the kernel's counter holds, is refused.
-    if isnan(milliseconds):
+    if isnan(units):
         raise ValueError("cannot convert float NaN to integer")
-    if milliseconds > 2147483647.0:
+    if units >= <double>(POLLER_LONGEST // POLLER_RESOLUTION) + 1:
         raise OverflowError("timeout is too large")
-    return <int64_t>milliseconds * 1000000
+    return <int64_t>units * POLLER_RESOLUTION
 
 
 class SelectorMapping(Mapping):
@@ -152,8 +157,7 @@ cdef class PollerSelector:
         self.map = SelectorMapping(self)
 
     def __dealloc__(self):
-        if self.poller.fd >= 0:
-            poller_close(&self.poller)
+        self.close_set()
         free(self.spare)
         free(self.registrations)
 
@@ -240,7 +244,7 @@ cdef class PollerSelector:
 
     def close(self):
         """Release the kernel's set. Nothing can be registered or selected afterwards. Idempotent."""
-        poller_close(&self.poller)
+        self.close_set()
         self.entries = []
         self.registered = 0
         self.map = None
@@ -267,9 +271,8 @@ cdef class PollerSelector:
         return {fd: self.key(fd) for fd in self.descriptors()}
 
     def fileno(self):
-        """The descriptor of the kernel's set."""
-        if self.poller.fd < 0:
-            raise ValueError("I/O operation on closed selector")
+        """The descriptor of the kernel's set. ValueError once closed."""
+        self.own()
         return self.poller.fd
 
     def __enter__(self):
@@ -363,6 +366,15 @@ cdef class PollerSelector:
         """True if the kernel's set is this process's, not that of the parent it was forked from."""
         return self.process == fork_generation()
 
+    cdef int close_set(self) noexcept:
+        if self.poller.fd < 0:
+            return 0
+        if self.is_own():
+            poller_close(&self.poller)
+        else:
+            poller_leave(&self.poller)
+        return 0
+
     cdef int own(self) except -1:
         """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
         cdef int error, fd
@@ -371,7 +383,7 @@ cdef class PollerSelector:
             return 0
         if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
-        poller_close(&self.poller)
+        self.close_set()
         error = poller_open(&self.poller)
         if error < 0:
             raise_errno(error)
@@ -452,13 +464,15 @@ cdef class PollerSelector:
 
         Interrupted by a signal: its Python handler has run and `count` is negative."""
         cdef poller_batch *batch
+        # What all descriptors and the waker can have.
+        cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
         self.own()
         self.waits += 1
         batch = self.spare
         self.spare = NULL
-        if batch == NULL or batch.capacity <= self.registered:
+        if batch == NULL or batch.capacity < needed:
             free(batch)
-            batch = poller_batch_new(<int>min(2 * self.registered + 2, 1 << 30))
+            batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
             if batch == NULL:
                 raise MemoryError()
         if release_gil:
@@ -538,14 +552,34 @@ cdef class EpollSelector(PollerSelector):
     """`selectors.EpollSelector` on epoll_wait(2), Linux."""
 
 
+cdef class KqueueSelector(PollerSelector):
+    """`selectors.KqueueSelector` on kqueue(2), macOS and the BSDs.
+
+    As there, select() returns a file object that can be read from as well as written to twice, once with each event. A
+    pipe that nobody reads from any more is ready to be written to; the standard library raises BrokenPipeError."""
+
+    def modify(self, fileobj, events, data=None):
+        """Change the events or the data of a registered file object; return the new key.
+
+        KeyError if it is not registered; if the events are invalid or the kernel refuses, the file object is
+        unregistered and ValueError or OSError raised."""
+        try:
+            check_events(events)
+        except ValueError:
+            self.unregister(fileobj)
+            raise
+        return PollerSelector.modify(self, fileobj, events, data)
+
+
 install_instance_dict(<PyTypeObject *>PollerSelector)
 install_instance_dict(<PyTypeObject *>EpollSelector)
+install_instance_dict(<PyTypeObject *>KqueueSelector)
 
 # Not BaseSelector.register(), which is the method of a selector.
 ABCMeta.register(selectors.BaseSelector, PollerSelector)
 
-if BACKEND == "epoll":
-    DefaultSelector = EpollSelector
-else:
-    DefaultSelector = selectors.DefaultSelector
-    del globals()["EpollSelector"]
+DefaultSelector = {"": selectors.DefaultSelector, "epoll": EpollSelector}.get(BACKEND, KqueueSelector)
+for unused in (EpollSelector, KqueueSelector):
+    if unused is not DefaultSelector:
+        del globals()[unused.__name__]
+del unused

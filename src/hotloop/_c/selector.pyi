@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Iterator, Mapping
 from selectors import BaseSelector, SelectorKey
 from typing import Any
@@ -22,9 +23,13 @@ class PollerSelector(BaseSelector):
     def get_map(self) -> Mapping[Any, SelectorKey]: ...
     def fileno(self) -> int: ...
 
-class EpollSelector(PollerSelector): ...
+if sys.platform == "linux":
+    class EpollSelector(PollerSelector): ...
 
-# EpollSelector where the platform has epoll.
+else:
+    class KqueueSelector(PollerSelector): ...
+
+# The one of these; the standard library's where the platform has neither epoll nor kqueue.
 DefaultSelector: type[BaseSelector]
 
 __test__: dict[str, str]

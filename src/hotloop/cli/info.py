@@ -15,7 +15,8 @@ def collect() -> dict[str, str]:
         "implementation": hotloop.implementation,
         "reason": _impl.reason,
         "selector": f"{selector.__module__}.{selector.__qualname__}",
-        "backend": selector.__name__.removesuffix("Selector").lower(),
+        "backend": getattr(sys.modules[selector.__module__], "BACKEND", "")
+        or selector.__name__.removesuffix("Selector").lower(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
         "compiler": platform.python_compiler(),

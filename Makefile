@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | coverage | bench | clean
+# make build | lint | debug-test | kqueue-test | coverage | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -22,7 +22,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test coverage bench clean
+	debug-test kqueue-test coverage bench clean
 
 build: $(VENV)/.built
 
@@ -89,12 +89,19 @@ build/%/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.p
 	@touch $@
 
 build/debug-venv/.installed: export HOTLOOP_DEBUG := 1
+build/kqueue-venv/.installed: $(wildcard tests/kqueue_shim/*.h tests/kqueue_shim/sys/*.h)
+build/kqueue-venv/.installed kqueue-test: export HOTLOOP_POLLER := kqueue-shim
 build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
 build/coverage-venv/.installed: EXTRA := coverage
 
 debug-test: build/debug-venv/.installed
 	build/debug-venv/bin/python -m pytest -m "not conformance" $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
+
+# The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
+kqueue-test: build/kqueue-venv/.installed
+	build/kqueue-venv/bin/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+	build/kqueue-venv/bin/python tests/stdlib/run.py --impl c
 
 coverage: build/coverage-venv/.installed
 	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)

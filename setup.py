@@ -6,6 +6,8 @@ HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pu
                     auto (default): build it where a C compiler works; where none does, say so and build the pure wheel.
 HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
+HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. none: neither; loops use the standard
+                    library's selectors. kqueue-shim: for testing on Linux, the kqueue backend on tests/kqueue_shim.
 
 Each variant has its own folder under build/, so that switching between them never mixes their objects.
 """
@@ -21,6 +23,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 SOURCES = Path("ext", "hotloop", "_c")
 MINIMUM_CYTHON = (3, 3)
+PLATFORMS = ("linux", "darwin", "freebsd", "netbsd", "openbsd", "dragonfly")
 
 
 def setting(name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -33,7 +36,8 @@ def setting(name: str, allowed: tuple[str, ...], default: str) -> str:
 BUILD_EXT = setting("HOTLOOP_BUILD_EXT", ("yes", "no", "auto"), default="auto")
 DEBUG = setting("HOTLOOP_DEBUG", ("0", "1"), default="0") == "1"
 COVERAGE = setting("HOTLOOP_COVERAGE", ("0", "1"), default="0") == "1"
-VARIANT = "-".join(["debug" if DEBUG else "release"] + ["coverage"] * COVERAGE)
+POLLER = setting("HOTLOOP_POLLER", ("auto", "none", "kqueue-shim"), default="auto")
+VARIANT = "-".join(["debug" if DEBUG else "release"] + ["coverage"] * COVERAGE + [POLLER] * (POLLER != "auto"))
 BUILD_BASE = Path("build", VARIANT)
 
 DIRECTIVES = {
@@ -78,6 +82,13 @@ if COVERAGE:
     # Cython reports through sys.monitoring on 3.12 and later, which coverage.py's plugins cannot read.
     MACROS.append(("CYTHON_USE_SYS_MONITORING", "0"))
 
+INCLUDE = [SOURCES]
+if POLLER == "none":
+    MACROS.append(("HOTLOOP_POLLER_NONE", "1"))
+elif POLLER == "kqueue-shim":
+    MACROS.append(("HOTLOOP_POLLER_KQUEUE_SHIM", "1"))
+    INCLUDE.append(Path("tests", "kqueue_shim"))
+
 
 class ExtensionUnavailable(Exception):
     """This machine cannot build the extension; the text says what is missing."""
@@ -86,8 +97,10 @@ class ExtensionUnavailable(Exception):
 def unsupported_platform() -> str | None:
     if sys.implementation.name != "cpython":
         return f"the extension is for CPython, this is {sys.implementation.name}"
-    if not sys.platform.startswith(("linux", "darwin")):
-        return f"the extension is for Linux and macOS, this is {sys.platform}"
+    if not sys.platform.startswith(PLATFORMS):
+        return f"the extension is for Linux, macOS and the BSDs, this is {sys.platform}"
+    if POLLER == "kqueue-shim" and sys.platform != "linux":
+        return f"HOTLOOP_POLLER=kqueue-shim is for Linux, this is {sys.platform}"
     return None
 
 
@@ -99,12 +112,13 @@ def extensions() -> list[Extension]:
             raise SystemExit(f"hotloop: HOTLOOP_BUILD_EXT=yes cannot be met: {reason}")
         print_notice(reason)
         return []
-    shared = ["setup.py", *sorted(str(path) for suffix in ("*.pxd", "*.h") for path in SOURCES.glob(suffix))]
+    headers = (path for folder in INCLUDE for suffix in ("*.pxd", "**/*.h") for path in folder.glob(suffix))
+    shared = ["setup.py", *sorted(map(str, headers))]
     return [
         Extension(
             f"hotloop._c.{source.stem}",
             [str(source)],
-            include_dirs=[str(SOURCES)],
+            include_dirs=[str(folder) for folder in INCLUDE],
             depends=shared,
             define_macros=MACROS,
             extra_compile_args=COMPILE_ARGS,

@@ -83,6 +83,11 @@ debug_build() {
     "$PYTHON" .ci/check_junit.py "$OUT/debug.xml" c
 }
 
+kqueue_backend() {
+    CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make kqueue-test PYTEST_ARGS="--junitxml=$OUT/kqueue.xml"
+    "$PYTHON" .ci/check_junit.py "$OUT/kqueue.xml" c
+}
+
 # Wheel, CPython's own suites and the tests on another interpreter. The command's last word is the interpreter, what comes
 # before it is how to get there; the environment made by it is only usable that way.
 other_interpreter() { # VERSION COMMAND

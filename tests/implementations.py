@@ -19,6 +19,15 @@ ALL = ("c", "python", "asyncio")
 PACKAGES = {"c": "hotloop._c", "python": "hotloop._pure"}
 
 
+def expected_backend(name: str) -> str:
+    """What DefaultSelector of an implementation has to be on: what this platform has, or what the extension was built
+    for by the same HOTLOOP_POLLER."""
+    poller = os.environ.get("HOTLOOP_POLLER", "auto")
+    if name == "c" and poller not in ("auto", "none"):
+        return poller
+    return selectors.DefaultSelector.__name__.removesuffix("Selector").lower()
+
+
 @dataclasses.dataclass(frozen=True)
 class Implementation:
     """One event loop with the classes that belong to it."""

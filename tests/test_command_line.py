@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import py_compile
-import selectors
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from implementations import expected_backend
 
 import hotloop
 
@@ -454,7 +454,7 @@ class TestInfo:
         facts = dict(line.split(None, 1) for line in done.stdout.splitlines())
         assert facts["hotloop"] == hotloop.__version__
         assert facts["implementation"] == python.implementation
-        assert facts["backend"] == selectors.DefaultSelector.__name__.removesuffix("Selector").lower()
+        assert facts["backend"] == expected_backend(python.implementation)
         assert facts["python"] == f"{platform.python_implementation()} {platform.python_version()}"
 
     def test_json(self, python):

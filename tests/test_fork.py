@@ -140,6 +140,42 @@ loop.close()
     assert out == "parent's\n"
 
 
+@own_set
+def test_p16_the_child_has_descriptors_of_its_own(impl):
+    """A kqueue is not inherited, so that what the child opens may get its number: a selector must not touch it then."""
+    out = impl.run_script(
+        PARENT_AND_CHILD
+        + """
+import selectors, socket
+
+def child():
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(10)]
+    if closing:
+        selector.close()
+    else:
+        assert [key.fileobj for key, _ in selector.select(0)] == [one]
+        assert selector.fileno() not in opened
+        other.recv(10), one.send(b"x")
+        selector.register(other, selectors.EVENT_READ)
+        assert len(selector.select(0)) == 2
+        selector.close()
+    for fd in opened:
+        os.close(fd)
+
+one, other = socket.socketpair()
+other.send(b"x"), one.send(b"x")
+selector = impl.DefaultSelector()
+selector.register(one, selectors.EVENT_READ)
+for closing in (True, False):
+    in_child(child)
+print([key.fileobj for key, _ in selector.select()] == [one], len(selector.get_map()))
+selector.close()
+one.close(), other.close()
+"""
+    ).stdout
+    assert out == "True 1\n"
+
+
 def test_p16_a_child_that_leaves_normally(impl):
     """Finalizing the interpreter in the child, with the parent's loop and its timers still there."""
     out = impl.run_script(

@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from implementations import expected_backend
 
 EVENT_READ, EVENT_WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -33,14 +34,28 @@ def pair():
 
 
 def events_of(selector, timeout=0):
-    """What select() returns, as {fd: events}."""
-    return {key.fd: events for key, events in selector.select(timeout)}
+    """What select() returns, as {fd: events}. On kqueue, reading and writing are reported apart."""
+    merged = {}
+    for key, events in selector.select(timeout):
+        assert not merged.get(key.fd, 0) & events, "reported twice"
+        merged[key.fd] = merged.get(key.fd, 0) | events
+    return merged
 
 
 def test_it_is_a_selector(impl, selector):
     assert isinstance(selector, selectors.BaseSelector)
-    if hasattr(selectors, "EpollSelector"):
-        assert impl.DefaultSelector.__name__ == "EpollSelector"
+    interface = expected_backend(impl.name).removesuffix("-shim")
+    assert impl.DefaultSelector.__name__.removesuffix("Selector").lower() == interface
+
+
+def test_both_events_of_a_file_object(impl, selector, pair):
+    """Together, or each for itself: as the standard library's selector for the same kernel interface."""
+    one, other = pair
+    other.send(b"x")
+    key = selector.register(one, EVENT_READ | EVENT_WRITE)
+    apart = impl.DefaultSelector.__name__ == "KqueueSelector"
+    expected = [(key, EVENT_READ), (key, EVENT_WRITE)] if apart else [(key, EVENT_READ | EVENT_WRITE)]
+    assert sorted(selector.select(), key=lambda item: item[1]) == expected
 
 
 def test_register_returns_the_key(selector, pair):

@@ -114,7 +114,11 @@ class SelectorMachine(RuleBasedStateMachine):
     @rule()
     def select(self):
         def ready(selector):
-            return sorted((key.fd, key.events, key.data, events) for key, events in selector.select(0))
+            # On kqueue, reading and writing are reported apart.
+            merged = {}
+            for key, events in selector.select(0):
+                merged[key] = merged.get(key, 0) | events
+            return sorted((key.fd, key.events, key.data, events) for key, events in merged.items())
 
         self.both(ready)
 

@@ -356,3 +356,36 @@ def test_sendfile(impl, tmp_path):
         await settle()
 
     impl.run(main())
+
+
+def test_urgent_data_does_not_hide_what_follows(impl):
+    """A read ends before it, so that this one was short does not mean that nothing is left."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        connected, complete = loop.create_future(), loop.create_future()
+        received = bytearray()
+
+        class Collector(asyncio.Protocol):
+            def connection_made(self, transport):
+                connected.set_result(transport)
+
+            def data_received(self, data):
+                received.extend(data)
+                if len(received) >= 4:
+                    complete.set_result(None)
+
+        server = await loop.create_server(Collector, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as sock:
+            transport = await connected
+            await settle()
+            sock.send(b"ab")
+            sock.send(b"!", socket.MSG_OOB)
+            sock.send(b"cd")
+            await complete
+            transport.abort()
+        server.close()
+        await settle()
+        return bytes(received)
+
+    assert impl.run(main()) == b"abcd"

@@ -58,7 +58,12 @@ def _load_hotloop(name: str) -> Implementation:
         Task=hotloop.Task,
         Handle=_impl.Handle,
         TimerHandle=_impl.TimerHandle,
-        selectors=_selectors_of(hotloop),
+        # Not one that is the standard library's, which has no equal in this implementation on this platform.
+        selectors={
+            name: cls
+            for name, cls in _selectors_of(hotloop).items()
+            if name == "DefaultSelector" or cls.__module__ != "selectors"
+        },
     )
 
 

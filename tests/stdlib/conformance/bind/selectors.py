@@ -15,11 +15,11 @@ class DefaultSelectorTestCase(test_selectors.DefaultSelectorTestCase):
     SELECTOR = SELECTORS["DefaultSelector"]
 
 
-@unittest.skipUnless("EpollSelector" in SELECTORS, "epoll is Linux only")
+@unittest.skipUnless("EpollSelector" in SELECTORS, "none of hotloop's own on epoll here")
 class EpollSelectorTestCase(test_selectors.EpollSelectorTestCase):
     SELECTOR = SELECTORS.get("EpollSelector")
 
 
-@unittest.skipUnless("KqueueSelector" in SELECTORS, "kqueue is BSD and macOS only")
+@unittest.skipUnless("KqueueSelector" in SELECTORS, "none of hotloop's own on kqueue here")
 class KqueueSelectorTestCase(test_selectors.KqueueSelectorTestCase):
     SELECTOR = SELECTORS.get("KqueueSelector")

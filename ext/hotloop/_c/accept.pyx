@@ -34,9 +34,9 @@ cdef int accept_connections(
     """Accept what is waiting, at most `backlog` + 1 connections; `arguments` are those of loop._start_serving()."""
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
-    cdef int listener = sock.fileno(), fd, accepted
+    cdef int listener = sock.fileno(), fd
     cdef bint no_delay = sock.proto == IPPROTO_TCP
-    for accepted in range(backlog + 1):
+    for _ in range(backlog + 1):
         fd = socket_accept(listener, &peer, &length)
         if fd == -ECONNABORTED:
             # Gone before its turn came.

@@ -411,25 +411,25 @@ cdef class LoopCore:
 
     cdef int dispatch(self, poller_batch *batch, int index) except -1:
         """Tell the watcher of an event, which queues itself or its callbacks."""
-        cdef int fd = -1, events = 0
-        cdef PyObject *entry = self.poller.event(batch, index, &fd, &events)
+        cdef int fd = -1, happened = 0
+        cdef PyObject *entry = self.poller.event(batch, index, &fd, &happened)
         if entry == NULL:
             return 0
         if self.poller.registrations[fd].watched:
-            return (<Watcher>entry).happened(events)
+            return (<Watcher>entry).happened(happened)
         # Registered with the selector by somebody who knows what asyncio keeps there.
-        self._process_events([(<object>entry, events)])
+        self._process_events([(<object>entry, happened)])
         return 0
 
     def _process_events(self, event_list):
         """Queue what select() has returned: for those who run the loop themselves."""
         foreign = []
-        for key, events in event_list:
+        for key, happened in event_list:
             if isinstance(key.data, Watcher):
                 # select() does not say whether there is more to come than one read brings.
-                (<Watcher>key.data).happened(<int>events | POLLER_MORE)
+                (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
             else:
-                foreign.append((key, events))
+                foreign.append((key, happened))
         super()._process_events(foreign)
 
     cdef int run_batches(self, bint repeat) except -1:

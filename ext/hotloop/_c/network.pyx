@@ -46,14 +46,36 @@ cdef class NetworkCore(LoopCore):
         return open_stream(self, sock, sock.fileno(), None, protocol, context, waiter, extra, server)
 
     def _make_ssl_transport(
-        self, rawsock, protocol, sslcontext, waiter=None, *, extra=None, server=None, context=None, **options
+        self,
+        rawsock,
+        protocol,
+        sslcontext,
+        waiter=None,
+        *,
+        server_side=False,
+        server_hostname=None,
+        extra=None,
+        server=None,
+        context=None,
+        **timeouts,
     ):
         if self.poller is None or type(rawsock) is not Socket:
             return super()._make_ssl_transport(
-                rawsock, protocol, sslcontext, waiter, extra=extra, server=server, **options, **with_context(context)
+                rawsock,
+                protocol,
+                sslcontext,
+                waiter,
+                server_side=server_side,
+                server_hostname=server_hostname,
+                extra=extra,
+                server=server,
+                **timeouts,
+                **with_context(context),
             )
         self._ensure_fd_no_transport(rawsock)
-        tls = make_tls_protocol(self, protocol, sslcontext, waiter, **options)
+        tls = sslproto.SSLProtocol(
+            self, protocol, sslcontext, waiter, server_side, server_hostname, **timeouts
+        )
         open_stream(self, rawsock, rawsock.fileno(), None, tls, context, None, extra, server)
         return tls._app_transport
 
@@ -200,12 +222,6 @@ cdef class NetworkCore(LoopCore):
             raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
         if user is None and self.poller.is_known(number):
             raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
-
-
-def make_tls_protocol(loop, protocol, sslcontext, waiter, *, server_side=False, server_hostname=None, **timeouts):
-    return sslproto.SSLProtocol(
-        loop, protocol, sslcontext, waiter, server_side, server_hostname, **timeouts
-    )
 
 
 cdef dict with_context(object context):

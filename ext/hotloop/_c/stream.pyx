@@ -30,7 +30,6 @@ from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, 
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
 from hotloop._c.output cimport iovec, output_append, output_clear, output_queue, output_send
-from hotloop._c.ready cimport push
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE

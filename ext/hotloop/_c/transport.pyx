@@ -1,8 +1,8 @@
 """Transport: what stream, datagram and pipe transports share.
 
-A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle; so
-I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when its
-turn comes decides: a transport that was paused or closed in the meantime does nothing.
+A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle;
+so I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when
+its turn comes decides: a transport that was paused or closed in the meantime does nothing.
 
 All callbacks of a protocol run in one context, the one that was current when the transport was made.
 
@@ -15,7 +15,7 @@ from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
 from hotloop._c.ready cimport push
-from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
     pass
@@ -177,7 +177,7 @@ cdef class Transport(Watcher):
     # -- connection_lost() ---------------------------------------------------------------------------------------------
 
     cdef int fatal_error(self, object error, str message) except -1:
-        """The connection cannot go on. Errors of the connection are its everyday life; all else is somebody's mistake."""
+        """The connection cannot go on. Its own errors are everyday life; all else is somebody's mistake."""
         if self.loop is None:
             return 0
         if isinstance(error, OSError):

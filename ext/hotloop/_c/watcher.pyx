@@ -12,7 +12,7 @@ cdef extern from "quiet.h":
 
 cdef class Watcher(Runnable):
     cdef int happened(self, int events) except -1:
-        """Note what the poller reports (POLLER_READ, POLLER_WRITE, POLLER_MORE), and queue what has to be done about it.
+        """Note what the poller reports (POLLER_READ, POLLER_WRITE, POLLER_MORE), and queue what has to be done.
 
         Nothing that could change what is watched: the other events of the same poll are yet to come."""
         raise NotImplementedError

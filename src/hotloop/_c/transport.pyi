@@ -1,0 +1,11 @@
+import asyncio
+from typing import Any
+
+from typing_extensions import disjoint_base
+
+# isinstance() says so at run time, by a `__class__` property; it is no subclass.
+@disjoint_base
+class Transport(asyncio.Transport):
+    def get_write_buffer_limits(self) -> tuple[int, int]: ...
+
+__test__: dict[str, str]

@@ -35,9 +35,10 @@ def acting(loop):
     def make(act):
         one, other = datagram_pair()
         peers.append(other)
+        made = loop.run_until_complete(over(loop, one, lambda: Acting(act)))
         for data in PENDING:
             other.send(data)
-        return *loop.run_until_complete(over(loop, one, lambda: Acting(act))), other
+        return *made, other
 
     yield make
     for peer in peers:

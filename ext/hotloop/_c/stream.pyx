@@ -443,6 +443,8 @@ cdef class StreamTransport(Transport):
         if self.lost:
             return 0
         self.resume_protocol()
+        # That may have written: asyncio would have sent it by now.
+        self.flush_early()
         return 0 if self.lost or self.output.bytes else self.sent_all()
 
     cdef int sent_all(self) except -1:

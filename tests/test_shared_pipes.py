@@ -168,7 +168,7 @@ def test_a_file_that_leaves_its_descriptor_open(loop):
 
     async def main():
         master, slave = terminal()
-        view = open(master.fileno(), "rb", 0, closefd=False)
+        view = os.fdopen(master.fileno(), "rb", 0, closefd=False)
         source, heard = await loop.connect_read_pipe(Bytes, view)
         target, told = await loop.connect_write_pipe(Recorder, master)
         source.close()

@@ -3,8 +3,8 @@
 Level-triggered, as users of these methods expect: as long as there is something to read, the reader is called in each
 iteration.
 
-The transports of pipes take their places here, too, because two of them, or one and a callback, may share a descriptor: a
-terminal or a serial line is read and written through one.
+The transports of pipes take their places here, too, because two of them, or one and a callback, may share a descriptor:
+a terminal or a serial line is read and written through one.
 """
 
 from hotloop._c.ready cimport Handle, ReadyQueue, Runnable, push
@@ -16,7 +16,7 @@ cdef extern from "quiet.h":
 
 
 cdef class CallbackWatcher(Watcher):
-    """The reader and the writer of one descriptor: each a callback's Handle, a transport that is told itself, or None."""
+    """The reader and the writer of one descriptor: each a callback's Handle, a transport to be told itself, or None."""
     cdef PollerSelector poller
     cdef int fd
     cdef ReadyQueue ready           # where callbacks are queued; None until there is one
@@ -96,7 +96,7 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
         return handle
     watcher.ready = ready
     dismiss(watcher.replace(event, handle))
-    # Also where the interest stays the same: the number may be another file's by now, which the kernel does not know of.
+    # Also where the interest stays the same: the number may be another file's by now, and new to the kernel.
     poller.change(fd, watcher.interest())
     return handle
 

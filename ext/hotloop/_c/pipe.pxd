@@ -10,6 +10,7 @@ cdef class PipeTransport(Transport):
     cdef int watch(self, int event) except -1
     cdef int unwatch(self, int event) except -1
     cdef int orphan(self) except -1
+    cdef int forget_descriptor(self) except -1
 
 
 cdef class ReadPipeTransport(PipeTransport):

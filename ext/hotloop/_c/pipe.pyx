@@ -1,11 +1,12 @@
-"""ReadPipeTransport and WritePipeTransport: pipes, FIFOs, terminals and other character devices, sockets given as files.
+"""ReadPipeTransport, WritePipeTransport: pipes, FIFOs, terminals and other character devices, sockets given as files.
 
-Level-triggered: terminals and packet pipes return short from a read while there is more. A pause leaves the kernel's set
-as it is until something is reported, since most pauses are over by then; so does a writer that has caught up.
+Level-triggered: terminals and packet pipes return short from a read while there is more. A pause leaves the kernel's
+set as it is until something is reported, since most pauses are over by then; so does a writer that has caught up.
 
 A write is made at once, as asyncio makes it, and not at the end of the turn, as on sockets. Up to PIPE_BUF bytes of a
-write to a pipe are never mixed with what others write to it (pipe(7)), devices and packet pipes give each write a meaning,
-and a child must have its input before the signal that is sent next. Only what the kernel does not take is gathered.
+write to a pipe are never mixed with what others write to it (pipe(7)), devices and packet pipes give each write a
+meaning, and a child must have its input before the signal that is sent next. Only what the kernel does not take is
+gathered.
 
 Source: asyncio/unix_events.py; pipe(7), tty(4).
 """
@@ -21,7 +22,6 @@ from libc.errno cimport EAGAIN, EIO
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.output cimport iovec, output_append, output_clear, output_send
-from hotloop._c.ready cimport new_handle, schedule
 from hotloop._c.receive cimport next_size, receive_bytes
 from hotloop._c.transport cimport Transport
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
@@ -60,7 +60,7 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int unwatch(self, int event) except -1:
-        if self.known & event and self.loop is not None and self.loop.poller is not None:
+        if self.known & event and self.loop.poller is not None:
             remove_watcher(self.loop.poller, self.fd, event, self)
         return 0
 
@@ -70,19 +70,14 @@ cdef class PipeTransport(Transport):
         cdef list sharing
         if pipe is None:
             return 0
-        self.unwatch(POLLER_READ)
-        self.unwatch(POLLER_WRITE)
+        self.stop_watching()
         self.pipe = None
-        self.fd = -1
+        self.forget_descriptor()
         if fd < 0 or self.loop is None or self.loop.poller is None:
             pipe.close()
             return 0
-        detach_if_unused(self.loop.poller, fd)
-        sharing = [
-            other
-            for other in (watcher_for(self.loop.poller, fd, POLLER_READ), watcher_for(self.loop.poller, fd, POLLER_WRITE))
-            if isinstance(other, PipeTransport)
-        ]
+        others = watcher_for(self.loop.poller, fd, POLLER_READ), watcher_for(self.loop.poller, fd, POLLER_WRITE)
+        sharing = [other for other in others if isinstance(other, PipeTransport)]
         try:
             pipe.close()
         finally:
@@ -91,14 +86,25 @@ cdef class PipeTransport(Transport):
                     (<PipeTransport>other).orphan()
         return 0
 
+    cdef int stop_watching(self) except -1:
+        if self.known and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
+            self.known = 0
+            remove_watcher(self.loop.poller, self.fd, POLLER_READ, self)
+            remove_watcher(self.loop.poller, self.fd, POLLER_WRITE, self)
+            detach_if_unused(self.loop.poller, self.fd)
+        return 0
+
     cdef int orphan(self) except -1:
         """The descriptor was closed by whoever had it for the other direction. Its number will be another file's."""
-        cdef int fd = self.fd
-        self.unwatch(POLLER_READ)
-        self.unwatch(POLLER_WRITE)
+        self.stop_watching()
+        return self.forget_descriptor()
+
+    cdef int forget_descriptor(self) except -1:
+        if self.fd >= 0:
+            self.closed_fd = self.fd
         self.fd = -1
         self.events = 0
-        return detach_if_unused(self.loop.poller, fd) if self.loop.poller is not None else 0
+        return 0
 
     @property
     def _pipe(self):
@@ -111,7 +117,7 @@ cdef class PipeTransport(Transport):
 
     @property
     def _fileno(self):
-        return self.fd
+        return self.fd if self.fd >= 0 else self.closed_fd
 
     def __repr__(self):
         info = [type(self).__name__]
@@ -119,7 +125,7 @@ cdef class PipeTransport(Transport):
             info.append("closed")
         elif self.closing:
             info.append("closing")
-        info.append(f"fd={self.fd}")
+        info.append(f"fd={self._fileno}")
         if self.pipe is None:
             info.append("closed")
         elif self.loop is None or self.loop.is_closed():
@@ -180,7 +186,7 @@ cdef class ReadPipeTransport(PipeTransport):
         self.closing = True
         self.end_reading()
         try:
-            schedule(self.loop.ready, new_handle(self.protocol.eof_received, (), self.loop, self.context))
+            self.loop.soon(self.protocol.eof_received, (), self.context)
         finally:
             self.lose_connection(None)
         return 0
@@ -218,8 +224,7 @@ cdef class WritePipeTransport(PipeTransport):
         return 0
 
     cdef int end_reading(self) except -1:
-        self.unwatch(POLLER_READ)
-        return self.unwatch(POLLER_WRITE)
+        return 0
 
     cdef int run(self) except -1:
         cdef int events = self.events
@@ -398,8 +403,8 @@ cdef int open_pipe(
 
 
 cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
-    """A transport that reads from a file object. ValueError, and nothing is changed, if it is no pipe, socket or character
-    device."""
+    """A transport that reads from a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    character device."""
     cdef ReadPipeTransport transport = ReadPipeTransport.__new__(ReadPipeTransport)
     cdef int fd = pipe.fileno()
     if not can_be_polled(os.fstat(fd).st_mode):
@@ -409,8 +414,8 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
 
 
 cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
-    """A transport that writes to a file object. ValueError, and nothing is changed, if it is no pipe, socket or character
-    device."""
+    """A transport that writes to a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    character device."""
     cdef WritePipeTransport transport = WritePipeTransport.__new__(WritePipeTransport)
     cdef int fd = pipe.fileno()
     status = os.fstat(fd)

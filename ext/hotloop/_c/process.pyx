@@ -1,8 +1,8 @@
 """Children: from the end of a process to its subprocess transport, without a child watcher.
 
 A pidfd becomes readable when its process ends, whatever thread the loop runs in and whoever handles SIGCHLD. Where the
-kernel has none, or no descriptor is left, a thread waits for that one process. In either case the loop's own thread reaps
-it, so that a signal sent from there never goes to another process that has got the number.
+kernel has none, or no descriptor is left, a thread waits for that one process. In either case the loop's own thread
+reaps it, so that a signal sent from there never goes to another process that has got the number.
 
 Source: pidfd_open(2), waitid(2); asyncio/unix_events.py, _PidfdChildWatcher and _ThreadedChildWatcher.
 """
@@ -17,9 +17,10 @@ from hotloop._c.watcher cimport POLLER_READ, Watcher
 cdef extern from "quiet.h":
     pass
 
+import asyncio
 import os
 import threading
-from asyncio import base_events, events, unix_events
+from asyncio import base_events, unix_events
 
 cdef extern from "process_calls.h":
     int process_open(int pid)
@@ -129,9 +130,7 @@ cdef object known_returncode(int pid, object transport):
     """What is known of a child that somebody else has reaped: its Popen object may have, when it was asked."""
     cdef object returncode = transport.get_extra_info("subprocess").returncode
     if returncode is None:
-        base_events.logger.warning(
-            "child process pid %d exit status already read:  will report returncode 255", pid
-        )
+        base_events.logger.warning("child process pid %d exit status already read:  will report returncode 255", pid)
         returncode = 255
     return returncode
 
@@ -188,5 +187,5 @@ cdef bint program_has_a_watcher() except -1:
     child they find. asyncio's own default, which may be there already, does no more than is done here."""
     if not asyncios_own:
         return False
-    watcher = getattr(events.get_event_loop_policy(), "_watcher", None)
+    watcher = getattr(asyncio.get_event_loop_policy(), "_watcher", None)
     return watcher is not None and type(watcher) not in asyncios_own

@@ -46,7 +46,7 @@ cdef class Transport(Watcher):
 
     def __cinit__(self, *args, **kwargs):
         begin_without_dict(self)
-        self.fd = -1
+        self.fd = self.closed_fd = -1
         # Until open(): one that was never opened does nothing.
         self.closing = True
         self.lost = 1

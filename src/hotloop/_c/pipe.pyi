@@ -1,0 +1,23 @@
+import asyncio
+from typing import final
+
+from typing_extensions import disjoint_base
+
+# What they inherit at run time, from Transport, has the types that it has in asyncio's classes.
+@disjoint_base
+class PipeTransport(asyncio.BaseTransport): ...
+
+@final
+class ReadPipeTransport(PipeTransport, asyncio.ReadTransport):
+    max_size: int
+
+@final
+class WritePipeTransport(PipeTransport, asyncio.WriteTransport):
+    # asyncio's has them, because it is written as a Transport, and they raise NotImplementedError.
+    def is_reading(self) -> bool: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

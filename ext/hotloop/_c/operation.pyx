@@ -49,6 +49,7 @@ cdef extern from *:
     POOL(SocketOperation, 256)
     """
     void pool_install_SocketOperation(PyTypeObject *)
+    void pool_spare_finalizer(object) noexcept
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
@@ -278,6 +279,8 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     else:
         if value != NULL and value != <PyObject *>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
+        # Which would say that the coroutine was never awaited.
+        pool_spare_finalizer(self)
         if self.loop.debug or type(self.sock) is not plain_socket:
             self.stage = CLOSED
             self.begin()

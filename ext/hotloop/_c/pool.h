@@ -16,6 +16,8 @@
 
 #ifdef Py_GIL_DISABLED
 
+static inline void pool_spare_finalizer(PyObject *object) { (void)object; }
+
 #define POOL(name, capacity) \
     static void pool_install_##name(PyTypeObject *type) { (void)type; }
 
@@ -24,6 +26,9 @@
 /* The words that the garbage collector keeps in front of an object: next, and previous with flags in its low bits. The
  * lowest one says that the finalizer has run, which the next object in this memory has not seen. */
 static inline void pool_forget_finalizer(PyObject *object) { ((uintptr_t *)object)[-1] &= ~(uintptr_t)1; }
+
+/* The finalizer would find nothing to do any more: it need not be called. */
+static inline void pool_spare_finalizer(PyObject *object) { ((uintptr_t *)object)[-1] |= 1; }
 
 #define POOL(name, capacity)                                                                \
     static PyTypeObject *pool_type_##name;                                                  \

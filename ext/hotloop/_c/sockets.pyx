@@ -9,6 +9,7 @@ Source: the documentation of `socket` and its C code, socketmodule.c; recv(2), s
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EAGAIN
@@ -40,7 +41,7 @@ from asyncio import base_events, exceptions, unix_events
 cdef extern from "Python.h":
     int PySys_Audit(const char *event, const char *format, ...) except -1
     bint PyLong_CheckExact(object)
-    Py_ssize_t PyLong_AsSsize_t(object) except? -1
+    Py_ssize_t PyLong_AsSsize_t(object) noexcept
 
 cdef extern from "socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
@@ -214,15 +215,16 @@ cdef inline PyObject *own(object item) noexcept:
     return <PyObject *>item
 
 
-cdef inline bint is_size(object number, Py_ssize_t *size) except -1:
+cdef inline bint is_size(object number, Py_ssize_t *size) noexcept:
     """Whether it is a number of bytes that can be received."""
     if not PyLong_CheckExact(number):
         return False
-    try:
-        size[0] = PyLong_AsSsize_t(number)
-    except OverflowError:
+    size[0] = PyLong_AsSsize_t(number)
+    if size[0] < 0:
+        # Maybe because it is too large.
+        PyErr_Clear()
         return False
-    return size[0] >= 0
+    return True
 
 
 # -- receiving ---------------------------------------------------------------------------------------------------------

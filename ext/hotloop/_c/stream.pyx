@@ -518,6 +518,11 @@ cdef class StreamTransport(Transport):
         """Let somebody else watch the descriptor. Reading begins again with resume_reading()."""
         self.stop_watching()
 
+    def _take_back(self):
+        """Nobody else watches the descriptor any more; what he has left registered goes."""
+        if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
+            self.loop.poller.detach(self.fd)
+
     # -- about the connection ------------------------------------------------------------------------------------------
 
     cdef object find_extra(self, str name):

@@ -1,6 +1,7 @@
 """How the end of a child is noticed, without asyncio's child watchers."""
 
 import asyncio
+import contextvars
 import errno
 import os
 import signal
@@ -220,10 +221,9 @@ def test_a_child_watcher_that_the_program_has_set_is_used(loop):
         policy._watcher = before
 
 
-def test_the_protocol_is_told_in_the_context_of_the_call(loop):
+@pytest.mark.only("c", reason="a thread, in which asyncio waits on 3.11, has a context of its own")
+def test_the_protocol_is_told_in_the_context_of_the_call(loop, refusal):
     """process_exited() too, which comes of the end of the child."""
-    import contextvars
-
     variable = contextvars.ContextVar("variable", default="none")
     seen = []
 

@@ -15,6 +15,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
 
+# The tests wait more than they compute: more processes than cores.
+TEST_PROCESSES ?= 3
+RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
+
 # Passed on to pytest, and to benchmarks/ by `make bench`.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -47,7 +51,7 @@ demo: $(VENV)/.built
 test: test-project test-stdlib
 
 test-project: $(VENV)/.built
-	$(BIN)/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+	$(BIN)/python $(RUN_TESTS) $(PYTEST_ARGS)
 
 # pytest runs these too, one test for a suite; run.py shows what became of the single tests.
 # Exit code 3: this Python came without its own tests, as some distributions ship it. Where CI is set that is a failure.
@@ -95,12 +99,12 @@ build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
 build/coverage-venv/.installed: EXTRA := coverage
 
 debug-test: build/debug-venv/.installed
-	build/debug-venv/bin/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+	build/debug-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
 
 # The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
 kqueue-test: build/kqueue-venv/.installed
-	build/kqueue-venv/bin/python -m pytest -m "not conformance" $(PYTEST_ARGS)
+	build/kqueue-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
 	build/kqueue-venv/bin/python tests/stdlib/run.py --impl c
 
 coverage: build/coverage-venv/.installed

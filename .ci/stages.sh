@@ -56,7 +56,7 @@ install_wheel() { # WHEEL IMPLEMENTATION PYTHON...
 test_installed() { # NAME IMPLEMENTATIONS PYTHON...
     local report=$OUT/$1.xml implementations=$2
     shift 2
-    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --junitxml="$report")
+    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --numprocesses=3 --junitxml="$report")
     # shellcheck disable=SC2086  # a word for each implementation
     "$PYTHON" .ci/check_junit.py "$report" ${implementations//,/ }
 }

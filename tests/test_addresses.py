@@ -420,7 +420,7 @@ def test_the_longest_abstract_name_and_the_longest_path(from_python):
 @pytest.mark.parametrize(
     ("family", "address"),
     [(family, address) for family, addresses in LEFT_TO_THE_SOCKET.items() for address in addresses],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: str(value).split(" at 0x")[0][:40],
 )
 def test_whatever_is_unusual_or_wrong_is_left_to_the_socket_object(from_python, family, address):
     assert from_python(address, family) is None

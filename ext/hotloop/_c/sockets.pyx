@@ -489,7 +489,8 @@ async def send_file(loop, sock, file, offset, count):
 
     asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
     cdef int sends = 0
-    if not hasattr(os, "sendfile"):
+    # Where asyncio looks, because that is where somebody takes it away.
+    if not hasattr(unix_events.os, "sendfile"):
         raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
     try:
         source = file.fileno()

@@ -50,6 +50,9 @@ cdef extern from "clock.h":
     uint64_t clock_ticks()
     uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
+cdef extern from "keep_freed.h":
+    void keep_freed(size_t size)
+
 cdef extern from "lock.h":
     bint FREE_THREADED
     void shared_set(shared_flag *, int)
@@ -101,6 +104,7 @@ cdef class LoopCore:
             self.read_buffer = <char *>malloc(READ_SIZE)
             if self.read_buffer == NULL:
                 raise MemoryError
+            keep_freed(8 * READ_SIZE)
         return self.read_buffer
 
     # -- what may be replaced ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Stream transports: what they tell of themselves, and what they are (P21, P30)."""
 
 import asyncio
+import importlib
 import select
 import socket
 import struct
@@ -244,6 +245,29 @@ def test_the_states_before_connection_made(loop, connections):
     protocol = Recorder(connection_made=look)
     connections.open("tcp", protocol)
     assert states == [(True, False, 0)]
+
+
+@every_kind
+def test_the_number_of_a_closed_transports_descriptor(loop, connections, kind):
+    connection = connections.open(kind)
+    fd = connection.transport.get_extra_info("socket").fileno()
+    connection.transport.close()
+    run_until(loop, lambda: connection.protocol.lost)
+    assert f"closed fd={fd}" in repr(connection.transport)
+
+
+@pytest.mark.only("c", reason="asyncio's classes are made by their constructors alone")
+@pytest.mark.parametrize("name", ["stream.StreamTransport", "datagram.DatagramTransport"])
+def test_p04_a_transport_that_was_never_opened(impl, name):
+    module, name = name.split(".")
+    cls = getattr(importlib.import_module(f"hotloop._c.{module}"), name)
+    for transport in (cls(), cls.__new__(cls)):
+        assert transport.is_closing() and transport.get_protocol() is None
+        assert transport.get_extra_info("peername") is None and transport.get_extra_info("sockname") is None
+        assert transport.get_extra_info("socket").fileno() == -1
+        assert repr(transport) == f"<{name} closed fd=-1>"
+        for method in (transport.pause_reading, transport.resume_reading, transport.close, transport.abort):
+            method()
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer", "remove_reader", "remove_writer"])

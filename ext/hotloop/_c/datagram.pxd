@@ -1,10 +1,9 @@
 from hotloop._c.address cimport AddressCache, sockaddr_storage, socklen_t
 from hotloop._c.core cimport LoopCore
-from hotloop._c.transport cimport Transport
+from hotloop._c.socket_transport cimport SocketTransport
 
 
-cdef class DatagramTransport(Transport):
-    cdef object sock                # Python's socket object
+cdef class DatagramTransport(SocketTransport):
     cdef object address             # where all datagrams go, as create_datagram_endpoint() was told; None: it was not
     cdef AddressCache addresses     # the loop's, for all its datagram transports
     cdef object sender              # the one of the datagram received last, as the protocol was told; None at first
@@ -15,8 +14,6 @@ cdef class DatagramTransport(Transport):
     cdef bint connected             # the kernel knows the address of the peer
     cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none ever have
     cdef Py_ssize_t queued_bytes    # in them, as flow control counts; 0: none are waiting
-    cdef bint reading               # reads are wanted
-    cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 
     cdef int watch(self) except -1
     cdef bint receive(self) except -1

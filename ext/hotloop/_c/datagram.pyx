@@ -32,16 +32,16 @@ from hotloop._c.address cimport (
     socklen_t,
 )
 from hotloop._c.core cimport READ_SIZE, LoopCore
-from hotloop._c.transport cimport Transport
+from hotloop._c.socket_transport cimport SocketTransport, name_of
+from hotloop._c.transport cimport os_error
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
 
 cdef extern from "quiet.h":
     pass
 
-import os
 import sys
 from _socket import socket as plain_socket
-from asyncio import selector_events, transports, trsock
+from asyncio import selector_events, transports
 from collections import deque
 
 cdef extern from "datagram.h":
@@ -62,7 +62,7 @@ cdef tuple BYPASSED = ("recvfrom", "send", "sendto")
 
 
 @cython.final
-cdef class DatagramTransport(Transport):
+cdef class DatagramTransport(SocketTransport):
     """A datagram socket's transport, as create_datagram_endpoint() makes it: see asyncio.DatagramTransport."""
 
     max_size = READ_SIZE
@@ -76,14 +76,6 @@ cdef class DatagramTransport(Transport):
     def __class__(self):
         # An asyncio.Transport always, and an asyncio.DatagramTransport since 3.12.
         return selector_events._SelectorDatagramTransport
-
-    cdef int release(self) except -1:
-        if self.fd < 0:
-            return 0
-        self.stop_watching()
-        self.fd = -1
-        self.sock.close()
-        return 0
 
     # -- what the poller is asked for ----------------------------------------------------------------------------------
 
@@ -280,31 +272,9 @@ cdef class DatagramTransport(Transport):
         self.blocked = False
         return 0
 
-    # -- about the socket ----------------------------------------------------------------------------------------------
-
-    @property
-    def _sock(self):
-        return self.sock if self.fd >= 0 else None
-
-    @property
-    def _sock_fd(self):
-        return self.fd
-
     @property
     def _address(self):
         return self.address
-
-    def __repr__(self):
-        info = [type(self).__name__]
-        if self.fd < 0:
-            info.append("closed")
-        elif self.closing:
-            info.append("closing")
-        info.append(f"fd={self.fd}")
-        if self.loop is not None and not self.loop.is_closed():
-            info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
-            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.queued_bytes}>")
-        return f"<{' '.join(info)}>"
 
 
 cdef DatagramTransport open_datagram(
@@ -316,19 +286,14 @@ cdef DatagramTransport open_datagram(
     it saves."""
     cdef DatagramTransport transport = DatagramTransport.__new__(DatagramTransport)
     transport.addresses = addresses
-    transport.sock = sock
+    transport.adopt(sock, extra)
     transport.address = address or None
-    # As asyncio has them: of the moment in which the transport is made, before sending has bound the socket.
-    transport.extra = dict(extra) if extra else {}
-    transport.extra["socket"] = trsock.TransportSocket(sock)
-    transport.extra["sockname"] = told(sock.getsockname)
-    if "peername" not in transport.extra:
-        transport.extra["peername"] = told(sock.getpeername)
+    # As asyncio has it: of the moment in which the transport is made, before sending has bound the socket.
+    transport.extra["sockname"] = name_of(transport.fd, sock)
     transport.connected = bool(transport.extra["peername"])
     transport.native = is_native(sock)
     if transport.native:
         transport.family = sock.family
-    transport.fd = sock.fileno()
     try:
         transport.open(loop, protocol, None, waiter)
     except BaseException:
@@ -344,14 +309,3 @@ cdef bint is_native(object sock) except -1:
         if getattr(cls, name, None) is not getattr(plain_socket, name):
             return False
     return address_is_native(sock.family)
-
-
-cdef object told(object method):
-    try:
-        return method()
-    except OSError:
-        return None
-
-
-cdef object os_error(Py_ssize_t error):
-    return OSError(-error, os.strerror(-error))

@@ -23,7 +23,7 @@ from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.output cimport iovec, output_append, output_clear, output_send
 from hotloop._c.receive cimport next_size, receive_bytes
-from hotloop._c.transport cimport Transport
+from hotloop._c.transport cimport Transport, os_error
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
 
 cdef extern from "quiet.h":
@@ -431,7 +431,3 @@ cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object proto
 
 cdef bint can_be_polled(object mode) except -1:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)
-
-
-cdef object os_error(Py_ssize_t error):
-    return OSError(-error, os.strerror(-error))

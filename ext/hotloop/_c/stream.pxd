@@ -1,6 +1,6 @@
 from hotloop._c.core cimport LoopCore
 from hotloop._c.output cimport output_queue
-from hotloop._c.transport cimport Transport
+from hotloop._c.socket_transport cimport SocketTransport
 
 
 cdef enum ProtocolKind:
@@ -9,20 +9,16 @@ cdef enum ProtocolKind:
     STREAM_READER                   # exactly asyncio.StreamReaderProtocol: see feed.pyx
 
 
-cdef class StreamTransport(Transport):
-    cdef object sock                # Python's socket object; None until somebody asks for it, where the loop has none
-    cdef bytes peer                 # the address of the peer as the kernel has told it; None: in `extra`, or not asked
+cdef class StreamTransport(SocketTransport):
     cdef object server              # the asyncio.Server to which the connection belongs, or None
     cdef ProtocolKind kind          # how the protocol takes data
     cdef output_queue output        # written, and not yet taken by the kernel
     cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
     cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
-    cdef bint reading               # reads are wanted
     cdef bint suspended             # the poller has let go, so that reads may have been missed
     cdef bint filled                # the last read has brought as much as it could
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called
-    cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
     cdef bint unflushed             # among those that the loop flushes at the end of the turn
     cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
 
@@ -37,7 +33,6 @@ cdef class StreamTransport(Transport):
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1
     cdef bint send_first(self, object data, Py_ssize_t *sent) except -1
-    cdef object socket_object(self)
     cdef int write_failed(self, object error) except -1
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1

@@ -26,26 +26,22 @@ from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
-from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
 from hotloop._c.output cimport iovec, output_append, output_clear, output_queue, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
-from hotloop._c.transport cimport Transport
+from hotloop._c.socket_transport cimport SocketTransport
+from hotloop._c.transport cimport Transport, os_error
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 
 cdef extern from "quiet.h":
     pass
 
-import os
-import socket
 import sys
-from asyncio import base_events, constants, protocols, trsock
+from asyncio import base_events, constants, protocols
 
 cdef extern from "socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
-    int socket_name(int fd, sockaddr_storage *, socklen_t *)
-    int socket_peer(int fd, sockaddr_storage *, socklen_t *)
     int socket_finish_writing(int fd)
     int socket_is_tcp(int fd)
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
@@ -67,7 +63,7 @@ cdef str WRITE_TYPES = (
 
 
 @cython.final
-cdef class StreamTransport(Transport):
+cdef class StreamTransport(SocketTransport):
     """A connected stream socket's transport, as create_connection() and servers make it."""
 
     _start_tls_compatible = True
@@ -78,19 +74,7 @@ cdef class StreamTransport(Transport):
         output_clear(&self.output)
 
     cdef int release(self) except -1:
-        cdef object sock = self.sock
-        cdef int fd = self.fd
-        if fd < 0:
-            return 0
-        if self.extra is None or "sockname" not in self.extra:
-            self._extra["sockname"] = name_of(fd, sock)
-        self.stop_watching()
-        self.closed_fd = fd
-        self.fd = -1
-        if sock is None:
-            os.close(fd)
-        else:
-            sock.close()
+        SocketTransport.release(self)
         if self.server is not None:
             if server_knows_transports:
                 self.server._detach(self)
@@ -525,38 +509,6 @@ cdef class StreamTransport(Transport):
 
     # -- about the connection ------------------------------------------------------------------------------------------
 
-    cdef object find_extra(self, str name):
-        cdef object found
-        if name == "peername":
-            found = None if self.peer is None else address_of(self.peer)
-        elif name == "sockname":
-            found = name_of(self.fd, self.sock)
-        elif name == "socket":
-            found = trsock.TransportSocket(self.socket_object())
-        else:
-            raise KeyError(name)
-        self._extra[name] = found
-        return found
-
-    cdef object socket_object(self):
-        """Python's socket; a closed one if the transport is."""
-        if self.sock is None and self.fd >= 0:
-            self.sock = socket.socket(fileno=self.fd)
-            self.sock.settimeout(0)
-        elif self.sock is None:
-            # Nobody has asked for it in time.
-            self.sock = socket.socket(family_of(self.peer))
-            self.sock.close()
-        return self.sock
-
-    @property
-    def _sock(self):
-        return self.socket_object() if self.fd >= 0 else None
-
-    @property
-    def _sock_fd(self):
-        return self.fd if self.fd >= 0 else self.closed_fd
-
     @property
     def _eof(self):
         return self.eof_written
@@ -564,18 +516,6 @@ cdef class StreamTransport(Transport):
     @property
     def _server(self):
         return self.server
-
-    def __repr__(self):
-        info = [type(self).__name__]
-        if self.fd < 0:
-            info.append("closed")
-        elif self.closing:
-            info.append("closing")
-        info.append(f"fd={self._sock_fd}")
-        if self.loop is not None and not self.loop.is_closed():
-            info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
-            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.output.bytes}>")
-        return f"<{' '.join(info)}>"
 
 
 cdef StreamTransport open_stream(
@@ -585,16 +525,13 @@ cdef StreamTransport open_stream(
     """A transport for a connected, non-blocking socket: a Python socket object, or (`sock` None) a descriptor that the
     transport owns from here on."""
     cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
-    transport.fd = fd
-    transport.sock = sock
-    transport.peer = peer
-    transport.edge = socket_is_tcp(fd)
-    if extra:
-        transport.extra = dict(extra)
-    if sock is not None:
-        if transport.extra is None or "peername" not in transport.extra:
-            transport._extra["peername"] = peer_of(sock)
+    if sock is None:
+        transport.fd = fd
+        transport.peer = peer
+    else:
+        transport.adopt(sock, extra)
         base_events._set_nodelay(sock)
+    transport.edge = socket_is_tcp(transport.fd)
     try:
         transport.set_protocol(protocol)
         if server is not None:
@@ -608,39 +545,6 @@ cdef StreamTransport open_stream(
         transport.release()
         raise
     return transport
-
-
-cdef object peer_of(object sock):
-    try:
-        return sock.getpeername()
-    except OSError:
-        return None
-
-
-cdef object name_of(int fd, object sock):
-    """The socket's own address; None if it cannot be told."""
-    cdef sockaddr_storage storage
-    cdef socklen_t length = 0
-    if socket_name(fd, &storage, &length) < 0:
-        return None
-    if address_is_native(storage.ss_family):
-        return address_to_python(<sockaddr *>&storage, length)
-    try:
-        return sock.getsockname()
-    except OSError:
-        return None
-
-
-cdef int family_of(bytes raw) noexcept:
-    return (<const sockaddr *>PyBytes_AS_STRING(raw)).sa_family
-
-
-cdef object address_of(bytes raw):
-    return address_to_python(<const sockaddr *>PyBytes_AS_STRING(raw), <socklen_t>PyBytes_GET_SIZE(raw))
-
-
-cdef object os_error(Py_ssize_t error):
-    return OSError(-error, os.strerror(-error))
 
 
 cdef int keep(output_queue *queue, object data) except -1:

@@ -44,3 +44,6 @@ cdef class Transport(Watcher):
     cdef int connection_lost(self, object error) except -1
     cdef int warn_of_lost_write(self) except -1
     cdef int is_open(self) noexcept
+
+
+cdef object os_error(Py_ssize_t error)

@@ -20,6 +20,7 @@ from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 cdef extern from "quiet.h":
     pass
 
+import os
 import warnings
 from asyncio import base_events, constants, transports
 
@@ -400,6 +401,10 @@ cdef Py_ssize_t as_size(object limit) except? -1:
     if limit >= <object>PY_SSIZE_T_MAX:
         return PY_SSIZE_T_MAX
     return <Py_ssize_t>limit if isinstance(limit, int) else <Py_ssize_t><double>limit
+
+
+cdef object os_error(Py_ssize_t error):
+    return OSError(-error, os.strerror(-error))
 
 
 cdef extern from "Python.h":

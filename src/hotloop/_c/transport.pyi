@@ -7,4 +7,6 @@ from typing_extensions import disjoint_base
 class Transport(asyncio.Transport):
     def get_write_buffer_limits(self) -> tuple[int, int]: ...
 
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
 __test__: dict[str, str]

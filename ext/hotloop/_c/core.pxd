@@ -1,17 +1,11 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from hotloop._c.ready cimport Handle, ReadyQueue, Runnable
-from hotloop._c.selector cimport PollerSelector, poller_batch
-from hotloop._c.timers cimport TimerQueue
+from hotloop._c.inbox cimport shared_flag
+from hotloop._c.loop_state cimport LoopState
+from hotloop._c.ready cimport Handle, Runnable
+from hotloop._c.selector cimport poller_batch
 from hotloop._c.watcher cimport Watcher
-
-
-cdef extern from "lock.h":
-    ctypedef struct shared_flag:
-        pass
-    ctypedef struct inbox_lock:
-        pass
 
 
 # The most that one read brings, in bytes; as much as asyncio's transports read.
@@ -19,57 +13,22 @@ cdef enum:
     READ_SIZE = 256 * 1024
 
 
-cdef class LoopCore:
-    cdef ReadyQueue ready
-    cdef TimerQueue timers
-    cdef object selector            # anything with the selectors API; None: closed, or not there yet
-    cdef PollerSelector poller      # the same, if it is ours; else None
-    cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
+cdef class LoopCore(LoopState):
     cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
-    cdef object task_factory        # None: Task
     cdef object clock               # what time() was replaced by; None: it is time.monotonic()
     cdef set replaced               # methods replaced on this very loop, by setting an attribute
     cdef unsigned int type_version  # of the class when it was last searched for overrides
     cdef bint runs_itself           # _run_once() is not overridden
-    cdef bint schedules_itself      # call_soon() is not overridden
-    cdef bint debug
-    cdef bint closed
-    cdef bint stopping              # end run_forever() after this iteration
     cdef bint poll_next             # whatever the time slice says
     cdef uint64_t polled_at         # in ticks
     cdef unsigned int polls         # without the GIL being released in between
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
-    cdef shared_flag inbox_filled
-    cdef inbox_lock inbox_lock
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
     cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
     cdef Py_ssize_t to_flush        # how many they are
     cdef list flushed               # the list to use next; None while it is in use
     cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
-    cdef list inbox                 # of Handles from other threads, where there is no GIL
-
-    # What BaseEventLoop and its subclasses set on the instance. Here, because an instance without a __dict__ is what
-    # the interpreter's method calls are fastest on.
-    cdef public object slow_callback_duration
-    cdef public object _asyncgens
-    cdef public object _asyncgens_shutdown_called
-    cdef public object _clock_resolution
-    cdef public object _coroutine_origin_tracking_enabled
-    cdef public object _coroutine_origin_tracking_saved_depth
-    cdef public object _csock
-    cdef public object _current_handle
-    cdef public object _default_executor
-    cdef public object _exception_handler
-    cdef public object _executor_shutdown_called
-    cdef public object _internal_fds
-    cdef public object _old_agen_hooks
-    cdef public object _signal_handlers
-    cdef public object _ssock
-    cdef public object _timer_cancelled_count
-    cdef public object _transports
-    cdef public object _unix_server_sockets
-    cdef public object _watcher
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
@@ -94,5 +53,4 @@ cdef class LoopCore:
     cdef int leave(self) except -1
     cdef int wake(self) except -1
     cdef int post(self, Handle handle) except -1
-    cdef int drain_inbox(self) except -1
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)

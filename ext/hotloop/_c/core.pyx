@@ -22,6 +22,8 @@ from libc.stdlib cimport free, malloc
 from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
+from hotloop._c.inbox cimport shared_flag
+from hotloop._c.loop_state cimport LoopState
 from hotloop._c.ready cimport (
     Handle,
     ReadyQueue,
@@ -34,9 +36,9 @@ from hotloop._c.ready cimport (
     retire,
     run_reporting,
 )
-from hotloop._c.selector cimport PollerSelector, poller_batch
+from hotloop._c.selector cimport poller_batch
 from hotloop._c.task cimport Task, new_task
-from hotloop._c.timers cimport TimerHandle, TimerQueue, new_timer, timer_heap_first
+from hotloop._c.timers cimport TimerHandle, new_timer, timer_heap_first
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -59,8 +61,6 @@ cdef extern from "lock.h":
     int shared_get(shared_flag *)
     int shared_peek(shared_flag *)
     int shared_exchange(shared_flag *, int)
-    void inbox_acquire(inbox_lock *)
-    void inbox_release(inbox_lock *)
 
 cdef extern from *:
     """
@@ -85,13 +85,10 @@ cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
 
 
-cdef class LoopCore:
+cdef class LoopCore(LoopState):
     """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def __cinit__(self, *args, **kwargs):
-        self.ready = ReadyQueue()
-        self.timers = TimerQueue()
-        self.inbox = []
         self.unflushed = []
         self.home = PyThread_get_thread_ident()
         self.replaced = set()
@@ -239,24 +236,10 @@ cdef class LoopCore:
 
     cdef int post(self, Handle handle) except -1:
         if FREE_THREADED and self.home != PyThread_get_thread_ident():
-            inbox_acquire(&self.inbox_lock)
-            self.inbox.append(handle)
-            inbox_release(&self.inbox_lock)
-            shared_set(&self.inbox_filled, 1)
+            self.inbox.put(handle)
         else:
             push(self.ready, handle)
         return self.wake()
-
-    cdef int drain_inbox(self) except -1:
-        cdef list handles
-        shared_set(&self.inbox_filled, 0)
-        inbox_acquire(&self.inbox_lock)
-        handles = self.inbox
-        self.inbox = []
-        inbox_release(&self.inbox_lock)
-        for handle in handles:
-            push(self.ready, handle)
-        return 0
 
     cdef int wake(self) except -1:
         """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
@@ -327,8 +310,8 @@ cdef class LoopCore:
 
     cdef int iterate(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""
-        if FREE_THREADED and shared_peek(&self.inbox_filled):
-            self.drain_inbox()
+        if FREE_THREADED and shared_peek(&self.inbox.filled):
+            self.inbox.empty_into(self.ready)
         if self.poll_is_due():
             self.poll()
         return self.run_batches(repeat)
@@ -339,7 +322,7 @@ cdef class LoopCore:
             self.ready.count == 0
             or self.poll_next
             or self.clock is not None
-            or (FREE_THREADED and shared_peek(&self.inbox_filled))
+            or (FREE_THREADED and shared_peek(&self.inbox.filled))
             or clock_ticks() - self.polled_at > slice_ticks
         )
 
@@ -355,8 +338,8 @@ cdef class LoopCore:
             self.poll_ours(nanoseconds)
         else:
             self.poll_foreign(nanoseconds)
-        if FREE_THREADED and shared_peek(&self.inbox_filled):
-            self.drain_inbox()
+        if FREE_THREADED and shared_peek(&self.inbox.filled):
+            self.inbox.empty_into(self.ready)
         if self.timers.heap.live:
             self.timers.expire(self.now(), self.ready)
         self.polled_at = clock_ticks()
@@ -401,7 +384,7 @@ cdef class LoopCore:
         """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
         callback since the queue was looked at saw a loop that was awake."""
         shared_set(&self.asleep, 1)
-        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox_filled)) else nanoseconds
+        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
 
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
         """The same on a selector that is not ours."""
@@ -580,83 +563,6 @@ cdef class LoopCore:
         if self.debug:
             handle.trace()
         return add_callback(self.poller, self.ready, fd, event, handle)
-
-    # -- the attributes that asyncio and others know the loop's state by -----------------------------------------------
-
-    @property
-    def _ready(self):
-        return self.ready
-
-    @_ready.setter
-    def _ready(self, handles):
-        self.ready.clear()
-        self.ready.extend(handles)
-
-    @property
-    def _scheduled(self):
-        # A list made for the caller. A timer that he puts on `_ready`, as nest_asyncio does with the due ones, leaves
-        # the timers there; changing the list itself changes nothing.
-        return self.timers.in_order()
-
-    @_scheduled.setter
-    def _scheduled(self, handles):
-        self.timers.clear()
-        for handle in handles:
-            self.timers.push(handle)
-
-    @property
-    def _selector(self):
-        return self.selector
-
-    @_selector.setter
-    def _selector(self, selector):
-        self.selector = selector
-        self.poller = selector if isinstance(selector, PollerSelector) else None
-
-    @property
-    def _debug(self):
-        return self.debug
-
-    @_debug.setter
-    def _debug(self, value):
-        self.debug = bool(value)
-        self.ready.direct = self.schedules_itself and not self.debug
-
-    @property
-    def _closed(self):
-        return self.closed
-
-    @_closed.setter
-    def _closed(self, value):
-        self.closed = self.ready.closed = bool(value)
-        if value:
-            self.timers.clear()
-            # Into the ready queue, which close() empties next.
-            self.drain_inbox()
-
-    @property
-    def _stopping(self):
-        return self.stopping
-
-    @_stopping.setter
-    def _stopping(self, value):
-        self.stopping = bool(value)
-
-    @property
-    def _thread_id(self):
-        return self.thread_id
-
-    @_thread_id.setter
-    def _thread_id(self, value):
-        self.thread_id = value
-
-    @property
-    def _task_factory(self):
-        return self.task_factory
-
-    @_task_factory.setter
-    def _task_factory(self, value):
-        self.task_factory = value
 
 
 cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):

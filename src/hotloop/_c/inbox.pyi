@@ -1,0 +1,7 @@
+from typing import final
+
+# For the other compiled modules: nothing of it can be used from Python.
+@final
+class Inbox: ...
+
+__test__: dict[str, str]

@@ -45,5 +45,4 @@ cdef class Future(Runnable):
 
 cdef Future new_future(object loop, ReadyQueue queue)
 cdef ReadyQueue queue_of(object loop)
-cdef object thrown(object kind, object value, object traceback)
 cdef int set_stop_iteration(object value) noexcept

@@ -14,6 +14,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle, schedule
+from hotloop._c.throwing cimport instead_of_stop_iteration, thrown
 
 cdef extern from "quiet.h":
     pass
@@ -42,14 +43,11 @@ import asyncio
 import reprlib
 import sys
 import types
-import warnings
 from asyncio import base_futures, events, exceptions, format_helpers
 
 cdef object CancelledError = exceptions.CancelledError
 cdef object InvalidStateError = exceptions.InvalidStateError
-cdef bint warns_of_throw = sys.version_info >= (3, 12)
 cdef bint rejects_reinit = sys.version_info >= (3, 15)
-cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
 
 cdef object awaited_by = None
 if sys.version_info >= (3, 14):
@@ -260,7 +258,7 @@ cdef class Future(Runnable):
         if not isinstance(error, BaseException):
             raise TypeError("invalid exception object")
         if isinstance(error, StopIteration):
-            error = replace_stop_iteration(error)
+            error = instead_of_stop_iteration(error)
         self.error = error
         self.error_traceback = error.__traceback__
         self.state = FINISHED
@@ -466,17 +464,6 @@ cdef bint overrides(object subclass) except -1:
     return False
 
 
-cdef object replace_stop_iteration(object error):
-    """A StopIteration cannot be raised into a coroutine."""
-    cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
-    if not explains_stop_iteration:
-        raise TypeError(text)
-    replacement = RuntimeError(text)
-    replacement.__cause__ = error
-    replacement.__context__ = error
-    return replacement
-
-
 cdef FutureIter iterate(Future future):
     future.alive()
     cdef FutureIter iterator = FutureIter.__new__(FutureIter)
@@ -519,31 +506,6 @@ cdef class FutureIter:
     def close(self):
         """Exhaust the iterator."""
         self.future = None
-
-
-cdef object thrown(object kind, object value, object traceback):
-    """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
-    if warns_of_throw and (value is not None or traceback is not None):
-        warnings.warn(
-            "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
-            DeprecationWarning,
-            stacklevel=1,
-        )
-    if traceback is not None and not isinstance(traceback, types.TracebackType):
-        raise TypeError("throw() third argument must be a traceback")
-    if isinstance(kind, type) and issubclass(kind, BaseException):
-        if not isinstance(value, kind):
-            value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
-    elif isinstance(kind, BaseException):
-        if value is not None:
-            raise TypeError("instance exception may not have a separate value")
-        value = kind
-    else:
-        wanted = "exceptions must be classes deriving BaseException or instances of such a class"
-        raise TypeError(f"{wanted}, not {type(kind).__name__}")
-    if traceback is not None:
-        value = value.with_traceback(traceback)
-    return value
 
 
 cdef PySendResult future_iter_send(PyObject *iterator, PyObject *value, PyObject **result) noexcept:

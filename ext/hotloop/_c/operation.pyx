@@ -28,9 +28,10 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from hotloop._c.core cimport LoopCore
-from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration, thrown
+from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.ready cimport Handle, new_handle, push
 from hotloop._c.selector cimport PollerSelector
+from hotloop._c.throwing cimport thrown
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":

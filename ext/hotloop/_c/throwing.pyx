@@ -1,0 +1,47 @@
+"""Exceptions that are thrown into coroutines: which one throw() means, and which one cannot be thrown."""
+
+cdef extern from "quiet.h":
+    pass
+
+import sys
+import types
+import warnings
+
+cdef bint warns_of_throw = sys.version_info >= (3, 12)
+cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
+
+
+cdef object thrown(object kind, object value, object traceback):
+    """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
+    if warns_of_throw and (value is not None or traceback is not None):
+        warnings.warn(
+            "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
+            DeprecationWarning,
+            stacklevel=1,
+        )
+    if traceback is not None and not isinstance(traceback, types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback")
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if not isinstance(value, kind):
+            value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+    elif isinstance(kind, BaseException):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        value = kind
+    else:
+        wanted = "exceptions must be classes deriving BaseException or instances of such a class"
+        raise TypeError(f"{wanted}, not {type(kind).__name__}")
+    if traceback is not None:
+        value = value.with_traceback(traceback)
+    return value
+
+
+cdef object instead_of_stop_iteration(object error):
+    """A StopIteration cannot be raised into a coroutine."""
+    cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
+    if not explains_stop_iteration:
+        raise TypeError(text)
+    replacement = RuntimeError(text)
+    replacement.__cause__ = error
+    replacement.__context__ = error
+    return replacement

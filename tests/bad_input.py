@@ -89,23 +89,26 @@ def describe(error):
     return type(error).__name__, text
 
 
-CASES = {}
+def collection():
+    """A dict of cases by name, and the decorator that adds one.
+
+    The words of the exception count, unless with words=False: where asyncio's C and Python classes differ in them, or
+    where they are the interpreter's own about the arguments of a call."""
+    cases = {}
+
+    def case(*, words=True):
+        def add(function):
+            cases[function.__name__] = function, words
+            return function
+
+        return add
+
+    return cases, case
 
 
-def case(*, words=True):
-    """Register a case. The words of the exception count, unless asyncio's C and Python classes differ in them or they
-    are the interpreter's own about the arguments of a call."""
-
-    def register(function):
-        CASES[function.__name__] = function, words
-        return function
-
-    return register
-
-
-def outcome(impl, name, debug, log):
+def outcome(impl, case, debug, log):
     """What a case comes to: its result or its exception, what the exception handler got, and what was logged."""
-    function, words = CASES[name]
+    function, words = case
     world = World(impl, debug)
     try:
         try:

@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import socket
 
 import hypothesis
 import implementations
@@ -111,3 +112,13 @@ def loop(impl):
         yield loop
     finally:
         close_checked(loop)
+
+
+@pytest.fixture
+def pair():
+    """The two ends of a connection, non-blocking."""
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    other.setblocking(False)
+    with one, other:
+        yield one, other

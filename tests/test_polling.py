@@ -5,7 +5,6 @@ themselves, and what is counted is callbacks: a slower machine only makes each o
 """
 
 import resource
-import socket
 import sys
 
 import pytest
@@ -15,15 +14,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="counts with the
 
 BOUND = 0.001  # seconds of queued work that I/O and timers wait at most
 GRACE = 3  # turns: the one that goes beyond the bound, the one that polls, the one that runs what was found
-
-
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
 
 
 def test_p32_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loop, pair):

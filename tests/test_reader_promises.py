@@ -15,15 +15,6 @@ from stepping import run_once, run_until
 CYCLES = int(os.environ.get("HOTLOOP_READER_CYCLES", "10000"))
 
 
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
 def socket_ends():
     return tuple(end.detach() for end in socket.socketpair())
 

@@ -8,15 +8,6 @@ import pytest
 from stepping import run_once, run_until
 
 
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
 def test_a_reader_is_called_while_there_is_something_to_read(loop, pair):
     one, other = pair
     seen = []

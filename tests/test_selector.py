@@ -24,15 +24,6 @@ def selector(impl):
     selector.close()
 
 
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
 def events_of(selector, timeout=0):
     """What select() returns, as {fd: events}. On kqueue, reading and writing are reported apart."""
     merged = {}

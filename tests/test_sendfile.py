@@ -19,15 +19,6 @@ def file(tmp_path):
         yield file
 
 
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
 async def read_all(loop, sock):
     received = bytearray()
     while data := await loop.sock_recv(sock, 65536):

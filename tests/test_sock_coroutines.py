@@ -22,15 +22,6 @@ CALLS = {
 every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
-@pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
 @every_call
 def test_a_blocking_socket_is_refused_in_debug_mode(loop, pair, call):
     async def main():

@@ -36,15 +36,6 @@ accept_keeps_connections = pytest.mark.skipif(
 
 
 @pytest.fixture
-def pair():
-    one, other = socket.socketpair()
-    one.setblocking(False)
-    other.setblocking(False)
-    with one, other:
-        yield one, other
-
-
-@pytest.fixture
 def listener():
     with socket.create_server(("127.0.0.1", 0)) as sock:
         sock.setblocking(False)

@@ -8,7 +8,9 @@ import socket
 import hypothesis
 import implementations
 import pytest
+from certificates import _certificate_files, _certificates  # noqa: F401
 from checks import AsyncioLog, Leftovers, close_checked
+from secured import secured_on
 
 SECONDS_BEFORE_A_TEST_HANGS = 120
 
@@ -122,3 +124,10 @@ def pair():
     other.setblocking(False)
     with one, other:
         yield one, other
+
+
+@pytest.fixture
+def tls(loop, certificates):
+    """Makes TLS connections on the loop, whose exception handler must not be told of anything a test did not take."""
+    with secured_on(loop, certificates) as connections:
+        yield connections

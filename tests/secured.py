@@ -1,0 +1,290 @@
+"""TLS transports of the loop under test, each with a peer that only the test moves: OpenSSL between two memory BIOs
+and a plain socket. So a test decides when the peer answers, what the kernel holds, and what is sent in its place."""
+
+import asyncio
+import contextlib
+import dataclasses
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from certificates import HOST, Certificates
+from connecting import HAS_UNIX, connected_sockets, reset, wait_for
+from recording import Recorder
+from stepping import run_once, run_until
+
+SIDES = ["server", "client"]
+every_side = pytest.mark.parametrize("side", SIDES)
+ANY_KIND = "pair" if HAS_UNIX else "tcp"
+
+# TLS takes as much into its own buffer as goes below 512 KiB, and as much again lies in the kernel and below.
+MORE_THAN_TLS_TAKES = 4 << 20  # bytes
+WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def other(side: str) -> str:
+    return "client" if side == "server" else "server"
+
+
+class Peer:
+    """The other end. Every call does what it can without waiting; None says that it needs more from our end first."""
+
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, side: str, session: ssl.SSLSession | None = None
+    ) -> None:
+        self.socket = sock
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        name = HOST if side == "client" else None
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, side == "server", name, session)
+        self.unsent = bytearray()
+        self.received = bytearray()  # application data
+        self.saw_close_notify = False
+        self.saw_end = False  # of the plain stream, be it a reset
+        self.shaken = False  # hands
+
+    def pump(self) -> None:
+        """Move what can be moved between the BIOs and the socket."""
+        self.unsent += self.outgoing.read()
+        if self.socket.fileno() == -1:
+            return
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self.unsent:
+                del self.unsent[: self.socket.send(self.unsent)]
+        try:
+            while not self.saw_end:
+                data = self.socket.recv(1 << 18)
+                self.incoming.write(data) if data else self.note_end()
+        except BlockingIOError:
+            pass
+        except ConnectionResetError:
+            self.note_end()
+
+    def note_end(self) -> None:
+        self.saw_end = True
+        self.incoming.write_eof()
+
+    def attempt(self, operation: Callable[..., Any], *arguments: Any) -> Any:
+        self.pump()
+        try:
+            return operation(*arguments)
+        except WANTS_MORE:
+            return None
+        finally:
+            self.pump()
+
+    def shake(self) -> bool:
+        """Whether the handshake is complete, after a step further."""
+        if not self.shaken:
+            self.pump()
+            try:
+                self.tls.do_handshake()
+                self.shaken = True
+            except WANTS_MORE:
+                pass
+            finally:
+                self.pump()
+        return self.shaken
+
+    def read(self) -> None:
+        """Take in all that has come: data into `received`. The end without close_notify is `saw_end` alone."""
+        while True:
+            try:
+                data = self.attempt(self.tls.read, 1 << 20)
+            except ssl.SSLZeroReturnError:
+                data = b""
+            except ssl.SSLEOFError:
+                return
+            if data is None:
+                return
+            if not data:
+                self.saw_close_notify = True
+                return
+            self.received += data
+
+    def write(self, data: bytes) -> None:
+        """Encrypt all of `data`, and send as much as goes now."""
+        for begin in range(0, len(data), 1 << 18):
+            assert self.tls.write(data[begin : begin + (1 << 18)]) is not None
+            self.pump()
+
+    def notify_close(self) -> None:
+        """Send close_notify, without waiting for the other's."""
+        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLSyscallError):
+            self.attempt(self.tls.unwrap)
+
+    def encrypted(self, data: bytes) -> bytes:
+        """The records that carry `data`, not sent."""
+        self.pump()
+        assert not self.unsent
+        assert self.tls.write(data) == len(data)
+        return self.outgoing.read()
+
+    def send_raw(self, data: bytes) -> None:
+        """Bytes past OpenSSL; they must fit into the socket's buffer."""
+        self.pump()
+        assert not self.unsent
+        assert self.socket.send(data) == len(data)
+
+
+@dataclasses.dataclass
+class Secured:
+    """A TLS transport, its first protocol, and the peer."""
+
+    loop: asyncio.SelectorEventLoop
+    transport: asyncio.Transport
+    protocol: Any
+    peer: Peer
+    socket: Any  # the TransportSocket
+
+    def run_until(self, happened: Callable[[], object], peer_reads: bool = True) -> None:
+        """Run until `happened()`, with the peer taking part unless it is not to read."""
+
+        def look() -> object:
+            if peer_reads:
+                self.peer.read()
+            else:
+                self.push()
+            return happened()
+
+        run_until(self.loop, look)
+
+    def push(self) -> None:
+        """Have the peer send what it has not sent yet, and read nothing."""
+        with contextlib.suppress(OSError):
+            while self.peer.unsent:
+                del self.peer.unsent[: self.peer.socket.send(self.peer.unsent)]
+
+    def send(self, data: bytes) -> None:
+        """Have the peer send all of `data`, which must fit into the kernel's buffers, and have it arrive."""
+        self.peer.write(data)
+        assert not self.peer.unsent, "the kernel takes no more"
+        wait_for(self.socket, select.POLLIN)
+
+    def deliver(self, data: bytes) -> None:
+        """Have the peer send `data`, and run until the protocol has got it."""
+        expected = len(self.protocol.received) + len(data)
+        self.peer.write(data)
+        self.run_until(lambda: len(self.protocol.received) >= expected)
+        assert self.protocol.received[-len(data) :] == data
+
+    def receive(self, count: int) -> bytes:
+        """Run until the peer has that many bytes more, or all there are; what it has got since the last time."""
+        self.run_until(lambda: len(self.peer.received) >= count or self.peer.saw_close_notify or self.peer.saw_end)
+        received = bytes(self.peer.received)
+        self.peer.received.clear()
+        return received
+
+    def fill(self, size: int = MORE_THAN_TLS_TAKES) -> int:
+        """Write until nothing moves any more and something is left; how much was written. The peer does not read."""
+        self.transport.write(b"f" * size)
+        before = -1
+        while before != (before := self.transport.get_write_buffer_size()):
+            run_once(self.loop, 3)
+        assert before, "all of it was taken"
+        return size
+
+    def end(self) -> None:
+        """Have the peer half-close the plain connection, and that arrive."""
+        self.peer.pump()
+        self.peer.socket.shutdown(socket.SHUT_WR)
+        wait_for(self.socket, select.POLLIN)
+
+    def reset(self) -> None:
+        """Have the peer reset the connection, and the reset arrive. For kind "tcp"."""
+        assert self.peer.socket.family == socket.AF_INET
+        reset(self.peer.socket)
+        wait_for(self.socket, 0)
+
+    def run_until_lost(self, peer_reads: bool = True) -> None:
+        self.run_until(lambda: self.protocol.lost, peer_reads)
+
+
+class SecuredConnections:
+    """Makes TLS connections on a loop and takes them down. What its exception handler is told is kept for the test, and
+    a report that no test took is a failure."""
+
+    def __init__(self, loop: asyncio.SelectorEventLoop, certificates: Certificates) -> None:
+        self.loop = loop
+        self.certificates = certificates
+        self.reports: list[dict[str, Any]] = []
+        self.opened: list[Secured] = []
+        loop.set_exception_handler(lambda loop, context: self.reports.append(context))
+
+    def begin(
+        self,
+        side: str = "server",
+        protocol: Any = None,
+        kind: str = ANY_KIND,
+        version: ssl.TLSVersion | None = None,
+        context: ssl.SSLContext | None = None,
+        peer_context: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.Task[Any], Peer, Any]:
+        """The task that makes our end, its peer, and the protocol; nobody has sent anything yet. `side` is ours."""
+        protocol = Recorder() if protocol is None else protocol
+        ours, theirs = connected_sockets(kind)
+        context = context or self.certificates.context(side, version)
+        peer_context = peer_context or self.certificates.context(other(side), version)
+        if side == "client":
+            options.setdefault("server_hostname", HOST)
+            making = self.loop.create_connection(lambda: protocol, sock=ours, ssl=context, **options)
+        else:
+            making = self.loop.connect_accepted_socket(lambda: protocol, ours, ssl=context, **options)
+        return self.loop.create_task(making), Peer(theirs, peer_context, other(side)), protocol
+
+    def open(self, side: str = "server", protocol: Any = None, **options: Any) -> Secured:
+        """A connection whose handshake is complete on both ends and whose protocol has been told of it."""
+        making, peer, protocol = self.begin(side, protocol, **options)
+        run_until(self.loop, lambda: peer.shake() and making.done())
+        transport, _ = making.result()
+        return self.adopt(transport, protocol, peer)
+
+    def adopt(self, transport: asyncio.Transport, protocol: Any, peer: Peer) -> Secured:
+        secured = Secured(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
+        self.opened.append(secured)
+        return secured
+
+    def failure(self, making: asyncio.Task[Any], peer: Peer, until: Callable[[], object] | None = None) -> Exception:
+        """What a handshake fails with, the peer doing its part as far as it can."""
+
+        def failed() -> bool:
+            with contextlib.suppress(ssl.SSLError):
+                peer.shake()
+            return making.done()
+
+        run_until(self.loop, failed)
+        run_once(self.loop, 3)
+        with pytest.raises(Exception) as caught:
+            making.result()
+        peer.socket.close()
+        return caught.value
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        taken, self.reports = self.reports, []
+        return taken
+
+    def close(self) -> None:
+        for secured in self.opened:
+            if secured.socket.fileno() != -1:
+                secured.transport.abort()
+            secured.peer.socket.close()
+        for secured in self.opened:
+            run_until(self.loop, lambda secured=secured: secured.socket.fileno() == -1)
+            run_once(self.loop, 3)
+            if hasattr(secured.protocol, "check_life_cycle"):
+                secured.protocol.check_life_cycle()
+        assert not self.reports, f"the exception handler was called: {self.reports}"
+
+
+@contextlib.contextmanager
+def secured_on(loop: asyncio.SelectorEventLoop, certificates: Certificates) -> Iterator[SecuredConnections]:
+    connections = SecuredConnections(loop, certificates)
+    try:
+        yield connections
+    finally:
+        connections.close()
+
+

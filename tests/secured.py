@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from certificates import HOST, Certificates
 from connecting import HAS_UNIX, connected_sockets, reset, wait_for
-from recording import Recorder
+from recording import BufferedRecorder, Recorder
 from stepping import run_once, run_until
 
 SIDES = ["server", "client"]
@@ -23,6 +23,18 @@ ANY_KIND = "pair" if HAS_UNIX else "tcp"
 # TLS takes as much into its own buffer as goes below 512 KiB, and as much again lies in the kernel and below.
 MORE_THAN_TLS_TAKES = 4 << 20  # bytes
 WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class ViewRecorder(BufferedRecorder):
+    """Offers a view: of a bytearray, asyncio's TLS fills slices, which are copies, from the second record on."""
+
+    def __init__(self, size: int = 65536, **hooks: Callable[[], Any]) -> None:
+        super().__init__(size, **hooks)
+        self.buffer = memoryview(self.buffer)
+
+
+RECORDERS = [Recorder, ViewRecorder]
+every_protocol = pytest.mark.parametrize("make_protocol", RECORDERS)
 
 
 def other(side: str) -> str:
@@ -286,5 +298,3 @@ def secured_on(loop: asyncio.SelectorEventLoop, certificates: Certificates) -> I
         yield connections
     finally:
         connections.close()
-
-

@@ -39,7 +39,7 @@ class Certificates:
     def server_context(
         self, version: ssl.TLSVersion | None = None, *, other: bool = False, asks_for_certificate: bool = False
     ) -> ssl.SSLContext:
-        """A server's, with the certificate for HOST, or for OTHER_HOST; one that insists on the client's if asked to."""
+        """A server's, with the certificate for HOST or for OTHER_HOST; it insists on the client's if asked to."""
         context = _only(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), version)
         (self.other_server if other else self.server).configure_cert(context)
         if asks_for_certificate:

@@ -2,7 +2,6 @@
 
 import ssl
 
-import pytest
 from certificates import CLIENT, HOST, OTHER_HOST, TLS_1_2, TLS_1_3, every_version
 from connecting import connected_sockets
 from recording import Recorder

@@ -20,8 +20,9 @@ SIDES = ["server", "client"]
 every_side = pytest.mark.parametrize("side", SIDES)
 ANY_KIND = "pair" if HAS_UNIX else "tcp"
 
-# TLS takes as much into its own buffer as goes below 512 KiB, and as much again lies in the kernel and below.
-MORE_THAN_TLS_TAKES = 4 << 20  # bytes
+# Sizes in bytes. asyncio's TLS takes 512 KiB before it pauses its protocol; more lies below it and in the kernel.
+PIECE = 64 << 10
+MORE_THAN_ANYBODY_TAKES = 32 << 20
 WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -57,16 +58,18 @@ class Peer:
         self.saw_end = False  # of the plain stream, be it a reset
         self.shaken = False  # hands
 
-    def pump(self) -> None:
-        """Move what can be moved between the BIOs and the socket."""
+    def push(self) -> None:
+        """Send as much as goes now."""
         self.unsent += self.outgoing.read()
-        if self.socket.fileno() == -1:
-            return
-        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):
             while self.unsent:
                 del self.unsent[: self.socket.send(self.unsent)]
+
+    def pump(self) -> None:
+        """Move what can be moved between the BIOs and the socket."""
+        self.push()
         try:
-            while not self.saw_end:
+            while not self.saw_end and self.socket.fileno() != -1:
                 data = self.socket.recv(1 << 18)
                 self.incoming.write(data) if data else self.note_end()
         except BlockingIOError:
@@ -117,10 +120,10 @@ class Peer:
             self.received += data
 
     def write(self, data: bytes) -> None:
-        """Encrypt all of `data`, and send as much as goes now."""
+        """Encrypt all of `data`, and send as much as goes now. Nothing is read."""
         for begin in range(0, len(data), 1 << 18):
-            assert self.tls.write(data[begin : begin + (1 << 18)]) is not None
-            self.pump()
+            self.tls.write(data[begin : begin + (1 << 18)])
+        self.push()
 
     def notify_close(self) -> None:
         """Send close_notify, without waiting for the other's."""
@@ -129,14 +132,14 @@ class Peer:
 
     def encrypted(self, data: bytes) -> bytes:
         """The records that carry `data`, not sent."""
-        self.pump()
+        self.push()
         assert not self.unsent
         assert self.tls.write(data) == len(data)
         return self.outgoing.read()
 
     def send_raw(self, data: bytes) -> None:
         """Bytes past OpenSSL; they must fit into the socket's buffer."""
-        self.pump()
+        self.push()
         assert not self.unsent
         assert self.socket.send(data) == len(data)
 
@@ -158,16 +161,10 @@ class Secured:
             if peer_reads:
                 self.peer.read()
             else:
-                self.push()
+                self.peer.push()
             return happened()
 
         run_until(self.loop, look)
-
-    def push(self) -> None:
-        """Have the peer send what it has not sent yet, and read nothing."""
-        with contextlib.suppress(OSError):
-            while self.peer.unsent:
-                del self.peer.unsent[: self.peer.socket.send(self.peer.unsent)]
 
     def send(self, data: bytes) -> None:
         """Have the peer send all of `data`, which must fit into the kernel's buffers, and have it arrive."""
@@ -189,14 +186,19 @@ class Secured:
         self.peer.received.clear()
         return received
 
-    def fill(self, size: int = MORE_THAN_TLS_TAKES) -> int:
-        """Write until nothing moves any more and something is left; how much was written. The peer does not read."""
-        self.transport.write(b"f" * size)
-        before = -1
-        while before != (before := self.transport.get_write_buffer_size()):
-            run_once(self.loop, 3)
-        assert before, "all of it was taken"
-        return size
+    def fill(self) -> int:
+        """Write until the protocol is told to pause, and stays so; how much was written. The peer does not read."""
+        written = 0
+        while not self.writing_paused:
+            assert written < MORE_THAN_ANYBODY_TAKES, "pause_writing() does not come"
+            self.transport.write(b"f" * PIECE)
+            written += PIECE
+            run_once(self.loop, 5 if self.writing_paused else 1)  # the kernel may take more after all
+        return written
+
+    @property
+    def writing_paused(self) -> bool:
+        return self.protocol.calls.count("pause_writing") > self.protocol.calls.count("resume_writing")
 
     def end(self) -> None:
         """Have the peer half-close the plain connection, and that arrive."""
@@ -211,7 +213,14 @@ class Secured:
         wait_for(self.socket, 0)
 
     def run_until_lost(self, peer_reads: bool = True) -> None:
-        self.run_until(lambda: self.protocol.lost, peer_reads)
+        """With a peer that answers close_notify if it reads at all."""
+
+        def lost() -> bool:
+            if peer_reads and self.peer.saw_close_notify:
+                self.peer.notify_close()
+            return self.protocol.lost
+
+        self.run_until(lost, peer_reads)
 
 
 class SecuredConnections:

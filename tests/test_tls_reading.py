@@ -254,7 +254,7 @@ def test_a_peer_cannot_send_without_end_to_one_who_does_not_read(tls, side, high
     quiet, before = 0, -1
     while quiet < 20:
         run_once(tls.loop, 3)
-        secured.push()
+        secured.peer.push()
         quiet = quiet + 1 if before == len(secured.peer.unsent) else 0
         before = len(secured.peer.unsent)
     assert secured.peer.unsent, "the kernel and the transport have taken all of it"

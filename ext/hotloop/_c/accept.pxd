@@ -1,6 +1,4 @@
 from hotloop._c.core cimport LoopCore
 
 
-cdef int accept_connections(
-    LoopCore loop, object sock, object protocol_factory, object server, int backlog, object context, tuple arguments
-) except -1
+cdef int accept_connections(LoopCore loop, object sock, int backlog, object context, tuple arguments) except -1

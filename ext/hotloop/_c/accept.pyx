@@ -1,7 +1,8 @@
 """Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
 
 asyncio accepts until there is nothing left, at most a backlog's worth in a turn, and runs a task for each connection
-that makes protocol and transport and waits for connection_made(). Without TLS there is nothing to wait for.
+that makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. Nobody learns what
+has come of it, except in debug mode, which has asyncio's own.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
@@ -13,6 +14,8 @@ from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, EN
 from hotloop._c.address cimport sockaddr_storage, socklen_t
 from hotloop._c.core cimport LoopCore
 from hotloop._c.stream cimport open_stream
+from hotloop._c.tls cimport TlsProtocol, new_tls
+from hotloop._c.tls_transport cimport new_tls_transport
 
 cdef extern from "quiet.h":
     pass
@@ -27,9 +30,19 @@ cdef extern from "socket_calls.h":
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
 
+# The places of the arguments of loop._start_serving().
+cdef enum:
+    PROTOCOL_FACTORY
+    SOCKET
+    SSL_CONTEXT
+    SERVER
+    BACKLOG
+    HANDSHAKE_TIMEOUT
+    SHUTDOWN_TIMEOUT
+
 
 cdef int accept_connections(
-    LoopCore loop, object sock, object protocol_factory, object server, int backlog, object context, tuple arguments
+    LoopCore loop, object sock, int backlog, object context, tuple arguments
 ) except -1:
     """Accept what is waiting, at most `backlog` + 1 connections; `arguments` are those of loop._start_serving()."""
     cdef sockaddr_storage peer
@@ -49,16 +62,14 @@ cdef int accept_connections(
         if no_delay:
             socket_no_delay(fd)
         address = PyBytes_FromStringAndSize(<const char *>&peer, length)
-        make_connection(loop, fd, address, protocol_factory, server, context)
+        make_connection(loop, fd, address, arguments, context)
         # The protocol factory may have closed the server.
         if sock.fileno() != listener:
             break
     return 0
 
 
-cdef int make_connection(
-    LoopCore loop, int fd, bytes peer, object protocol_factory, object server, object context
-) except -1:
+cdef int make_connection(LoopCore loop, int fd, bytes peer, tuple arguments, object context) except -1:
     """Make the protocol and its transport, which owns the descriptor. Who cannot make a protocol has no connection;
     asyncio says so in debug mode only."""
     cdef object protocol
@@ -66,11 +77,11 @@ cdef int make_connection(
     PyContext_Enter(context)
     try:
         try:
-            protocol = protocol_factory()
+            protocol = protocol_for(loop, arguments, context)
         except BaseException:
             os.close(fd)
             raise
-        open_stream(loop, None, fd, peer, protocol, context, None, None, server)
+        open_stream(loop, None, fd, peer, protocol, context, None, None, arguments[SERVER])
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:
@@ -78,6 +89,18 @@ cdef int make_connection(
     finally:
         PyContext_Exit(context)
     return 0
+
+
+cdef object protocol_for(LoopCore loop, tuple arguments, object context):
+    """The transport's protocol: the application's, or TLS with the application's behind it."""
+    cdef object protocol = arguments[PROTOCOL_FACTORY]()
+    cdef TlsProtocol tls
+    if arguments[SSL_CONTEXT] is None:
+        return protocol
+    timeouts = {"ssl_handshake_timeout": arguments[HANDSHAKE_TIMEOUT], "ssl_shutdown_timeout": arguments[SHUTDOWN_TIMEOUT]}
+    tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], None, True, None, False, context, timeouts)
+    new_tls_transport(tls)
+    return tls
 
 
 cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:

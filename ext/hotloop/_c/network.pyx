@@ -20,13 +20,15 @@ from hotloop._c.sockets cimport (
     send_to,
 )
 from hotloop._c.stream cimport StreamTransport, open_stream
+from hotloop._c.tls cimport TlsProtocol, new_tls
+from hotloop._c.tls_transport cimport new_tls_transport
 from hotloop._c.transport cimport Transport
 
 cdef extern from "quiet.h":
     pass
 
 import socket
-from asyncio import constants, sslproto, tasks, unix_events
+from asyncio import constants, tasks, unix_events
 
 from hotloop._c.sockets import send_file, sock_connect
 
@@ -59,6 +61,7 @@ cdef class NetworkCore(LoopCore):
         context=None,
         **timeouts,
     ):
+        cdef TlsProtocol tls
         if self.poller is None or type(rawsock) is not Socket:
             return super()._make_ssl_transport(
                 rawsock,
@@ -73,11 +76,20 @@ cdef class NetworkCore(LoopCore):
                 **with_context(context),
             )
         self._ensure_fd_no_transport(rawsock)
-        tls = sslproto.SSLProtocol(
-            self, protocol, sslcontext, waiter, server_side, server_hostname, **timeouts
+        tls = new_tls(
+            self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
         )
-        open_stream(self, rawsock, rawsock.fileno(), None, tls, context, None, extra, server)
-        return tls._app_transport
+        transport = new_tls_transport(tls)
+        open_stream(self, rawsock, rawsock.fileno(), None, tls, tls.context, None, extra, server)
+        return transport
+
+    def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):
+        # For start_tls(): see _start_tls.py.
+        cdef TlsProtocol tls = new_tls(
+            self, protocol, sslcontext, waiter, server_side, server_hostname, True, None, timeouts
+        )
+        new_tls_transport(tls)
+        return tls
 
     def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
         if self.poller is None:
@@ -143,13 +155,12 @@ cdef class NetworkCore(LoopCore):
         if (
             self.poller is None
             or self.debug
-            or sslcontext is not None
             or type(sock) is not Socket
             or not address_is_native(sock.family)
         ):
             super()._accept_connection(*arguments)
         else:
-            accept_connections(self, sock, protocol_factory, server, backlog, context, arguments)
+            accept_connections(self, sock, backlog, context, arguments)
 
     async def _sendfile_native(self, transp, file, offset, count):
         if not isinstance(transp, StreamTransport):

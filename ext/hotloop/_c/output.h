@@ -126,6 +126,30 @@ static inline void output_consume(output_queue *queue, size_t size)
 
 static inline void output_clear(output_queue *queue) { output_consume(queue, queue->bytes); }
 
+/* The oldest slice, which is there, and the object in whose memory it lies. */
+static inline PyObject *output_front(output_queue *queue, const char **data, size_t *size)
+{
+    struct iovec *slice = output_slices(queue) + queue->head;
+
+    *data = slice->iov_base;
+    *size = slice->iov_len;
+    return output_owners(queue)[queue->head];
+}
+
+/* Copy the oldest bytes without taking them from the queue; how many that are. */
+static inline size_t output_peek(output_queue *queue, char *place, size_t room)
+{
+    struct iovec *slice = output_slices(queue) + queue->head;
+    size_t copied = 0, size;
+
+    for (int i = 0; i < queue->count && copied < room; i++, slice++) {
+        size = slice->iov_len < room - copied ? slice->iov_len : room - copied;
+        memcpy(place + copied, slice->iov_base, size);
+        copied += size;
+    }
+    return copied;
+}
+
 /* The system call for one kind of descriptor: how many bytes of the slices the kernel has taken, or a negative errno. */
 typedef ssize_t (*output_sender)(int fd, struct iovec *slices, int count);
 

@@ -1,5 +1,8 @@
 """output.h: what transports have been told to write and the kernel has not taken yet."""
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+
 
 cdef extern from "sys/uio.h":
     struct iovec:
@@ -15,4 +18,19 @@ cdef extern from "output.h":
 
     int output_append(output_queue *, object owner, const char *, size_t)
     void output_clear(output_queue *)
+    void output_consume(output_queue *, size_t)
+    PyObject *output_front(output_queue *, const char **data, size_t *size)
+    size_t output_peek(output_queue *, char *place, size_t room)
     Py_ssize_t output_send(output_queue *, int fd, output_sender, int *full)
+
+
+cdef inline int keep(output_queue *queue, object data) except -1:
+    """Append to the queue: a copy, unless it cannot be changed."""
+    cdef bytes owned
+    if type(data) is bytes:
+        owned = data
+    else:
+        owned = PyBytes_FromObject(data)
+    if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
+        raise MemoryError
+    return 0

@@ -1,12 +1,7 @@
 from hotloop._c.core cimport LoopCore
+from hotloop._c.delivery cimport ProtocolKind
 from hotloop._c.output cimport output_queue
 from hotloop._c.socket_transport cimport SocketTransport
-
-
-cdef enum ProtocolKind:
-    PLAIN                           # data_received()
-    BUFFERED                        # get_buffer() and buffer_updated()
-    STREAM_READER                   # exactly asyncio.StreamReaderProtocol: see feed.pyx
 
 
 cdef class StreamTransport(SocketTransport):
@@ -26,6 +21,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
     cdef int receive_buffered(self) except -1
+    cdef int receive_compiled(self) except -1
     cdef int receive_stream(self) except -1
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1
     cdef int at_eof(self) except -1

@@ -17,7 +17,6 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
-    PyBytes_FromObject,
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
@@ -27,8 +26,9 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.core cimport READ_SIZE, LoopCore
-from hotloop._c.feed cimport can_feed, extend, fed, is_fed_directly, take_back
-from hotloop._c.output cimport iovec, output_append, output_clear, output_queue, output_send
+from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
+from hotloop._c.feed cimport can_feed, extend, fed, take_back
+from hotloop._c.output cimport iovec, keep, output_clear, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error
@@ -38,7 +38,7 @@ cdef extern from "quiet.h":
     pass
 
 import sys
-from asyncio import base_events, constants, protocols
+from asyncio import base_events, constants
 
 cdef extern from "socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
@@ -167,6 +167,8 @@ cdef class StreamTransport(SocketTransport):
             return self.receive_plain()
         if self.kind == BUFFERED:
             return self.receive_buffered()
+        if self.kind == COMPILED:
+            return self.receive_compiled()
         return self.receive_stream()
 
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
@@ -244,6 +246,18 @@ cdef class StreamTransport(SocketTransport):
             self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
         return 0
 
+    cdef int receive_compiled(self) except -1:
+        cdef Py_ssize_t count = socket_receive(self.fd, self.loop.buffer(), READ_SIZE)
+        if not self.received(count, READ_SIZE):
+            return 0
+        try:
+            (<ByteProtocol>self.protocol).bytes_received(self.loop.read_buffer, count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
+        return 0
+
     cdef int receive_stream(self) except -1:
         cdef object reader = can_feed(self.protocol)
         cdef Py_ssize_t room = self.expected, count
@@ -292,10 +306,7 @@ cdef class StreamTransport(SocketTransport):
     def set_protocol(self, protocol):
         """Have another protocol called from now on; it may take its data in another way."""
         self.protocol = protocol
-        if isinstance(protocol, protocols.BufferedProtocol):
-            self.kind = BUFFERED
-        else:
-            self.kind = STREAM_READER if is_fed_directly(protocol) else PLAIN
+        self.kind = kind_of(protocol)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -545,15 +556,3 @@ cdef StreamTransport open_stream(
         transport.release()
         raise
     return transport
-
-
-cdef int keep(output_queue *queue, object data) except -1:
-    """Append to the queue: a copy, unless it cannot be changed."""
-    cdef bytes owned
-    if type(data) is bytes:
-        owned = data
-    else:
-        owned = PyBytes_FromObject(data)
-    if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
-        raise MemoryError
-    return 0

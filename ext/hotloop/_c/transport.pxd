@@ -46,4 +46,5 @@ cdef class Transport(Watcher):
     cdef int is_open(self) noexcept
 
 
+cdef Py_ssize_t as_size(object limit) except? -1
 cdef object os_error(Py_ssize_t error)

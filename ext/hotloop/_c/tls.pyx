@@ -1,0 +1,751 @@
+"""TlsProtocol: between a transport that carries records and the application's protocol.
+
+It is the protocol of the transport below, and TlsTransport (tls_transport.pyx) is its face to the application. Bytes
+come from our own stream transport as they lie in the loop's buffer, and records go straight into its queue; any other
+transport, another TlsTransport too, is used as asyncio uses it.
+
+Reading. One arrival is one call of the application's protocol, decrypted in its place: into the bytes object, the
+stream reader's buffer or the protocol's own. What nobody takes now is kept as ciphertext, and the transport pauses when
+that is much.
+
+Writing. What is written in one turn of the loop is encrypted at its end, small writes together in one record.
+
+Closing. After close() nothing more is delivered. What arrives until the peer answers our close_notify, or
+ssl_shutdown_timeout has passed, is dropped, and then the socket is closed whatever the peer does.
+
+Source: asyncio/sslproto.py is the reference for the order of callbacks and for errors; RFC 8446, section 6.1.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_CopyCurrent
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+
+from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.delivery cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
+from hotloop._c.feed cimport can_feed, extend, fed, take_back
+from hotloop._c.output cimport keep, output_clear, output_consume, output_front, output_peek
+from hotloop._c.stream cimport StreamTransport
+from hotloop._c.tls_engine cimport MOST_PLAINTEXT, arrived, new_engine
+from hotloop._c.transport cimport as_size
+
+cdef extern from "quiet.h":
+    pass
+
+from asyncio import constants, exceptions, sslproto
+from asyncio.log import logger
+
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
+    PyObject *bytes_of_size "PyBytes_FromStringAndSize"(const char *, Py_ssize_t) except NULL
+
+# Less plaintext than this is decrypted on the stack and copied: cheaper than cutting an object to its size.
+cdef enum:
+    SMALL = 4096
+# What is written in one turn is encrypted at once when it is this much.
+cdef Py_ssize_t FLUSH_AT = 64 * 1024
+# What a transport that is not ours reads at a time.
+cdef Py_ssize_t LANDING_SIZE = 64 * 1024
+cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+
+
+@cython.final
+cdef class TlsProtocol(ByteProtocol):
+    def __dealloc__(self):
+        output_clear(&self.output)
+
+    @property
+    def __class__(self):
+        return sslproto.SSLProtocol
+
+    # -- the protocol of the transport below ---------------------------------------------------------------------------
+
+    def connection_made(self, transport):
+        """There is a transport to carry records: begin the handshake."""
+        self.transport = transport
+        if type(transport) is StreamTransport:
+            self.stream = transport
+            self.context = self.stream.context
+        if getattr(transport, "_protocol_paused", False):
+            # After start_tls(): it is the application's protocol that was told.
+            self.sending_paused = self.app_writing_paused = True
+        if self.loop.debug:
+            logger.debug("%r starts SSL handshake", self)
+            self.started_at = self.loop.time()
+        self.state = HANDSHAKE
+        self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
+        self.go_on_with_handshake()
+        self.feed_handshake()
+
+    def connection_lost(self, exc):
+        """The transport is closed: tell the application's protocol, and let go of everything."""
+        output_clear(&self.output)
+        self.held = None
+        self.lost += 1
+        self.closed = True
+        app = self.app
+        if self.state != HANDSHAKE and self.app_connected and app is not None:
+            self.loop.soon(app.connection_lost, (exc,), self.context)
+        self.state = ENDED
+        self.transport = self.stream = self.app_transport = self.app = None
+        self.wake_waiter(exc)
+        self.stop_timer()
+
+    cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
+        if self.state != HANDSHAKE:
+            return self.read_on(data, size)
+        # Part of it may have to wait until the handshake is done.
+        self.hold(data, size)
+        return self.feed_handshake()
+
+    cdef int feed_handshake(self) except -1:
+        cdef arrived source
+        while self.state == HANDSHAKE and self.held is not None:
+            source.data = PyBytes_AS_STRING(self.held) + self.held_at
+            source.size = PyBytes_GET_SIZE(self.held) - self.held_at
+            self.engine.feed(&source, MOST_PLAINTEXT)
+            self.keep_rest(&source, self.held)
+            self.go_on_with_handshake()
+        return 0
+
+    def received_before(self, data):
+        """Take what had arrived before start_tls(), and belongs to the handshake."""
+        self.hold(data, len(data))
+
+    def get_buffer(self, sizehint):
+        """For a transport that does not know bytes_received(). See asyncio.BufferedProtocol."""
+        if self.landing is None:
+            self.landing = bytearray(LANDING_SIZE)
+        return self.landing
+
+    def buffer_updated(self, nbytes):
+        """So many bytes are in the buffer."""
+        cdef bytes data = bytes(self.landing[:nbytes])
+        self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+    def eof_received(self):
+        """No more records will come. True if the transport has to stay open: something is still to be read."""
+        self.peer_gone = True
+        if self.loop.debug:
+            logger.debug("%r received EOF", self)
+        try:
+            if self.state == HANDSHAKE:
+                self.handshake_failed(ConnectionResetError())
+            elif self.state == OPEN:
+                self.state = FLUSHING
+                if self.app_reading_paused:
+                    return True
+                self.finish()
+            elif self.state == FLUSHING or self.state == SHUTDOWN:
+                self.finish()
+        except Exception:
+            if self.transport is not None:
+                self.transport.close()
+            raise
+
+    def pause_writing(self):
+        """The transport has more to send than it likes."""
+        self.sending_paused = True
+
+    def resume_writing(self):
+        """The transport can take more."""
+        if self.state == UNCONNECTED:
+            # It was the application's protocol that was paused, before start_tls().
+            self.app_writing_paused = True
+        self.sending_paused = False
+        self.go_on()
+
+    cdef int go_on(self) except -1:
+        """Encrypt what could not be encrypted until now, and do what waits for that."""
+        self.send_now(False)
+        if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
+            self.go_on_with_shutdown()
+        return 0
+
+    # -- handshake -----------------------------------------------------------------------------------------------------
+
+    def _check_handshake_timeout(self):
+        if self.state == HANDSHAKE:
+            self.fatal_error(
+                ConnectionAbortedError(
+                    f"SSL handshake is taking longer than {self.handshake_timeout} seconds: aborting the connection"
+                ),
+                "Fatal error on transport",
+            )
+
+    cdef int go_on_with_handshake(self) except -1:
+        cdef bint done
+        try:
+            done = self.engine.handshake()
+        except sslproto.ssl.SSLError as error:
+            return self.handshake_failed(error)
+        self.hand_down()
+        if done and self.state == HANDSHAKE:
+            self.handshake_done()
+        return 0
+
+    cdef int handshake_failed(self, object error) except -1:
+        cdef str message = "SSL handshake failed"
+        if isinstance(error, sslproto.ssl.CertificateError):
+            message = "SSL handshake failed on verifying the certificate"
+        self.stop_timer()
+        self.state = ENDED
+        # The alert that says why.
+        self.hand_down()
+        self.fatal_error(error, message)
+        return self.wake_waiter(error)
+
+    cdef int handshake_done(self) except -1:
+        self.stop_timer()
+        self.state = OPEN
+        self.handshaken = True
+        self.peercert = self.engine.sslobject.getpeercert()
+        if self.started_at is not None:
+            logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
+        if not self.app_connected:
+            self.app_connected = True
+            self.app.connection_made(self.app_transport)
+        self.wake_waiter(None)
+        if self.output.bytes:
+            self.send_soon()
+        return self.read_on(NULL, 0)
+
+    cdef int wake_waiter(self, object error) except -1:
+        cdef object waiter = self.waiter
+        self.waiter = None
+        if waiter is None or waiter.cancelled():
+            return 0
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
+        return 0
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    cdef bint wants_data(self) noexcept:
+        if self.state != OPEN and self.state != FLUSHING and self.state != SHUTDOWN:
+            return False
+        return (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
+
+    cdef int read_on(self, const char *data, Py_ssize_t size) except -1:
+        """Decrypt and deliver: what was held back, then this."""
+        cdef arrived source
+        cdef bytes owner
+        if self.state == ENDED:
+            return 0
+        try:
+            while True:
+                if size and (self.held is not None or not self.wants_data()):
+                    self.hold(data, size)
+                    size = 0
+                if not self.wants_data():
+                    break
+                owner = self.held
+                if owner is None:
+                    source.data = data
+                    source.size = size
+                else:
+                    source.data = PyBytes_AS_STRING(owner) + self.held_at
+                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
+                size = 0
+                if not self.deliver(&source, owner):
+                    break
+            if not self.unflushed:
+                # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
+                self.hand_down()
+                if self.output.bytes:
+                    self.go_on()
+            self.control_receiving()
+        except Exception as error:
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return 0
+
+    cdef int hold(self, const char *data, Py_ssize_t size) except -1:
+        """Keep ciphertext for later."""
+        cdef bytes more
+        if size == 0:
+            return 0
+        more = PyBytes_FromStringAndSize(data, size)
+        self.held = more if self.held is None else self.held[self.held_at:] + more
+        self.held_at = 0
+        return 0
+
+    cdef int keep_rest(self, arrived *source, bytes owner) except -1:
+        """Before somebody is called: what of the source was not used. `owner` is None if it lies in a buffer."""
+        if source.size == 0:
+            self.held = None
+        elif owner is None:
+            self.hold(source.data, source.size)
+        else:
+            self.held_at = PyBytes_GET_SIZE(owner) - source.size
+        return 0
+
+    cdef bint deliver(self, arrived *source, bytes owner) except -1:
+        """Decrypt, and call the protocol if that has brought anything; false if there is nothing more to try."""
+        cdef object reader = None, failure
+        cdef Py_ssize_t room = self.engine.most_plaintext(source), count
+        if room == 0:
+            self.keep_rest(source, owner)
+            return False
+        if self.discarding:
+            count = self.discard(source, owner)
+        elif self.kind == BUFFERED:
+            count = self.deliver_to_buffer(room, source, owner)
+        elif self.kind == COMPILED:
+            count = self.deliver_compiled(source, owner)
+        else:
+            if self.kind == STREAM_READER:
+                reader = can_feed(self.app)
+            if reader is not None:
+                count = self.deliver_to_reader(reader, min(room, READ_SIZE), source, owner)
+            elif room <= SMALL:
+                count = self.deliver_little(room, source, owner)
+            else:
+                count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
+        if self.engine.failure is not None:
+            failure = self.engine.failure
+            self.engine.failure = None
+            self.hand_down()
+            self.fatal_error(failure, "Fatal error on SSL protocol")
+            return False
+        if self.engine.peer_closed:
+            if self.state == SHUTDOWN:
+                self.finish()
+            else:
+                self.call_eof_received()
+                self.begin_shutdown()
+            return False
+        return count > 0
+
+    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef char place[SMALL]
+        cdef Py_ssize_t count = self.engine.fill(place, room, source)
+        self.keep_rest(source, owner)
+        if count:
+            self.app.data_received(PyBytes_FromStringAndSize(place, count))
+        return count
+
+    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef Py_ssize_t count
+        cdef PyObject *data = bytes_of_size(NULL, room)
+        try:
+            count = self.engine.fill(PyBytes_AS_STRING(<object>data), room, source)
+            if count < room:
+                _PyBytes_Resize(&data, count)
+            self.keep_rest(source, owner)
+            if count:
+                self.app.data_received(<object>data)
+        finally:
+            Py_XDECREF(data)
+        return count
+
+    cdef Py_ssize_t deliver_to_reader(
+        self, object reader, Py_ssize_t room, arrived *source, bytes owner
+    ) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count = 0
+        cdef char *place = extend(reader, room)
+        # OpenSSL lets other threads run: the buffer must not move meanwhile.
+        PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            count = self.engine.fill(place, room, source)
+        finally:
+            PyBuffer_Release(&view)
+            take_back(reader, room - count)
+        self.keep_rest(source, owner)
+        if count:
+            fed(reader)
+        return count
+
+    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count
+        # Somebody is called, who may use the loop's buffer.
+        self.keep_rest(source, owner)
+        buffer = self.app.get_buffer(room)
+        if not len(buffer):
+            raise RuntimeError("get_buffer() returned an empty buffer")
+        if not self.wants_data():
+            return 0
+        owner = self.held
+        if owner is not None:
+            source.data = PyBytes_AS_STRING(owner) + self.held_at
+            source.size = PyBytes_GET_SIZE(owner) - self.held_at
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            count = self.engine.fill(<char *>view.buf, view.len, source)
+        finally:
+            PyBuffer_Release(&view)
+        self.keep_rest(source, owner)
+        if count:
+            self.app.buffer_updated(count)
+        return count
+
+    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1:
+        # TLS over TLS. The loop's buffer is not free: the source may lie in it.
+        cdef char place[MOST_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.fill(place, MOST_PLAINTEXT, source)
+        self.keep_rest(source, owner)
+        if count:
+            (<ByteProtocol>self.app).bytes_received(place, count)
+        return count
+
+    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1:
+        cdef char nowhere[MOST_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.fill(nowhere, MOST_PLAINTEXT, source)
+        self.keep_rest(source, owner)
+        return count
+
+    cdef Py_ssize_t to_read(self) noexcept:
+        """How many bytes of whole records wait to be taken by the application, as ciphertext."""
+        cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
+        if self.held is not None:
+            waiting += PyBytes_GET_SIZE(self.held) - self.held_at
+        return waiting
+
+    cdef int control_receiving(self) except -1:
+        """Pause the transport while more waits to be read than the limits allow."""
+        cdef Py_ssize_t waiting = self.to_read()
+        if self.transport is None:
+            return 0
+        if self.receiving_paused:
+            if waiting <= self.read_low:
+                self.receiving_paused = False
+                self.transport.resume_reading()
+        elif waiting and waiting >= self.read_high:
+            self.receiving_paused = True
+            self.transport.pause_reading()
+        return 0
+
+    cdef int call_eof_received(self) except -1:
+        if not self.app_connected or self.app_told_eof or self.app is None:
+            return 0
+        self.app_told_eof = True
+        try:
+            if self.app.eof_received():
+                logger.warning("returning true from eof_received() has no effect when using ssl")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Error calling eof_received()")
+        return 0
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    cdef bint may_write(self) except -1:
+        if self.state == HANDSHAKE or self.state == OPEN:
+            return True
+        if self.lost >= SILENT_LOST_WRITES:
+            logger.warning("SSL connection is closed")
+        self.lost += 1
+        return False
+
+    cdef int write(self, object data) except -1:
+        if self.may_write():
+            keep(&self.output, data)
+            self.send_soon()
+        return 0
+
+    cdef int write_all(self, object chunks) except -1:
+        if not self.may_write():
+            return 0
+        lines = [data if type(data) is bytes else memoryview(data) for data in chunks]
+        for data in lines:
+            if data:
+                keep(&self.output, data)
+        return self.send_soon()
+
+    cdef int send_soon(self) except -1:
+        """Encrypt and send at the end of the turn, or at once if nothing is won by waiting."""
+        if self.state != OPEN or self.sending_paused:
+            return self.control_app_writing()
+        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT:
+            return self.send_now(False)
+        if not self.unflushed:
+            self.unflushed = True
+            self.loop.flush_later(self)
+        return 0
+
+    cdef int flush(self) except -1:
+        self.unflushed = False
+        return self.send_now(False)
+
+    cdef int send_now(self, bint whatever) except -1:
+        """Encrypt what was written and give it to the transport, as long as that takes it, or `whatever` it says."""
+        cdef Py_ssize_t burst = 0
+        if self.state != OPEN and self.state != FLUSHING:
+            return 0
+        try:
+            while self.output.bytes and (whatever or not self.sending_paused) and self.encrypt():
+                burst += 1
+                if burst == FLUSH_AT // MOST_PLAINTEXT:
+                    # The transport may say that this is enough.
+                    self.hand_down()
+                    burst = 0
+            self.hand_down()
+        except Exception as error:
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return self.control_app_writing()
+
+    cdef bint encrypt(self) except -1:
+        """Make one record of what was written first; false if the peer has to say something before."""
+        cdef char joined[MOST_PLAINTEXT]
+        cdef const char *data = joined
+        cdef Py_ssize_t size, taken
+        # Somebody else may run in between, and drop the output.
+        cdef object owner = <object>output_front(&self.output, &data, <size_t *>&size)
+        if size >= MOST_PLAINTEXT:
+            size = MOST_PLAINTEXT
+        elif self.output.count > 1:
+            size = output_peek(&self.output, joined, MOST_PLAINTEXT)
+            data = joined
+        taken = self.engine.encrypt(data, size)
+        if taken < 0:
+            return False
+        output_consume(&self.output, min(<size_t>taken, self.output.bytes))
+        return owner is not None
+
+    cdef int hand_down(self) except -1:
+        """Give the transport what is sealed."""
+        cdef bytes sealed
+        if self.transport is None or not self.engine.outgoing.pending:
+            return 0
+        sealed = self.engine.sealed()
+        if self.stream is None or self.stream.lost:
+            self.transport.write(sealed)
+            return 0
+        keep(&self.stream.output, sealed)
+        return self.stream.send_soon()
+
+    cdef int control_app_writing(self) except -1:
+        """Pause or resume the application's protocol. That may write again, close, or replace itself."""
+        cdef Py_ssize_t waiting = self.output.bytes
+        if self.app is None:
+            return 0
+        if self.app_writing_paused:
+            if waiting > self.write_low:
+                return 0
+            self.app_writing_paused = False
+            return call_flow_control(self, self.app, "resume_writing")
+        # At exactly both limits it would be paused and resumed in vain.
+        if waiting < self.write_high or waiting <= self.write_low:
+            return 0
+        self.app_writing_paused = True
+        return call_flow_control(self, self.app, "pause_writing")
+
+    cdef Py_ssize_t to_write(self) except -1:
+        if self.unflushed:
+            self.send_now(False)
+        return self.output.bytes
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    cdef int close(self) except -1:
+        if self.closed:
+            return 0
+        self.closed = self.discarding = True
+        if self.state == FLUSHING and self.peer_gone:
+            return self.finish()
+        self.begin_shutdown()
+        return self.control_receiving()
+
+    cdef int abort(self, object error) except -1:
+        self.closed = True
+        self.to_write()
+        self.state = ENDED
+        return self.force_close(error)
+
+    cdef int begin_shutdown(self) except -1:
+        if self.state != HANDSHAKE and self.state != OPEN:
+            return 0
+        self.closed = True
+        if self.state == HANDSHAKE or self.shutdown_timeout == 0:
+            return self.abort(None)
+        self.state = FLUSHING
+        self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
+        return self.go_on()
+
+    cdef int go_on_with_shutdown(self) except -1:
+        """All is written: say so to the peer."""
+        cdef bint done
+        self.state = SHUTDOWN
+        if self.discarding:
+            # OpenSSL would take it for an answer to close_notify, and for a wrong one.
+            self.read_on(NULL, 0)
+            if self.state != SHUTDOWN:
+                return 0
+        try:
+            done = self.engine.unwrap()
+        except sslproto.ssl.SSLError as error:
+            self.stop_timer()
+            return self.fatal_error(error, "Fatal error on transport")
+        self.hand_down()
+        return self.finish() if done else 0
+
+    cdef int finish(self) except -1:
+        """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
+        self.send_now(True)
+        self.call_eof_received()
+        return self.shutdown_done()
+
+    cdef int shutdown_done(self) except -1:
+        if self.transport is None:
+            return 0
+        self.state = SHUTDOWN
+        # The transport sends what it has, which a peer that does not read can delay for ever.
+        if self.timer is None and self.shutdown_timeout != 0:
+            self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
+        self.loop.soon(self.transport.close, (), self.context)
+        return 0
+
+    def _check_shutdown_timeout(self):
+        if self.transport is not None and (self.state == FLUSHING or self.state == SHUTDOWN):
+            self.force_close(exceptions.TimeoutError("SSL shutdown timed out"))
+
+    cdef int start_timer(self, object timeout, object callback) except -1:
+        self.timer = self.loop.call_later(timeout, callback, context=self.context)
+        return 0
+
+    cdef int stop_timer(self) except -1:
+        cdef object timer = self.timer
+        self.timer = None
+        if timer is not None:
+            timer.cancel()
+        return 0
+
+    cdef int force_close(self, object error) except -1:
+        if self.transport is None:
+            return 0
+        self.transport._force_close(error)
+        return 0
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        cdef object transport = self.transport
+        self.force_close(error)
+        if isinstance(error, OSError):
+            if self.loop.debug:
+                logger.debug("%r: %s", self, message, exc_info=error)
+        elif not isinstance(error, exceptions.CancelledError):
+            self.loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": transport, "protocol": self}
+            )
+        return 0
+
+    # -- what the application's transport asks for ---------------------------------------------------------------------
+
+    cdef int set_app(self, object protocol) except -1:
+        self.app = protocol
+        self.kind = kind_of(protocol)
+        return 0
+
+    cdef int set_read_limits(self, object high, object low) except -1:
+        high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_READ)
+        self.read_high = as_size(high)
+        self.read_low = as_size(low)
+        self.read_limits = (low, high)
+        return 0
+
+    cdef int set_write_limits(self, object high, object low) except -1:
+        high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE)
+        self.write_high = as_size(high)
+        self.write_low = as_size(low)
+        self.write_limits = (low, high)
+        return 0
+
+    cdef object extra_info(self, object name, object default):
+        if name == "sslcontext":
+            return self.sslcontext
+        if self.handshaken:
+            if name == "ssl_object":
+                return self.engine.sslobject
+            if name == "peercert":
+                return self.peercert
+            if name == "cipher":
+                return self.engine.sslobject.cipher()
+            if name == "compression":
+                return self.engine.sslobject.compression()
+        return default if self.transport is None else self.transport.get_extra_info(name, default)
+
+    def _resume(self):
+        if self.app_reading_paused:
+            return
+        self.read_on(NULL, 0)
+        if self.state == FLUSHING and self.peer_gone and not self.app_reading_paused:
+            self.finish()
+
+    # -- the names that others know it by ------------------------------------------------------------------------------
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _app_protocol(self):
+        return self.app
+
+    @property
+    def _app_transport(self):
+        return self.app_transport
+
+    @property
+    def _transport(self):
+        return self.transport
+
+    @property
+    def _sslcontext(self):
+        return self.sslcontext
+
+    @property
+    def _sslobj(self):
+        return self.engine.sslobject
+
+
+cdef int call_flow_control(TlsProtocol tls, object app, str method) except -1:
+    try:
+        getattr(app, method)()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        tls.loop.call_exception_handler(
+            {
+                "message": f"protocol.{method}() failed",
+                "exception": error,
+                "transport": tls.app_transport,
+                "protocol": app,
+            }
+        )
+    return 0
+
+
+cdef TlsProtocol new_tls(
+    LoopCore loop, object app, object sslcontext, object waiter, bint server_side, object server_hostname,
+    bint connected, object context, dict timeouts
+):
+    """`connected`: the application's protocol has had its connection_made(). `timeouts` are create_connection()'s
+    keywords. ValueError, or what the SSLContext raises."""
+    cdef TlsProtocol tls = TlsProtocol.__new__(TlsProtocol)
+    tls.handshake_timeout = timeouts.get("ssl_handshake_timeout")
+    tls.shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
+    if tls.handshake_timeout is None:
+        tls.handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
+    elif tls.handshake_timeout <= 0:
+        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {tls.handshake_timeout}")
+    if tls.shutdown_timeout is None:
+        tls.shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
+    elif tls.shutdown_timeout < 0:
+        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {tls.shutdown_timeout}")
+    if not sslcontext:
+        sslcontext = sslproto._create_transport_context(server_side, server_hostname)
+    tls.engine = new_engine(sslcontext, server_side, None if server_side or not server_hostname else server_hostname)
+    tls.sslcontext = sslcontext
+    tls.loop = loop
+    tls.context = PyContext_CopyCurrent() if context is None else context
+    tls.waiter = waiter
+    tls.app_connected = connected
+    tls.set_read_limits(None, None)
+    tls.set_write_limits(None, None)
+    tls.set_app(app)
+    return tls

@@ -1,0 +1,75 @@
+"""start_tls(): asyncio's, with what was mended in it over the years for every Python, and with hotloop's own TLS.
+
+The handshake may have begun to arrive together with what came before it: what a server's stream reader holds then is
+the peer's ClientHello (CPython issue 142352). And the transport may be full: then the new protocol begins paused.
+
+Source: asyncio/base_events.py.
+"""
+
+import asyncio
+from asyncio import sslproto
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+
+    # A mixin, in front of asyncio's loop.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class StartTls(_Behind):  # type: ignore[misc]
+    """Part of hotloop.EventLoop, in front of asyncio.SelectorEventLoop."""
+
+    async def start_tls(
+        self,
+        transport: Any,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: "ssl.SSLContext",
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> asyncio.Transport:
+        """Upgrade a connection to TLS; the transport to be used from now on. See loop.start_tls()."""
+        if sslproto.ssl is None:
+            raise RuntimeError("Python ssl module is not available")
+        if not isinstance(sslcontext, sslproto.ssl.SSLContext):
+            raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        waiter = self.create_future()
+        timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
+        tls = self._make_tls_protocol(
+            transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts
+        )
+        upgraded = tls._app_transport
+        # Nothing may arrive before connection_made().
+        transport.pause_reading()
+        if server_side:
+            tls.received_before(take_buffered(protocol))
+        transport.set_protocol(tls)
+        made = self.call_soon(tls.connection_made, transport)
+        resumed = self.call_soon(transport.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            made.cancel()
+            resumed.cancel()
+            raise
+        return upgraded  # type: ignore[no-any-return]
+
+
+def take_buffered(protocol: asyncio.BaseProtocol) -> bytes:
+    """What a stream reader has received and nobody has read."""
+    if not isinstance(protocol, asyncio.StreamReaderProtocol):
+        return b""
+    reader = protocol._stream_reader  # type: ignore[attr-defined]
+    if reader is None:
+        return b""
+    buffered = bytes(reader._buffer)
+    reader._buffer.clear()
+    return buffered

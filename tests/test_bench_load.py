@@ -28,8 +28,9 @@ def fresh_program():
     load._program_or_reason.cache_clear()
 
 
-def test_the_source_comes_with_the_package():
-    assert "int main(" in load.SOURCE.read_text(encoding="utf-8")
+def test_the_sources_come_with_the_package():
+    for program in (load.PLAIN, load.TLS):
+        assert any("int main(" in source for source in program.made_from())
 
 
 @needs_generator

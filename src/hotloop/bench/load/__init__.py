@@ -1,7 +1,8 @@
-"""The other side of the network rows, in C: a load generator and a bare server, both load.c beside this file.
+"""The other side of the network rows, in C: a load generator and a bare server, one program; load.c says what it does.
 
 Compiled with the machine's C compiler when it is first needed, and kept in the user's cache folder under the hash of
-what it was made from. Nothing here knows an event loop.
+what it was made from. There are two of it: the one that speaks TLS needs OpenSSL with its headers, and where those are
+missing only its rows are. Nothing here knows an event loop.
 """
 
 import functools
@@ -19,18 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-SOURCE = Path(__file__).with_name("load.c")
+SOURCES = Path(__file__).parent
+COMMON = ("load.h", "load.c", "channel.c", "generator.c", "server.c")
 COMPILE = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 SECONDS_TO_COMPILE = 60
 SECONDS_BEFORE_THE_GENERATOR_HANGS = 30
 """Longer than its own patience with a server that has stopped answering, which it reports."""
 
-Network = Literal["tcp", "unix", "udp"]
-Service = Literal["echo", "once", "sink"]
+Network = Literal["tcp", "unix", "udp", "tls"]
+"""TLS is over TCP."""
+Service = Literal["echo", "once", "sink", "download"]
 
 
 class NoLoadGenerator(Exception):
-    """load.c cannot be compiled or run here; the text says why."""
+    """The program cannot be compiled or run here; the text says why."""
 
 
 class LoadFailed(Exception):
@@ -60,6 +63,30 @@ class Load:
 # -- compiling ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Program:
+    """One of the two that are made of these sources."""
+
+    name: str
+    sources: Sequence[str]
+    libraries: Sequence[str] = ()
+    needs: str = ""
+    """What to install where it cannot be compiled."""
+
+    def made_from(self) -> list[str]:
+        """The text of each source."""
+        return [SOURCES.joinpath(name).read_text(encoding="utf-8") for name in self.sources]
+
+    def arguments(self) -> list[str]:
+        """The compiler's, after its options."""
+        compiled = [os.fspath(SOURCES / name) for name in self.sources if name.endswith(".c")]
+        return [*compiled, *self.libraries]
+
+
+PLAIN = Program("load", (*COMMON, "plain.c"))
+TLS = Program("load-tls", (*COMMON, "tls.c"), ("-lssl", "-lcrypto"), "; it needs OpenSSL's headers (libssl-dev)")
+
+
 def compiler() -> list[str]:
     """The command: $CC, which may have options, or cc. NoLoadGenerator if there is none."""
     command = shlex.split(os.environ.get("CC") or "cc")
@@ -79,48 +106,57 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hotloop")
 
 
-def compiled(command: Sequence[str], folder: Path) -> Path:
+def compiled(command: Sequence[str], folder: Path, program: Program = PLAIN) -> Path:
     """The program, made by this compiler and kept in `folder`; NoLoadGenerator if that fails."""
-    made_from = [SOURCE.read_text(encoding="utf-8"), *command, *COMPILE, os.uname().machine]
-    program = folder / f"load-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}"
-    if program.exists():
-        return program
+    made_from = [*program.made_from(), *command, *COMPILE, *program.libraries, os.uname().machine]
+    path = folder / f"{program.name}-{hashlib.sha256(chr(0).join(made_from).encode()).hexdigest()[:16]}"
+    if path.exists():
+        return path
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as workshop:
-            fresh = Path(workshop, "load")
-            arguments = [*command, *COMPILE, "-o", os.fspath(fresh), os.fspath(SOURCE)]
+            fresh = Path(workshop, program.name)
+            arguments = [*command, *COMPILE, "-o", os.fspath(fresh), *program.arguments()]
             done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS_TO_COMPILE, check=False)
             if done.returncode:
-                said = next((line for line in done.stderr.splitlines() if "error" in line), "it did not say why")
-                raise NoLoadGenerator(f"the load generator could not be compiled: {said}")
-            fresh.replace(program)  # at once and whole, also if two processes do this
+                raise NoLoadGenerator(f"{could_not_be(program)}: {first_error(done.stderr)}{program.needs}")
+            fresh.replace(path)  # at once and whole, also if two processes do this
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoLoadGenerator(f"the load generator could not be compiled: {error}") from error
-    return program
+        raise NoLoadGenerator(f"{could_not_be(program)}: {error}") from error
+    return path
+
+
+def could_not_be(program: Program) -> str:
+    return f"the load generator{' with TLS' if program is TLS else ''} could not be compiled"
+
+
+def first_error(stderr: str) -> str:
+    """Without the folder of the source, which says nothing."""
+    found = next((line for line in stderr.splitlines() if "error" in line or "cannot find" in line), None)
+    return "it did not say why" if found is None else found.strip().replace(f"{SOURCES}{os.sep}", "")
 
 
 @functools.cache
-def _program_or_reason() -> Path | str:
+def _program_or_reason(program: Program) -> Path | str:
     if not sys.platform.startswith("linux"):
         return f"the load generator needs epoll, and this is {sys.platform}"
     try:
-        return compiled(compiler(), cache_folder())
+        return compiled(compiler(), cache_folder(), program)
     except NoLoadGenerator as error:
         return str(error)
 
 
-def program() -> Path:
-    """The compiled load.c; NoLoadGenerator with the reason where there can be none."""
-    found = _program_or_reason()
+def program(kind: Program = PLAIN) -> Path:
+    """The compiled program; NoLoadGenerator with the reason where there can be none."""
+    found = _program_or_reason(kind)
     if isinstance(found, str):
         raise NoLoadGenerator(found)
     return found
 
 
-def unavailable() -> str | None:
-    """Why there is no load generator, if there is none."""
-    found = _program_or_reason()
+def unavailable(kind: Program = PLAIN) -> str | None:
+    """Why there is no load generator of that kind, if there is none."""
+    found = _program_or_reason(kind)
     return found if isinstance(found, str) else None
 
 
@@ -128,11 +164,11 @@ def unavailable() -> str | None:
 
 
 class Helper:
-    """A running load.c, which answers each line with one of JSON. To be used as a context manager."""
+    """A running load generator or server, which answers each line with one of JSON. To be used as a context manager."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, kind: Program = PLAIN) -> None:
         self.process = subprocess.Popen(
-            [os.fspath(program()), *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [os.fspath(program(kind)), *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         try:
             self.greeting = self.read_answer()
@@ -176,22 +212,48 @@ class Helper:
         self.process.communicate()
 
 
+def spoken(network: Network, path: str) -> tuple[str, Program]:
+    """The network's name for the program, and the program that knows it."""
+    return (f"tls:{path}", TLS) if network == "tls" else (network, PLAIN)
+
+
 class Generator(Helper):
     """Messages to an echo server, or connections to one that closes after the first byte."""
 
     def __init__(
-        self, network: Network, address: str, connections: int, size: int | None = None, *, waves: bool = False
+        self,
+        network: Network,
+        address: str,
+        connections: int,
+        size: int | None = None,
+        *,
+        waves: bool = False,
+        identity: str = "",
     ) -> None:
         """Connect. `size` is that of a message in bytes; None: open connections instead.
 
-        In waves, no connection sends its next message before all have the echo of their last one.
+        In waves, no connection sends its next message before all have the echo of their last one. `identity` is the
+        path of the server's certificate, which a TLS server must have. Over TLS the server must be running meanwhile.
         """
         what, *rest = ("open",) if size is None else ("echo", size, *(["waves"] if waves else []))
-        super().__init__(what, network, address, connections, *rest)
+        name, kind = spoken(network, identity)
+        super().__init__(what, name, address, connections, *rest, kind=kind)
 
     def run(self, amount: int | str) -> dict[str, float]:
         """Do so many messages or connections, or go on for a time ("0.5s"): messages, seconds, p50 and p99."""
         return self.ask(amount)
+
+
+class Downloader(Helper):
+    """One connection, on which the server sends what it is asked for."""
+
+    def __init__(self, network: Network, address: str, *, identity: str = "") -> None:
+        name, kind = spoken(network, identity)
+        super().__init__("download", name, address, kind=kind)
+
+    def run(self, mebibytes: int) -> dict[str, float]:
+        """Download so many MiB: messages, which are those MiB, and seconds."""
+        return self.ask(mebibytes)
 
 
 class Idlers(Helper):
@@ -211,8 +273,9 @@ class BareServer(Helper):
     """The limit: an epoll server that does nothing but the service."""
 
     def __init__(self, network: Network, service: Service, path: str = "") -> None:
-        """`path` is where a unix server listens."""
-        super().__init__("serve", network, service, *([path] if path else []))
+        """`path` is where a unix server listens, and where the certificate and the key of a TLS server are."""
+        name, kind = spoken(network, path)
+        super().__init__("serve", name, service, *([path] if network == "unix" else []), kind=kind)
         self.address: str = self.greeting["address"]
 
     def cpu(self) -> float:

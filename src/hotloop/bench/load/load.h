@@ -1,0 +1,92 @@
+/* What the files of the load generator share. What the program does is said in load.c. */
+
+#ifndef HOTLOOP_BENCH_LOAD_H
+#define HOTLOOP_BENCH_LOAD_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <time.h>
+
+enum {
+    EVENTS = 512,          /* taken from epoll at a time */
+    READ_SIZE = 256 << 10, /* bytes: the bare server's and the generator's buffer */
+    BLOCK = 256 << 10,     /* bytes: what a download is asked for in */
+    STALLED_SECONDS = 10,  /* without one message done: the server has stopped answering */
+};
+
+/* -- load.c: answers, clocks and addresses ---------------------------------------------------------------------- */
+
+__attribute__((noreturn, format(printf, 1, 2))) void fail(const char *format, ...);
+__attribute__((format(printf, 1, 2))) void answer(const char *format, ...);
+int checked(int result, const char *call); /* fails if it is negative */
+uint64_t nanoseconds(clockid_t clock);
+bool would_block(ssize_t result);
+
+struct place {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in ip;
+        struct sockaddr_un path;
+    } address;
+    socklen_t length;
+    int family, type;
+};
+
+struct place place_of(const char *network, const char *text);
+int connected(const struct place *place, int source); /* `source` > 0: from 127.0.0.1 + source */
+
+/* -- channel.c: a socket whose sender need not wait for the kernel ---------------------------------------------- */
+
+struct channel {
+    int fd;
+    struct ssl_st *tls;     /* owned; NULL in plain.c */
+    bool more;              /* there are bytes that the poller knows nothing of: receive again */
+    bool ending;            /* TLS: all has been said, only the end of the connection is waited for */
+    unsigned char *unsent;  /* owned; NULL unless the kernel takes no more at the moment */
+    size_t length, flushed; /* of `unsent`: bytes there, and bytes of them sent since */
+};
+
+/* These return -1 where the connection is no good any more, and channel_problem() says why. */
+int channel_push(struct channel *channel, const unsigned char *data, size_t count); /* the bytes as they are */
+int channel_flush(struct channel *channel);
+int channel_failed(const char *problem);
+const char *channel_problem(void);
+
+/* -- plain.c or tls.c, one of which is linked: what goes through the socket ------------------------------------- */
+
+/* Both fail in plain.c. `pem` has the certificate, and for the server its key. */
+void use_tls_for_client(const char *pem);
+void use_tls_for_server(const char *pem);
+
+void channel_open(struct channel *channel, int fd, bool server); /* takes over fd; the channel must stay where it is */
+int channel_ready(struct channel *channel);                      /* 1: both sides have agreed on keys; 0: not yet */
+int channel_send(struct channel *channel, const unsigned char *data, size_t count); /* takes all; not before ready */
+/* Up to `room` bytes, 0 at the end, -1 with EAGAIN where nothing is there. */
+ssize_t channel_receive(struct channel *channel, unsigned char *data, size_t room);
+void channel_finish(struct channel *channel); /* tell the other side that no more comes */
+void channel_close(struct channel *channel);
+
+/* -- generator.c ------------------------------------------------------------------------------------------------ */
+
+struct load {
+    struct place target;
+    size_t connections;
+    size_t size;  /* of a message, bytes */
+    bool opening; /* each message has a connection of its own */
+    bool waves;   /* no connection begins its next message before all have finished the last */
+};
+
+void generate(const struct load *load);
+void download(const struct place *target);
+void hold_idle(const struct place *target, int source);
+
+/* -- server.c --------------------------------------------------------------------------------------------------- */
+
+void serve(const char *network, const char *service, const char *path);
+
+#endif

@@ -66,8 +66,17 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-@needs_generator
-@pytest.mark.parametrize("row", [row for row in USUAL if row.calibrated], ids=lambda row: row.name)
+def where_possible(rows):
+    """Each row, skipped where this machine cannot measure it."""
+
+    def parameter(row):
+        reason = row.unavailable()
+        return pytest.param(row, id=row.name, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
+
+    return [parameter(row) for row in rows]
+
+
+@pytest.mark.parametrize("row", where_possible(row for row in USUAL if row.calibrated))
 def test_a_network_row_does_its_operations_and_cleans_up(maker, row):
     before, threads = descriptors(), set(threading.enumerate())
     with row.opened(maker) as subject:
@@ -83,15 +92,14 @@ def test_a_network_row_does_its_operations_and_cleans_up(maker, row):
     assert descriptors() == before
 
 
-@needs_generator
-@pytest.mark.parametrize("row", [row for row in USUAL if row.bare], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", where_possible(row for row in USUAL if row.bare))
 def test_the_bare_server_does_the_same_row(row):
     with row.bare() as subject:
         for n in (1, 3):
             found = row.run(subject, n)
             assert found.operations == n
             assert found.cpu >= 0
-            assert found.p50 <= found.p99
+            assert found.p50 is None if row.name.startswith("download") else found.p50 <= found.p99
 
 
 @needs_generator
@@ -300,7 +308,7 @@ def test_every_usual_row_runs_on_every_loop_that_is_installed():
                     assert len(outcome.seconds) == 1
                     continue
                 assert outcome.reason
-                if name in loops_that_must_do_every_row() and outcome.kind == "failed":
+                if name in loops_that_must_do_every_row() and outcome.kind in ("failed", "not offered"):
                     failures.append(f"{row.name} on {name}: {outcome.reason}")
     assert failures == []
 

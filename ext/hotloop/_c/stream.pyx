@@ -28,7 +28,7 @@ from libc.string cimport memcpy
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
-from hotloop._c.output cimport iovec, keep, output_clear, output_send
+from hotloop._c.output cimport iovec, keep, output_clear, output_queue, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error

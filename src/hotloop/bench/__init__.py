@@ -2,6 +2,7 @@
 
     rows/       what is measured: short functions that do an operation n times on whatever loop they are given
     load/       the clients of the network rows, in C, and the bare server those rows are held against
+    identity    the certificate of the TLS servers
     targets     what it is measured on: the loops, how each is made, what it must turn out to be
     worker      one process for each loop, which times rows on request
     runner      the parent: starts the workers and goes from one to the next in every round

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 from . import machine, report
 from .results import OURS, NotMeasured
 from .rows import ROWS, Row
-from .runner import Crew, Settings, measure_rows
+from .runner import USUAL_SECONDS, Crew, Settings, measure_rows
 from .targets import BARE_C, BASELINES, TARGETS, WrongImplementation
 
-ROUNDS, SECONDS = 7, 0.15
+ROUNDS = 7
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.02
 
 
@@ -74,7 +74,8 @@ def parser() -> Parser:
         description="Measures this machine's event loops side by side: each in a process of its own, rounds going from"
         " one to the next, medians and ratios in the end. The other loops come with: pip install hotloop[bench]."
         " Network rows compare processor time of a server whose clients are a program in C, compiled when first needed"
-        " (by cc, or $CC); the same server in C, bare-c, is shown beside them as the limit.",
+        " (by cc, or $CC; with OpenSSL's headers for the rows over TLS); the same server in C, bare-c, is shown beside"
+        " them as the limit.",
     )
 
     def add(option: str, help: str, **keywords: Any) -> None:
@@ -119,7 +120,7 @@ def run(argv: Sequence[str]) -> int:
     if problem := cannot_be_written(arguments.json):
         options.error(f"argument --json: {problem}")
     rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
-    settings = Settings(rounds, QUICK_SECONDS if arguments.quick else SECONDS)
+    settings = Settings(rounds, QUICK_SECONDS if arguments.quick else USUAL_SECONDS)
     try:
         result = measure(wanted, rows, settings, arguments.baseline)
     except (Unusable, WrongImplementation) as error:
@@ -190,7 +191,7 @@ def write(result: report.Run, json_path: str | None) -> None:
 
 
 def exit_code(result: report.Run, asked_for: Collection[str]) -> int:
-    """1 if a loop is missing that was asked for by name, or if hotloop failed in a row."""
+    """1 if a loop is missing that was asked for by name, or if hotloop failed in a row or had nothing of the kind."""
     ours = [outcomes[name] for outcomes in result.outcomes.values() for name in OURS if name in outcomes]
-    failed = any(isinstance(outcome, NotMeasured) and outcome.kind == "failed" for outcome in ours)
+    failed = any(isinstance(outcome, NotMeasured) and outcome.kind in ("failed", "not offered") for outcome in ours)
     return int(failed or any(name in result.missing for name in asked_for))

@@ -23,6 +23,9 @@ from .rows import Row
 
 JSON_FORMAT = 1
 
+NETWORKS = {"Network": False, "TLS": True}
+"""Tables of network rows: whether they are of those over TLS."""
+
 Ratio = Callable[[Outcomes], float | None]
 
 
@@ -47,8 +50,9 @@ class Run:
         """Those that were measured."""
         return [name for name in self.facts if name != LIMIT]
 
-    def rows_on(self, *subjects: str) -> list[Row]:
-        return [row for row in self.rows if row.subject in subjects]
+    def rows_on(self, *subjects: str, tls: bool = False) -> list[Row]:
+        """Those over TLS are apart from the other network rows."""
+        return [row for row in self.rows if row.subject in subjects and row.tls == tls]
 
     def outcomes_of(self, rows: Iterable[Row]) -> dict[str, Outcomes]:
         return {row.name: self.outcomes[row.name] for row in rows}
@@ -108,11 +112,12 @@ def sections(run: Run) -> list[Section]:
         names = {name: "selectors" if name == "asyncio" else name for name in with_selector}
         baseline = "asyncio" if "asyncio" in with_selector else with_selector[0]
         found.append(Section("Selectors", on_selectors, with_selector, names, baseline))
-    if on_network := run.rows_on("network"):
-        measured = "processor time of the measured process for one operation"
-        faster = "operations for the same processor time"
-        common = (on_network, run.loops, own_names, run.baseline, measured, faster)
-        found.append(Section("Network", *common, with_load=True, times_of_bare_c=times_of_bare_c(run)))
+    for title, tls in NETWORKS.items():
+        if on_network := run.rows_on("network", tls=tls):
+            measured = "processor time of the measured process for one operation"
+            faster = "operations for the same processor time"
+            common = (on_network, run.loops, own_names, run.baseline, measured, faster)
+            found.append(Section(title, *common, with_load=True, times_of_bare_c=times_of_bare_c(run, tls=tls)))
     return found
 
 
@@ -177,9 +182,9 @@ def standing_ratios(section: Section) -> dict[str, Ratio]:
     return found
 
 
-def times_of_bare_c(run: Run) -> dict[str, float]:
+def times_of_bare_c(run: Run, *, tls: bool) -> dict[str, float]:
     """By row that has it as its limit: how many times the bare C server's processor time hotloop-c takes."""
-    limited = run.outcomes_of(row for row in run.rows if row.limited)
+    limited = run.outcomes_of(row for row in run.rows_on("network", tls=tls) if row.limited)
     found = {name: processor_time_over_limit(outcomes, "hotloop-c") for name, outcomes in limited.items()}
     return {name: times for name, times in found.items() if times is not None}
 
@@ -239,17 +244,20 @@ def noise_cell(outcomes: Outcomes) -> str:
 def notes(run: Run) -> Iterable[str]:
     for comparison in comparisons(run.outcomes_of(run.rows_on("event loop", "selector")), run.loops):
         yield sentence(comparison)
-    for comparison in comparisons(run.outcomes_of(run.rows_on("network")), run.loops):
-        yield f"Network: {sentence(comparison)}"
-    if factors := times_of_bare_c(run):
-        highest = max(factors, key=factors.__getitem__)
-        yield (
-            f"Network: hotloop-c takes {geometric_mean(factors.values()):.2f} times the processor time of the bare C"
-            f" server in the geometric mean of {number_of_rows(len(factors), 'protocol ')}, at most"
-            f" {factors[highest]:.2f} ({highest})"
-        )
+    for title, tls in NETWORKS.items():
+        for comparison in comparisons(run.outcomes_of(run.rows_on("network", tls=tls)), run.loops):
+            yield f"{title}: {sentence(comparison)}"
+        if factors := times_of_bare_c(run, tls=tls):
+            highest = max(factors, key=factors.__getitem__)
+            yield (
+                f"{title}: hotloop-c takes {geometric_mean(factors.values()):.2f} times the processor time of the bare"
+                f" C server in the geometric mean of {number_of_rows(len(factors), 'protocol ')}, at most"
+                f" {factors[highest]:.2f} ({highest})"
+            )
     for reason, names in not_measured_here(run).items():
         yield f"NOT MEASURED: {', '.join(names)}: {reason}"
+    for (loop, kind), names in not_offered(run).items():
+        yield f"NOT OFFERED: {loop} has no {kind}: {', '.join(names)}"
     for name, outcomes in run.outcomes.items():
         for loop, outcome in outcomes.items():
             if isinstance(outcome, NotMeasured) and outcome.kind == "failed":
@@ -267,6 +275,16 @@ def not_measured_here(run: Run) -> dict[str, list[str]]:
         }
         for reason in reasons:
             found.setdefault(reason, []).append(row.name)
+    return found
+
+
+def not_offered(run: Run) -> dict[tuple[str, str], list[str]]:
+    """Rows by the loop that cannot have them, and what it lacks."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in run.rows:
+        for loop, outcome in run.outcomes[row.name].items():
+            if isinstance(outcome, NotMeasured) and outcome.kind == "not offered":
+                found.setdefault((loop, outcome.reason), []).append(row.name)
     return found
 
 
@@ -292,12 +310,14 @@ def as_json(run: Run) -> dict[str, Any]:
         "rows": [row_as_json(row, run.outcomes[row.name]) for row in run.rows],
         "comparisons": compared(run, "event loop", "selector"),
         "network_comparisons": compared(run, "network"),
-        "times_of_bare_c": times_of_bare_c(run),
+        "tls_comparisons": compared(run, "network", tls=True),
+        "times_of_bare_c": times_of_bare_c(run, tls=False) | times_of_bare_c(run, tls=True),
     }
 
 
-def compared(run: Run, *subjects: str) -> list[dict[str, Any]]:
-    return [vars(comparison) for comparison in comparisons(run.outcomes_of(run.rows_on(*subjects)), run.loops)]
+def compared(run: Run, *subjects: str, tls: bool = False) -> list[dict[str, Any]]:
+    rows = run.rows_on(*subjects, tls=tls)
+    return [vars(comparison) for comparison in comparisons(run.outcomes_of(rows), run.loops)]
 
 
 def row_as_json(row: Row, outcomes: Outcomes) -> dict[str, Any]:
@@ -305,6 +325,7 @@ def row_as_json(row: Row, outcomes: Outcomes) -> dict[str, Any]:
         "name": row.name,
         "question": row.question,
         "subject": row.subject,
+        "tls": row.tls,
         "best_other": best_other(outcomes),
         "results": {name: outcome_as_json(outcome) for name, outcome in outcomes.items()},
     }

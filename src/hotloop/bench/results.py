@@ -60,8 +60,9 @@ def median_of(values: Iterable[float | None]) -> float | None:
 class NotMeasured:
     """Why a loop has no result in a row."""
 
-    kind: Literal["not applicable", "unavailable", "failed"]
-    """The loop has nothing of the kind, this machine cannot measure it, or the loop could not do it."""
+    kind: Literal["not applicable", "unavailable", "not offered", "failed"]
+    """The row is not meant for it, this machine cannot measure it, the loop says that it has nothing of the kind, or it
+    could not do it."""
     reason: str
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from .load import Load
 from .results import Measurement, NotMeasured, Outcome
-from .rows import Row
+from .rows import NotOffered, Row
 from .targets import BARE_C, Target, check
 
+USUAL_SECONDS = 0.15
+"""Of a round of one loop."""
 SECONDS_BEFORE_A_WORKER_HANGS = 60
 ENVIRONMENT_OF_ITS_OWN = ("HOTLOOP_IMPL", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
 
@@ -38,6 +40,13 @@ class Settings:
     def seconds_of(self, row: Row) -> float:
         """Twice as long for a network row: its rounds begin and end with a wake-up of other processes."""
         return self.seconds * 2 if row.subject == "network" else self.seconds
+
+    def request_for(self, row: Row) -> dict[str, Any]:
+        """What a worker is asked for to begin with the row."""
+        request = {"row": row.name, "seconds": self.seconds_of(row)}
+        if row.in_a_round is not None:
+            request["operations"] = max(1, round(row.in_a_round * min(1.0, self.seconds / USUAL_SECONDS)))
+        return request
 
 
 class Worker:
@@ -71,6 +80,8 @@ class Worker:
         answer = self.read_reply()
         if "error" in answer:
             raise RequestFailed(answer["error"])
+        if "not_offered" in answer:
+            raise NotOffered(answer["not_offered"])
         return answer
 
     def read_reply(self) -> dict[str, Any]:
@@ -162,7 +173,7 @@ class Crew:
                 outcomes[name] = NotMeasured("unavailable", unavailable)
             elif reason := not_applicable(row, target):
                 outcomes[name] = NotMeasured("not applicable", reason)
-            elif answer := self.ask(name, outcomes, row=row.name, seconds=settings.seconds_of(row)):
+            elif answer := self.ask(name, outcomes, **settings.request_for(row)):
                 outcomes[name] = Measurement(answer["operations"], [])
         for number in range(settings.rounds + 1):
             # Another loop begins each round: none always runs after the same one.
@@ -179,6 +190,9 @@ class Crew:
         worker = self.workers[name]
         try:
             return worker.request(**request)
+        except NotOffered as error:
+            outcomes[name] = NotMeasured("not offered", str(error))
+            return None
         except (RequestFailed, WorkerLost) as error:
             outcomes[name] = NotMeasured("failed", str(error))
             if isinstance(error, WorkerLost):

@@ -2,12 +2,14 @@
 
 Requests and replies are one line of JSON each, on the standard input and output.
 
-    {"row": NAME, "seconds": S}    make the row's subject and calibrate a round to S seconds: {"operations": N}
+    {"row": NAME, "seconds": S}    make the row's subject and calibrate a round to S seconds: {"operations": N};
+                                   with "operations": N in the request, a round is that and nothing is calibrated
     {"round": true}                time one round: {"seconds": S}; of a network row {"load": ...}, a Load's fields
     {"close": true}                end the row: {"closed": NAME}
 
 What the worker is comes first, unasked: {"facts": ...}, or {"missing": REASON} and the worker ends. A request that
-failed is answered with {"error": REASON}, and the worker goes on.
+failed is answered with {"error": REASON}, one for what the loop has not with {"not_offered": OF WHAT KIND}, and the
+worker goes on.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import IO, Any
 
-from .rows import ROWS, Row
+from .rows import ROWS, NotOffered, Row
 from .targets import BARE_C, TARGETS, Target, facts
 from .timing import calibrated, sample
 
@@ -36,7 +38,7 @@ class Session:
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if "row" in request:
-            return self.open(ROWS[request["row"]], request["seconds"])
+            return self.open(ROWS[request["row"]], request["seconds"], request.get("operations"))
         if "round" in request:
             found = sample(self.row.run, self.subject, self.operations)
             return {"seconds": found.elapsed} if found.load is None else {"load": vars(found.load)}
@@ -45,12 +47,12 @@ class Session:
             return {"closed": self.row.name}
         raise ValueError(f"no such request: {request}")
 
-    def open(self, row: Row, seconds: float) -> dict[str, Any]:
+    def open(self, row: Row, seconds: float, operations: int | None) -> dict[str, Any]:
         gc.collect()  # what the row before has left is not this row's to collect
         self.row = row
         self.subject = self.stack.enter_context(opened(row, self.target))
-        self.operations = row.operations
-        if row.calibrated:
+        self.operations = operations or row.operations
+        if row.calibrated and operations is None:
             self.operations = calibrated(lambda n: sample(row.run, self.subject, n).elapsed, seconds)
         return {"operations": self.operations}
 
@@ -96,7 +98,10 @@ def serve(target: Target) -> None:
         for line in sys.stdin:
             try:
                 answer = session.answer(json.loads(line))
-            # So does a row on a loop that lacks what the row needs.
+            except NotOffered as error:
+                session.forget_row()
+                answer = {"not_offered": str(error)}
+            # So may a row on a loop that lacks what the row needs.
             except Exception as error:
                 session.forget_row()
                 answer = {"error": describe(error)}

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..load import Network, unavailable
 from .registry import Rows
-from .serving import BACKLOG, Connections, Loop, Serve, bare, closed, protocol_server, served
+from .serving import BACKLOG, Connections, Loop, Serve, bare, closed, context_of, protocol_server, served
 
 rows = Rows()
 
@@ -81,7 +81,7 @@ async def by_streams(loop: Loop, network: Network, path: str) -> AsyncIterator[s
         server = await asyncio.start_unix_server(echo, path, backlog=BACKLOG)
         address = path
     else:
-        server = await asyncio.start_server(echo, "127.0.0.1", 0, backlog=BACKLOG)
+        server = await asyncio.start_server(echo, "127.0.0.1", 0, backlog=BACKLOG, ssl=context_of(network, path))
         address = "{}:{}".format(*server.sockets[0].getsockname())
     yield address
     await closed(server, connections)

@@ -39,6 +39,10 @@ class NetworkSubject(Protocol):
         """Do n operations, or let them be done, and say what that took."""
 
 
+class NotOffered(Exception):
+    """The loop has nothing of the kind that a row is about; the text says of what kind."""
+
+
 def always_available() -> str | None:
     return None
 
@@ -65,6 +69,10 @@ class Row:
     """Left out of a run that does not ask for it."""
     calibrated: bool = True
     """The number of operations is found out; otherwise the row goes on for a time of its own."""
+    in_a_round: int | None = None
+    """So many operations in a round of the usual length, in a shorter one fewer in proportion; None: found out."""
+    tls: bool = False
+    """Of a network row: over TLS, and so in a table of its own."""
     unavailable: Callable[[], str | None] = always_available
     """Why the row cannot be measured on this machine, on no loop, if so."""
 

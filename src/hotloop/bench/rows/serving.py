@@ -8,13 +8,15 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..load import BareServer, Generator, Load, LoadFailed, Network, Service
+from .. import identity
+from ..load import BareServer, Downloader, Generator, Load, LoadFailed, Network, Service
 from .descriptors import descriptors_allowed
+from .registry import NotOffered
 
 BACKLOG = 1024
 """Of the servers: all connections of a row may come at once."""
@@ -22,7 +24,8 @@ SECONDS_TO_SAY_GOODBYE = 5.0
 
 Loop = asyncio.AbstractEventLoop
 Serve = Callable[[Loop, Network, str], AbstractAsyncContextManager[str]]
-"""serve(loop, network, path) starts a server, a unix one at that path, and gives the address it listens at."""
+"""serve(loop, network, path) starts a server and gives the address it listens at; the path is that of place_for()."""
+Result = TypeVar("Result")
 
 
 class Connections:
@@ -38,12 +41,15 @@ class Connections:
             await asyncio.sleep(0.01)
 
 
+Driver = Generator | Downloader
+
+
 class Errors:
     """What goes wrong on the server's side, where nobody awaits it: the reason why the generator gets no answer."""
 
     def __init__(self, loop: Loop) -> None:
         self.first: BaseException | None = None
-        self.generator: Generator | None = None
+        self.generator: Driver | None = None
         loop.set_exception_handler(self.handle)
 
     def handle(self, loop: Loop, context: dict[str, Any]) -> None:
@@ -55,53 +61,84 @@ class Errors:
         if self.generator is not None:
             self.generator.process.kill()  # it would wait for an answer that does not come
 
+    @contextlib.contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Where the generator fails, the server's own error is the better reason."""
+        try:
+            yield
+        except LoadFailed as error:
+            if self.first is not None:
+                raise self.first from error
+            raise
+
 
 class Served:
     """A server on a loop under the load of a generator."""
 
-    def __init__(self, loop: Loop, generator: Generator, errors: Errors) -> None:
+    def __init__(self, loop: Loop, generator: Driver, errors: Errors) -> None:
         self.loop, self.generator, self.errors = loop, generator, errors
 
     def run(self, n: int) -> Load:
         before = time.process_time()
-        try:
-            found = self.loop.run_until_complete(self.loop.run_in_executor(None, self.generator.run, n))
-        except LoadFailed as error:
-            if self.errors.first is not None:
-                raise self.errors.first from error
-            raise
-        cpu = time.process_time() - before
-        return Load(int(found["messages"]), cpu, found["seconds"], found["p50"], found["p99"])
+        with self.errors.blamed():
+            found = while_running(self.loop, self.generator.run, n)
+        return load_of(found, time.process_time() - before)
+
+
+def while_running(loop: Loop, function: Callable[..., Result], *arguments: Any) -> Result:
+    """The function's result, from a thread, while the loop runs in this one."""
+    return loop.run_until_complete(loop.run_in_executor(None, function, *arguments))
+
+
+def load_of(found: Mapping[str, float], cpu: float) -> Load:
+    """What the generator found, and the seconds of processor time that the server used meanwhile."""
+    return Load(int(found["messages"]), cpu, found["seconds"], found.get("p50"), found.get("p99"))
 
 
 class BareServed:
     """The bare server under the same load."""
 
-    def __init__(self, server: BareServer, generator: Generator) -> None:
+    def __init__(self, server: BareServer, generator: Driver) -> None:
         self.server, self.generator = server, generator
 
     def run(self, n: int) -> Load:
         before = self.server.cpu()
         found = self.generator.run(n)
-        cpu = self.server.cpu() - before
-        return Load(int(found["messages"]), cpu, found["seconds"], found["p50"], found["p99"])
+        return load_of(found, self.server.cpu() - before)
 
 
+Drive = Callable[[str, str], Driver]
+"""drive(address, path) connects a generator to a server that listens there."""
 Opener = Callable[[Loop], AbstractContextManager[Served]]
 BareOpener = Callable[[], AbstractContextManager[BareServed]]
 
 
+def messages(network: Network, connections: int, size: int | None, *, waves: bool = False) -> Drive:
+    def drive(address: str, path: str) -> Generator:
+        return Generator(network, address, connections, size, waves=waves, identity=path)
+
+    return drive
+
+
 def served(serve: Serve, network: Network, connections: int, size: int | None, *, waves: bool = False) -> Opener:
     """Makes `opened` of a row: the server on a loop, and its generator with these connections and messages."""
+    return driven(serve, network, connections, messages(network, connections, size, waves=waves))
+
+
+def driven(serve: Serve, network: Network, connections: int, drive: Drive) -> Opener:
+    """The same with any generator."""
 
     @contextlib.contextmanager
     def opened(loop: Loop) -> Iterator[Served]:
         errors = Errors(loop)
-        with descriptors_allowed(connections), socket_path() as path:
+        with descriptors_allowed(connections), place_for(network) as path:
             server = serve(loop, network, path)
-            address = loop.run_until_complete(server.__aenter__())
+            with offered(network):
+                address = loop.run_until_complete(server.__aenter__())
             try:
-                with Generator(network, address, connections, size, waves=waves) as generator:
+                with errors.blamed():
+                    generator = while_running(loop, drive, address, path)
+                with generator:
                     errors.generator = generator
                     yield Served(loop, generator, errors)
             finally:
@@ -113,13 +150,18 @@ def served(serve: Serve, network: Network, connections: int, size: int | None, *
 
 def bare(service: Service, network: Network, connections: int, size: int | None, *, waves: bool = False) -> BareOpener:
     """Makes `bare` of a row."""
+    return bare_driven(service, network, messages(network, connections, size, waves=waves))
+
+
+def bare_driven(service: Service, network: Network, drive: Drive) -> BareOpener:
+    """The same with any generator."""
 
     @contextlib.contextmanager
     def opened() -> Iterator[BareServed]:
         with (
-            socket_path() as path,
-            BareServer(network, service, path if network == "unix" else "") as server,
-            Generator(network, server.address, connections, size, waves=waves) as generator,
+            place_for(network) as path,
+            BareServer(network, service, path) as server,
+            drive(server.address, path) as generator,
         ):
             yield BareServed(server, generator)
 
@@ -127,9 +169,25 @@ def bare(service: Service, network: Network, connections: int, size: int | None,
 
 
 @contextlib.contextmanager
-def socket_path() -> Iterator[str]:
+def place_for(network: Network) -> Iterator[str]:
+    """The path that a Unix server shall listen at, or where a TLS server's certificate and key are."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        yield str(Path(folder, "socket"))
+        path = str(Path(folder, "socket"))
+        if network == "tls":
+            identity.make(path)
+        yield path
+
+
+NEEDED: dict[Network, str] = {"tcp": "TCP", "unix": "Unix sockets", "udp": "UDP", "tls": "TLS"}
+
+
+@contextlib.contextmanager
+def offered(network: Network) -> Iterator[None]:
+    """A loop that does not implement how a server is started lacks the kind; what else goes wrong is a failure."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise NotOffered(NEEDED[network]) from error
 
 
 class Working:
@@ -154,10 +212,15 @@ async def protocol_server(
         server = await loop.create_unix_server(factory, path, backlog=BACKLOG)
         address = path
     else:
-        server = await loop.create_server(factory, "127.0.0.1", 0, backlog=BACKLOG)
+        server = await loop.create_server(factory, "127.0.0.1", 0, backlog=BACKLOG, ssl=context_of(network, path))
         address = "{}:{}".format(*server.sockets[0].getsockname())
     yield address
     await closed(server, connections)
+
+
+def context_of(network: Network, path: str) -> Any:
+    """The `ssl` of a server."""
+    return identity.server_context(path) if network == "tls" else None
 
 
 async def closed(server: Any, connections: Connections) -> None:

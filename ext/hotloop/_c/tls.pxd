@@ -1,8 +1,7 @@
 from hotloop._c.core cimport LoopCore
-from hotloop._c.delivery cimport ByteProtocol, ProtocolKind
 from hotloop._c.output cimport output_queue
 from hotloop._c.stream cimport StreamTransport
-from hotloop._c.tls_engine cimport TlsEngine, arrived
+from hotloop._c.tls_receiver cimport TlsReceiver
 
 
 cdef enum TlsState:
@@ -14,26 +13,16 @@ cdef enum TlsState:
     ENDED
 
 
-cdef class TlsProtocol(ByteProtocol):
+cdef class TlsProtocol(TlsReceiver):
     cdef object __weakref__
-    cdef LoopCore loop
-    cdef object context             # the one that all of the application's callbacks run in
-    cdef object app                 # the application's protocol; None after connection_lost()
-    cdef ProtocolKind kind          # how it takes data
     cdef object app_transport       # its transport, a TlsTransport; None after connection_lost()
-    cdef object transport           # carries the records; None before connection_made() and after connection_lost()
     cdef StreamTransport stream     # the same, if it is one of these
     cdef TlsState state
-    cdef TlsEngine engine
     cdef object sslcontext
     cdef bytearray landing          # what get_buffer() hands out to a transport that is not ours; None: nothing yet
-    cdef bytes held                 # ciphertext that nobody takes now; None: there is none
-    cdef Py_ssize_t held_at         # from where on
     cdef output_queue output        # plaintext that was written and is not yet encrypted
     cdef bint unflushed             # among those that the loop flushes at the end of the turn
     cdef bint sending_paused        # by the transport
-    cdef bint receiving_paused      # the transport is, by us
-    cdef bint app_reading_paused    # by pause_reading()
     cdef bint app_writing_paused    # pause_writing() was called, and resume_writing() not yet
     cdef bint app_connected         # connection_made() was called, or need not be
     cdef bint app_told_eof
@@ -41,18 +30,14 @@ cdef class TlsProtocol(ByteProtocol):
     cdef object peercert            # as it was then
     cdef bint peer_gone             # no more bytes will come
     cdef bint closed                # close() or abort() was called, or the connection is lost
-    cdef bint discarding            # close() was called: what arrives is for nobody
     cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes in vain since
     cdef object waiter              # a future that is told of the end of the handshake, or None
     cdef object handshake_timeout   # in seconds
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()
     cdef object timer               # of whichever of the two is running, or None
     cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
-    cdef Py_ssize_t read_low        # in bytes
-    cdef Py_ssize_t read_high       # in bytes
     cdef Py_ssize_t write_low       # in bytes
     cdef Py_ssize_t write_high      # in bytes
-    cdef tuple read_limits          # (low, high) as they were given
     cdef tuple write_limits         # (low, high) as they were given
 
     cdef int go_on_with_handshake(self) except -1
@@ -61,19 +46,6 @@ cdef class TlsProtocol(ByteProtocol):
     cdef int handshake_failed(self, object error) except -1
     cdef int wake_waiter(self, object error) except -1
     cdef int go_on(self) except -1
-    cdef int read_on(self, const char *data, Py_ssize_t size) except -1
-    cdef bint wants_data(self) noexcept
-    cdef int hold(self, const char *data, Py_ssize_t size) except -1
-    cdef int keep_rest(self, arrived *source, bytes owner) except -1
-    cdef bint deliver(self, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_to_reader(self, object reader, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1
-    cdef int control_receiving(self) except -1
-    cdef Py_ssize_t to_read(self) noexcept
     cdef bint may_write(self) except -1
     cdef int write(self, object data) except -1
     cdef int write_all(self, object chunks) except -1
@@ -94,8 +66,6 @@ cdef class TlsProtocol(ByteProtocol):
     cdef int stop_timer(self) except -1
     cdef int force_close(self, object error) except -1
     cdef int fatal_error(self, object error, str message) except -1
-    cdef int set_app(self, object protocol) except -1
-    cdef int set_read_limits(self, object high, object low) except -1
     cdef int set_write_limits(self, object high, object low) except -1
     cdef object extra_info(self, object name, object default)
 

@@ -4,10 +4,6 @@ It is the protocol of the transport below, and TlsTransport (tls_transport.pyx) 
 come from our own stream transport as they lie in the loop's buffer, and records go straight into its queue; any other
 transport, another TlsTransport too, is used as asyncio uses it.
 
-Reading. One arrival is one call of the application's protocol, decrypted in its place: into the bytes object, the
-stream reader's buffer or the protocol's own. What nobody takes now is kept as ciphertext, and the transport pauses when
-that is much.
-
 Writing. What is written in one turn of the loop is encrypted at its end, small writes together in one record.
 
 Closing. After close() nothing more is delivered. What arrives until the peer answers our close_notify, or
@@ -17,18 +13,14 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_CopyCurrent
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_XDECREF
 
-from hotloop._c.core cimport READ_SIZE, LoopCore
-from hotloop._c.delivery cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
-from hotloop._c.feed cimport can_feed, extend, fed, take_back
+from hotloop._c.core cimport LoopCore
 from hotloop._c.output cimport keep, output_clear, output_consume, output_front, output_peek
 from hotloop._c.stream cimport StreamTransport
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT, arrived, new_engine
+from hotloop._c.tls_receiver cimport TlsReceiver
 from hotloop._c.transport cimport as_size
 
 cdef extern from "quiet.h":
@@ -37,13 +29,6 @@ cdef extern from "quiet.h":
 from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
-cdef extern from "Python.h":
-    int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
-    PyObject *bytes_of_size "PyBytes_FromStringAndSize"(const char *, Py_ssize_t) except NULL
-
-# Less plaintext than this is decrypted on the stack and copied: cheaper than cutting an object to its size.
-cdef enum:
-    SMALL = 4096
 # What is written in one turn is encrypted at once when it is this much.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # What a transport that is not ours reads at a time.
@@ -52,7 +37,7 @@ cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
 @cython.final
-cdef class TlsProtocol(ByteProtocol):
+cdef class TlsProtocol(TlsReceiver):
     def __dealloc__(self):
         output_clear(&self.output)
 
@@ -89,6 +74,7 @@ cdef class TlsProtocol(ByteProtocol):
         if self.state != HANDSHAKE and self.app_connected and app is not None:
             self.loop.soon(app.connection_lost, (exc,), self.context)
         self.state = ENDED
+        self.receiving = False
         self.transport = self.stream = self.app_transport = self.app = None
         self.wake_waiter(exc)
         self.stop_timer()
@@ -200,7 +186,7 @@ cdef class TlsProtocol(ByteProtocol):
     cdef int handshake_done(self) except -1:
         self.stop_timer()
         self.state = OPEN
-        self.handshaken = True
+        self.receiving = self.handshaken = True
         self.peercert = self.engine.sslobject.getpeercert()
         if self.started_at is not None:
             logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
@@ -223,215 +209,25 @@ cdef class TlsProtocol(ByteProtocol):
             waiter.set_exception(error)
         return 0
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- what reading leads to -----------------------------------------------------------------------------------------
 
-    cdef bint wants_data(self) noexcept:
-        if self.state != OPEN and self.state != FLUSHING and self.state != SHUTDOWN:
-            return False
-        return (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
-
-    cdef int read_on(self, const char *data, Py_ssize_t size) except -1:
-        """Decrypt and deliver: what was held back, then this."""
-        cdef arrived source
-        cdef bytes owner
-        if self.state == ENDED:
+    cdef int have_read(self) except -1:
+        if self.unflushed:
             return 0
-        try:
-            while True:
-                if size and (self.held is not None or not self.wants_data()):
-                    self.hold(data, size)
-                    size = 0
-                if not self.wants_data():
-                    break
-                owner = self.held
-                if owner is None:
-                    source.data = data
-                    source.size = size
-                else:
-                    source.data = PyBytes_AS_STRING(owner) + self.held_at
-                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
-                size = 0
-                if not self.deliver(&source, owner):
-                    break
-            if not self.unflushed:
-                # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
-                self.hand_down()
-                if self.output.bytes:
-                    self.go_on()
-            self.control_receiving()
-        except Exception as error:
-            self.fatal_error(error, "Fatal error on SSL protocol")
-        return 0
+        # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
+        self.hand_down()
+        return self.go_on() if self.output.bytes else 0
 
-    cdef int hold(self, const char *data, Py_ssize_t size) except -1:
-        """Keep ciphertext for later."""
-        cdef bytes more
-        if size == 0:
-            return 0
-        more = PyBytes_FromStringAndSize(data, size)
-        self.held = more if self.held is None else self.held[self.held_at:] + more
-        self.held_at = 0
-        return 0
+    cdef int peer_has_closed(self) except -1:
+        if self.state == SHUTDOWN:
+            return self.finish()
+        self.call_eof_received()
+        return self.begin_shutdown()
 
-    cdef int keep_rest(self, arrived *source, bytes owner) except -1:
-        """Before somebody is called: what of the source was not used. `owner` is None if it lies in a buffer."""
-        if source.size == 0:
-            self.held = None
-        elif owner is None:
-            self.hold(source.data, source.size)
-        else:
-            self.held_at = PyBytes_GET_SIZE(owner) - source.size
-        return 0
-
-    cdef bint deliver(self, arrived *source, bytes owner) except -1:
-        """Decrypt, and call the protocol if that has brought anything; false if there is nothing more to try."""
-        cdef object reader = None, failure
-        cdef Py_ssize_t room = self.engine.most_plaintext(source), count
-        if room == 0:
-            self.keep_rest(source, owner)
-            return False
-        if self.discarding:
-            count = self.discard(source, owner)
-        elif self.kind == BUFFERED:
-            count = self.deliver_to_buffer(room, source, owner)
-        elif self.kind == COMPILED:
-            count = self.deliver_compiled(source, owner)
-        else:
-            if self.kind == STREAM_READER:
-                reader = can_feed(self.app)
-            if reader is not None:
-                count = self.deliver_to_reader(reader, min(room, READ_SIZE), source, owner)
-            elif room <= SMALL:
-                count = self.deliver_little(room, source, owner)
-            else:
-                count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
-        if self.engine.failure is not None:
-            failure = self.engine.failure
-            self.engine.failure = None
-            self.hand_down()
-            self.fatal_error(failure, "Fatal error on SSL protocol")
-            return False
-        if self.engine.peer_closed:
-            if self.state == SHUTDOWN:
-                self.finish()
-            else:
-                self.call_eof_received()
-                self.begin_shutdown()
-            return False
-        return count > 0
-
-    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
-        cdef char place[SMALL]
-        cdef Py_ssize_t count = self.engine.fill(place, room, source)
-        self.keep_rest(source, owner)
-        if count:
-            self.app.data_received(PyBytes_FromStringAndSize(place, count))
-        return count
-
-    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
-        cdef Py_ssize_t count
-        cdef PyObject *data = bytes_of_size(NULL, room)
-        try:
-            count = self.engine.fill(PyBytes_AS_STRING(<object>data), room, source)
-            if count < room:
-                _PyBytes_Resize(&data, count)
-            self.keep_rest(source, owner)
-            if count:
-                self.app.data_received(<object>data)
-        finally:
-            Py_XDECREF(data)
-        return count
-
-    cdef Py_ssize_t deliver_to_reader(
-        self, object reader, Py_ssize_t room, arrived *source, bytes owner
-    ) except -1:
-        cdef Py_buffer view
-        cdef Py_ssize_t count = 0
-        cdef char *place = extend(reader, room)
-        # OpenSSL lets other threads run: the buffer must not move meanwhile.
-        PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        try:
-            count = self.engine.fill(place, room, source)
-        finally:
-            PyBuffer_Release(&view)
-            take_back(reader, room - count)
-        self.keep_rest(source, owner)
-        if count:
-            fed(reader)
-        return count
-
-    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
-        cdef Py_buffer view
-        cdef Py_ssize_t count
-        # Somebody is called, who may use the loop's buffer.
-        self.keep_rest(source, owner)
-        buffer = self.app.get_buffer(room)
-        if not len(buffer):
-            raise RuntimeError("get_buffer() returned an empty buffer")
-        if not self.wants_data():
-            return 0
-        owner = self.held
-        if owner is not None:
-            source.data = PyBytes_AS_STRING(owner) + self.held_at
-            source.size = PyBytes_GET_SIZE(owner) - self.held_at
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        try:
-            count = self.engine.fill(<char *>view.buf, view.len, source)
-        finally:
-            PyBuffer_Release(&view)
-        self.keep_rest(source, owner)
-        if count:
-            self.app.buffer_updated(count)
-        return count
-
-    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1:
-        # TLS over TLS. The loop's buffer is not free: the source may lie in it.
-        cdef char place[MOST_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.fill(place, MOST_PLAINTEXT, source)
-        self.keep_rest(source, owner)
-        if count:
-            (<ByteProtocol>self.app).bytes_received(place, count)
-        return count
-
-    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1:
-        cdef char nowhere[MOST_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.fill(nowhere, MOST_PLAINTEXT, source)
-        self.keep_rest(source, owner)
-        return count
-
-    cdef Py_ssize_t to_read(self) noexcept:
-        """How many bytes of whole records wait to be taken by the application, as ciphertext."""
-        cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
-        if self.held is not None:
-            waiting += PyBytes_GET_SIZE(self.held) - self.held_at
-        return waiting
-
-    cdef int control_receiving(self) except -1:
-        """Pause the transport while more waits to be read than the limits allow."""
-        cdef Py_ssize_t waiting = self.to_read()
-        if self.transport is None:
-            return 0
-        if self.receiving_paused:
-            if waiting <= self.read_low:
-                self.receiving_paused = False
-                self.transport.resume_reading()
-        elif waiting and waiting >= self.read_high:
-            self.receiving_paused = True
-            self.transport.pause_reading()
-        return 0
-
-    cdef int call_eof_received(self) except -1:
-        if not self.app_connected or self.app_told_eof or self.app is None:
-            return 0
-        self.app_told_eof = True
-        try:
-            if self.app.eof_received():
-                logger.warning("returning true from eof_received() has no effect when using ssl")
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Error calling eof_received()")
-        return 0
+    cdef int read_failed(self, object error) except -1:
+        # The alert that says why.
+        self.hand_down()
+        return self.fatal_error(error, "Fatal error on SSL protocol")
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -556,6 +352,7 @@ cdef class TlsProtocol(ByteProtocol):
         self.closed = True
         self.to_write()
         self.state = ENDED
+        self.receiving = False
         return self.force_close(error)
 
     cdef int begin_shutdown(self) except -1:
@@ -590,6 +387,19 @@ cdef class TlsProtocol(ByteProtocol):
         self.send_now(True)
         self.call_eof_received()
         return self.shutdown_done()
+
+    cdef int call_eof_received(self) except -1:
+        if not self.app_connected or self.app_told_eof or self.app is None:
+            return 0
+        self.app_told_eof = True
+        try:
+            if self.app.eof_received():
+                logger.warning("returning true from eof_received() has no effect when using ssl")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Error calling eof_received()")
+        return 0
 
     cdef int shutdown_done(self) except -1:
         if self.transport is None:
@@ -635,18 +445,6 @@ cdef class TlsProtocol(ByteProtocol):
         return 0
 
     # -- what the application's transport asks for ---------------------------------------------------------------------
-
-    cdef int set_app(self, object protocol) except -1:
-        self.app = protocol
-        self.kind = kind_of(protocol)
-        return 0
-
-    cdef int set_read_limits(self, object high, object low) except -1:
-        high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_READ)
-        self.read_high = as_size(high)
-        self.read_low = as_size(low)
-        self.read_limits = (low, high)
-        return 0
 
     cdef int set_write_limits(self, object high, object low) except -1:
         high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE)

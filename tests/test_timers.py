@@ -277,6 +277,40 @@ def test_timers_of_one_thread_may_be_cancelled_by_others_threads_callbacks(loop)
     assert seen == []
 
 
+def test_no_memory_for_a_timer(impl):
+    """Wherever it runs out: a timer is set or it is not, and the others are not the worse for it."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(
+        """if True:
+        import _testcapi, gc
+        gc.disable()  # it needs memory, too
+        loop = impl.new_event_loop()
+        seen, handles, failures = [], [], 0
+        for allocation in range(12):
+            for number in range(150):
+                handle = None
+                _testcapi.set_nomemory(allocation, allocation + 1)
+                try:
+                    handle = loop.call_later(0.001, seen.append, number)
+                except MemoryError:
+                    failures += 1
+                finally:
+                    _testcapi.remove_mem_hooks()
+                if handle is not None:
+                    handles.append(handle)
+        assert failures > 0
+        assert len(loop._scheduled) == len(handles)
+        for handle in handles[::3]:
+            handle.cancel()
+        del handles[::3]
+        loop.call_later(0.01, loop.stop)
+        loop.run_forever()
+        assert len(seen) == len(handles), (len(seen), len(handles), failures)
+        loop.close()
+        """
+    )
+
+
 def test_timer_handles_compare_by_deadline(loop, clock):
     early, late = loop.call_later(1, print), loop.call_later(2, print)
     same = loop.call_at(early.when(), print)

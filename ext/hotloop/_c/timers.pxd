@@ -8,6 +8,7 @@ cdef extern from "timer_heap.h":
     ctypedef struct timer_heap:
         Py_ssize_t count
         Py_ssize_t live
+        Py_ssize_t free_count
         Py_ssize_t slots
 
     const timer_due *timer_heap_first(timer_heap *)

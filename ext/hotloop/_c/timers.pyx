@@ -80,6 +80,9 @@ cdef class TimerQueue:
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
+        if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
+            # First, because it may run out of memory: there must be no key without a handle.
+            self.handles.append(None)
         if handle.context is None:
             self.lend_context(handle)
         slot = timer_heap_push(&self.heap, deadline)
@@ -88,10 +91,7 @@ cdef class TimerQueue:
             raise MemoryError()
         handle.slot = slot
         handle.timers = self
-        if slot < PyList_GET_SIZE(self.handles):
-            put(self.handles, slot, handle)
-        else:
-            self.handles.append(handle)
+        put(self.handles, slot, handle)
         return 0
 
     cdef int lend_context(self, TimerHandle handle) except -1:

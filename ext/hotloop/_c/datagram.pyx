@@ -167,9 +167,15 @@ cdef class DatagramTransport(SocketTransport):
                 raise ValueError(f"Invalid address: must be None or {self.address}")
             addr = self.address
         if self.lost and (self.address is not None or self.fd < 0):
-            self.warn_of_lost_write()
+            self.send_in_vain()
         elif self.queued_bytes or not self.send_or_report(data, addr):
             self.enqueue(data, addr)
+    cdef int send_in_vain(self) except -1:
+        if self.address is None:
+            # As asyncio's, which looks for the socket that it no longer has.
+            raise AttributeError("'NoneType' object has no attribute 'sendto'")
+        return self.warn_of_lost_write()
+
 
     cdef bint send_or_report(self, object data, object address) except -1:
         """Give the kernel a datagram, or the protocol the error of that; False if the kernel takes none now."""

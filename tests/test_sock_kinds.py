@@ -134,3 +134,32 @@ def test_the_default_timeout_of_sockets_is_not_that_of_accepted_ones(loop):
                 assert (connection.type, connection.proto) == (listener.type, listener.proto)
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6", "AF_UNIX"])
+def test_where_datagrams_come_from(impl, loop, tmp_path, family):
+    def bound(name):
+        sock = socket.socket(getattr(socket, family), socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind({"AF_INET": ("127.0.0.1", 0), "AF_INET6": ("::1", 0)}.get(family, str(tmp_path / name)))
+        return sock
+
+    async def main():
+        with bound("receiver") as receiver, bound("one") as one, bound("other") as other:
+            addresses = []
+            for sender in [one, other] * 3:
+                sender.sendto(b"x", receiver.getsockname())
+                data, address = await loop.sock_recvfrom(receiver, 10)
+                assert (data, address) == (b"x", sender.getsockname())
+                addresses.append(address)
+                sender.sendto(b"xyz", receiver.getsockname())
+                count, address = await loop.sock_recvfrom_into(receiver, bytearray(10))
+                assert (count, address) == (3, sender.getsockname())
+                addresses.append(address)
+            if impl.name == "c" and family != "AF_UNIX":
+                # One object for each peer, where asyncio makes one for each datagram.
+                assert len({id(address) for address in addresses}) == 2
+
+    if not hasattr(socket, family) or (family == "AF_INET6" and not socket.has_ipv6):
+        pytest.skip(f"this Python has no {family}")
+    loop.run_until_complete(main())

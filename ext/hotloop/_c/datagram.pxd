@@ -28,5 +28,5 @@ cdef class DatagramTransport(SocketTransport):
 
 
 cdef DatagramTransport open_datagram(
-    LoopCore loop, AddressCache addresses, object sock, object protocol, object address, object waiter, object extra
+    LoopCore loop, object sock, object protocol, object address, object waiter, object extra
 )

@@ -24,7 +24,6 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.address cimport (
-    AddressCache,
     address_from_python,
     address_is_native,
     sockaddr,
@@ -170,12 +169,12 @@ cdef class DatagramTransport(SocketTransport):
             self.send_in_vain()
         elif self.queued_bytes or not self.send_or_report(data, addr):
             self.enqueue(data, addr)
+
     cdef int send_in_vain(self) except -1:
         if self.address is None:
             # As asyncio's, which looks for the socket that it no longer has.
             raise AttributeError("'NoneType' object has no attribute 'sendto'")
         return self.warn_of_lost_write()
-
 
     cdef bint send_or_report(self, object data, object address) except -1:
         """Give the kernel a datagram, or the protocol the error of that; False if the kernel takes none now."""
@@ -284,14 +283,12 @@ cdef class DatagramTransport(SocketTransport):
 
 
 cdef DatagramTransport open_datagram(
-    LoopCore loop, AddressCache addresses, object sock, object protocol, object address, object waiter, object extra
+    LoopCore loop, object sock, object protocol, object address, object waiter, object extra
 ):
-    """A transport for a non-blocking socket, which it owns from here on.
-
-    The cache is the loop's: one for each transport would cost a client that opens a socket for each question more than
-    it saves."""
+    """A transport for a non-blocking socket, which it owns from here on."""
     cdef DatagramTransport transport = DatagramTransport.__new__(DatagramTransport)
-    transport.addresses = addresses
+    # One for each transport would cost a client that opens a socket for each question more than it saves.
+    transport.addresses = loop.addresses
     transport.adopt(sock, extra)
     transport.address = address or None
     # As asyncio has it: of the moment in which the transport is made, before sending has bound the socket.

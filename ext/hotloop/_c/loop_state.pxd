@@ -1,3 +1,4 @@
+from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox
 from hotloop._c.ready cimport ReadyQueue
 from hotloop._c.selector cimport PollerSelector
@@ -15,6 +16,7 @@ cdef class LoopState:
     cdef bint debug
     cdef bint closed
     cdef bint stopping              # end run_forever() after this iteration
+    cdef AddressCache addresses     # of those whose datagrams have come
     cdef Inbox inbox               # what other threads want to be called, where there is no GIL
 
     # What BaseEventLoop and its subclasses set on the instance. Declared, as an instance without a __dict__ is what

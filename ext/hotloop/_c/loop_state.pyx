@@ -5,6 +5,7 @@ suites and packages that run a loop themselves. All of them are here. What has n
 as it is set; what has one is a property.
 """
 
+from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox
 from hotloop._c.ready cimport ReadyQueue
 from hotloop._c.selector cimport PollerSelector
@@ -21,6 +22,7 @@ cdef class LoopState:
         self.ready = ReadyQueue()
         self.timers = TimerQueue()
         self.inbox = Inbox()
+        self.addresses = AddressCache()
 
     @property
     def _ready(self):

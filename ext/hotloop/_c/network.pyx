@@ -5,7 +5,7 @@ they make is native. On a selector that is not ours they are asyncio's own.
 """
 
 from hotloop._c.accept cimport accept_connections
-from hotloop._c.address cimport AddressCache, address_is_native
+from hotloop._c.address cimport address_is_native
 from hotloop._c.core cimport LoopCore
 from hotloop._c.datagram cimport open_datagram
 from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
@@ -132,9 +132,7 @@ cdef class NetworkCore(LoopCore):
         if self.poller is None or type(sock) is not Socket:
             return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
-        if self.addresses is None:
-            self.addresses = AddressCache()
-        return open_datagram(self, self.addresses, sock, protocol, address, waiter, extra)
+        return open_datagram(self, sock, protocol, address, waiter, extra)
 
     def _accept_connection(
         self,

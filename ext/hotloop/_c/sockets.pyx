@@ -290,7 +290,7 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
     data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
-    return own((data, address_to_python(<sockaddr *>&peer, length)))
+    return own((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef SocketOperation receive_from_into(LoopCore loop, object sock, object buffer, object size):
@@ -318,7 +318,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     PyBuffer_Release(&view)
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
-    return own((count, address_to_python(<sockaddr *>&peer, length)))
+    return own((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:

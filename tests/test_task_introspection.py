@@ -23,6 +23,28 @@ def test_current_task(loop):
     assert asyncio.current_task(loop) is None
 
 
+def test_current_task_as_another_thread_sees_it(loop):
+    async def main():
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(asyncio.current_task(loop)))
+        thread.start()
+        thread.join()
+        await asyncio.sleep(0)
+        return seen
+
+    task = loop.create_task(main())
+    assert loop.run_until_complete(task) == [task]
+
+
+@pytest.mark.only("c", reason="looks into the extension")
+@pytest.mark.skipif(not (3, 14) <= sys.version_info < (3, 16), reason="the thread state has it since 3.14")
+def test_the_current_task_is_set_without_a_call(loop):
+    """As slow as before otherwise, and no other test would tell."""
+    from hotloop._c import current
+
+    assert current.set_in_place()
+
+
 def test_current_task_in_a_plain_callback_is_none(loop):
     """Right behind a task's step in the same batch, too; nor have a timer and a done callback one."""
     seen = []

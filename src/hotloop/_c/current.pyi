@@ -1,4 +1,4 @@
-# For the other compiled modules: nothing of it can be used from Python.
+def set_in_place() -> bool: ...
 
 # Cython's: what the compiled modules take from each other.
 __pyx_capi__: dict[str, object]

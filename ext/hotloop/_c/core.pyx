@@ -16,6 +16,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from cpython.ref cimport Py_DECREF, Py_XDECREF
+from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -73,6 +74,8 @@ cdef extern from "pythread.h":
 
 # How long queued work may keep the loop from looking at I/O and timers.
 SLICE_NANOSECONDS = 100_000
+# The same with room for what the two clocks and their readings differ by.
+cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
 # asyncio's upper bound of one wait, in seconds.
 cdef double LONGEST_WAIT = 24 * 3600.0
 # A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
@@ -198,7 +201,9 @@ cdef class LoopCore(LoopState):
         handle = new_timer(when, callback, args, self, context)
         if type(when) is not float:
             handle.given = when
-        self.poll_next = True
+        if not handle.deadline > self.slice_ends:
+            # Maybe due already.
+            self.poll_next = True
         if self.debug:
             handle.trace()
         self.timers.push(handle)
@@ -329,6 +334,7 @@ cdef class LoopCore(LoopState):
     cdef int poll(self) except -1:
         """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
         cdef int64_t nanoseconds
+        cdef double now
         self.poll_next = False
         self.leave()
         if self.type_version != type_version_of(self):
@@ -341,7 +347,12 @@ cdef class LoopCore(LoopState):
         if FREE_THREADED and shared_peek(&self.inbox.filled):
             self.inbox.empty_into(self.ready)
         if self.timers.heap.live:
-            self.timers.expire(self.now(), self.ready)
+            now = self.now()
+            self.timers.expire(now, self.ready)
+            self.slice_ends = now + SLICE_SECONDS
+        else:
+            # Not worth reading the clock; the next call_at() has it read.
+            self.slice_ends = INFINITY
         self.polled_at = clock_ticks()
         return 0
 

@@ -14,7 +14,7 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject, PyObject_GenericSetAttr
+from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_XDECREF
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
@@ -55,6 +55,14 @@ cdef extern from "clock.h":
 
 cdef extern from "keep_freed.h":
     void keep_freed(size_t size)
+
+cdef extern from "one_argument.h":
+    void one_argument_install(
+        PyTypeObject *type,
+        const char *name,
+        bint (*suits)(PyObject *) noexcept,
+        object (*cut)(object, object),
+    )
 
 cdef extern from "lock.h":
     bint FREE_THREADED
@@ -600,3 +608,17 @@ cdef inline Runnable steal(PyObject *item):
     cdef Runnable owned = <Runnable>item
     Py_DECREF(owned)
     return owned
+
+
+# -- create_task(coro), which is how nearly all tasks are made --------------------------------------------------------------
+
+cdef bint makes_plain_tasks(PyObject *loop) noexcept:
+    cdef LoopCore core = <LoopCore>loop
+    return core.task_factory is None and not core.closed and not core.debug
+
+
+cdef object create_plain_task(object loop, object coro):
+    return new_task(coro, loop, (<LoopCore>loop).ready, None, None)
+
+
+one_argument_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)

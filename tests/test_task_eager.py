@@ -182,6 +182,54 @@ def test_create_task_takes_eager_start(impl, loop):
     loop.run_until_complete(start())
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="create_task(eager_start=) came with CPython 3.14")
+def test_an_eager_step_in_create_task_is_the_new_tasks(impl, loop):
+    async def inner():
+        variable.set("inner")
+        me = asyncio.current_task()
+        return me, me in asyncio.all_tasks(), me.get_name()
+
+    async def start():
+        outer = asyncio.current_task()
+        task = loop.create_task(inner(), name="eager", eager_start=True)
+        assert task.result() == (task, True, "eager")
+        assert asyncio.current_task() is outer and task not in asyncio.all_tasks()
+        assert variable.get() == "default"
+        context = contextvars.Context()
+        assert loop.create_task(inner(), context=context, eager_start=True).done()
+        assert context[variable] == "inner"
+        waiting = loop.create_task(asyncio.sleep(0, "slept"), eager_start=True)
+        assert not waiting.done() and waiting in asyncio.all_tasks()
+        return await waiting
+
+    assert loop.run_until_complete(start()) == "slept"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="create_task(eager_start=) came with CPython 3.14")
+def test_a_task_factory_is_told_what_was_said_about_eager_start(impl, loop):
+    said = []
+
+    def factory(loop, coroutine, **keywords):
+        said.append(keywords.get("eager_start", "nothing"))
+        return impl.Task(coroutine, loop=loop, **keywords)
+
+    async def start():
+        loop.set_task_factory(factory)
+        await loop.create_task(returning(1))
+        for value in (True, False, None):
+            await loop.create_task(returning(1), eager_start=value)
+
+    loop.run_until_complete(start())
+    assert said == ["nothing", True, False, None]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="create_task(eager_start=) came with CPython 3.14")
+def test_create_task_starts_nothing_eagerly_on_a_loop_that_does_not_run(impl, loop):
+    task = loop.create_task(returning("value"), eager_start=True)
+    assert not task.done()
+    assert loop.run_until_complete(task) == "value"
+
+
 def test_eager_start_without_a_running_loop(impl, loop):
     """What the interpreter's own Task does is right: it has raised or has run the task later, by version."""
 

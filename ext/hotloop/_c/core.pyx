@@ -233,8 +233,10 @@ cdef class LoopCore(LoopState):
         """A Future bound to this loop."""
         return Future(loop=self) if self.debug else new_future(self, self.ready)
 
-    def create_task(self, coro, *, name=None, context=None, **kwargs):
+    def create_task(self, coro, *, name=None, context=None, eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
+        if eager_start is not ... and (self.task_factory is not None or self.debug or not passes_keywords_on):
+            kwargs["eager_start"] = eager_start
         if self.task_factory is not None:
             given = {key: value for key, value in (("name", name), ("context", context)) if value is not None}
             return super().create_task(coro, **given, **kwargs)
@@ -243,7 +245,8 @@ cdef class LoopCore(LoopState):
             raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if kwargs or self.debug:
             return Task(coro, loop=self, name=name, context=context, **kwargs)
-        return new_task(coro, self, self.ready, name, context)
+        eager = eager_start is not ... and self.thread_id is not None and eager_start
+        return new_task(coro, self, self.ready, name, context, eager)
 
     # -- other threads -------------------------------------------------------------------------------------------------
 

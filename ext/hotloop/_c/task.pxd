@@ -44,4 +44,4 @@ cdef class Task(Future):
     cdef int pass_cancel_on(self) except -1
 
 
-cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context)
+cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager)

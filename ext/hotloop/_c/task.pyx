@@ -93,16 +93,19 @@ def live_tasks():
 cdef bint listed = _registry.add_source(live_tasks)
 
 
-cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context):
-    """A Task as create_task() makes one, outside debug mode."""
+cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
+    """A Task as create_task() makes one, outside debug mode; `eager`: its first step has run."""
     cdef PyObject *kept = reuse_take()
     cdef Task task = Task.__new__(Task) if kept == NULL else <Task>steal(kept)
     task.loop = loop
     task.queue = queue
     task.foreign_api = 1
     task.prepare(coro, name, context)
-    task.schedule_step()
-    task.register()
+    if eager:
+        task.start_eagerly()
+    else:
+        task.schedule_step()
+        task.register()
     return task
 
 
@@ -211,7 +214,10 @@ cdef class Task(Future):
         if self.queue is not None:
             self.queue.entered = self
         try:
-            tasks._register_eager_task(self)
+            if listed:
+                self.register()
+            else:
+                tasks._register_eager_task(self)
             try:
                 PyContext_Enter(self.context)
                 try:
@@ -219,7 +225,8 @@ cdef class Task(Future):
                 finally:
                     PyContext_Exit(self.context)
             finally:
-                tasks._unregister_eager_task(self)
+                if not listed:
+                    tasks._unregister_eager_task(self)
         finally:
             swap_task(self.loop, before)
             if self.queue is not None:

@@ -1,11 +1,12 @@
 """Stream transports: the ways a connection ends, on either side, and what is still allowed then."""
 
+import asyncio
 import errno
 import select
 import sys
 
 import pytest
-from connecting import KINDS, MORE_THAN_FITS, connections_on, reset, skip_on_asyncios, wait_for
+from connecting import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, reset, skip_on_asyncios, wait_for
 from recording import RECORDERS, Recorder, when_data_comes
 from stepping import run_once, run_until
 
@@ -438,3 +439,62 @@ def test_many_connections_end_at_once(loop, connections):
         else:
             connection.transport.abort()
     run_until(loop, lambda: all(connection.protocol.lost for connection in opened))
+
+
+@every_way
+def test_the_end_takes_its_turn_when_it_is_asked_for(loop, connections, how):
+    """Not earlier because something is reported of the connection, which has a turn of its own by then."""
+    first, second = connections.open("tcp"), connections.open("tcp")
+    order = []
+
+    def end_the_other(other):
+        # Whichever comes first: the other one has been reported already, and waits for its turn.
+        if not order:
+            order.append("end")
+            loop.call_soon(order.append, "before")
+            getattr(other.transport, how)()
+            loop.call_soon(order.append, "behind")
+
+    for one, other in ((first, second), (second, first)):
+        one.protocol.hooks["data_received"] = lambda other=other: end_the_other(other)
+        one.protocol.hooks["connection_lost"] = lambda: order.append("lost")
+        one.send(b"data")
+    run_until(loop, lambda: "behind" in order)
+    assert order == ["end", "before", "lost", "behind"]
+    assert sorted(bytes(one.protocol.received) for one in (first, second)) == [b"", b"data"]
+
+
+@every_way
+@pytest.mark.parametrize("debug", [False, True, "from then on"])
+def test_the_end_in_connection_made(loop, how, debug):
+    """Whoever waits for the connection gets it; the end comes behind what connection_made() has queued before."""
+    order = []
+
+    class Ending(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            if debug == "from then on":
+                loop.set_debug(True)
+            loop.call_soon(order.append, "before")
+            getattr(transport, how)()
+            loop.call_soon(order.append, "behind")
+
+        def connection_lost(self, error):
+            order.append("lost")
+            super().connection_lost(error)
+
+    async def main():
+        ours, peer = connected_sockets("tcp")
+        with peer:
+            peer.send(b"data")
+            transport, protocol = await loop.create_connection(Ending, sock=ours)
+            while not protocol.lost:
+                await asyncio.sleep(0)
+            return transport, protocol.calls
+
+    loop.set_debug(debug is True)
+    loop.slow_callback_duration = 3600
+    transport, calls = loop.run_until_complete(main())
+    run_once(loop, 2)
+    assert transport.is_closing() and calls == ["connection_made", "connection_lost"]
+    assert order == ["before", "lost", "behind"]

@@ -229,6 +229,8 @@ cdef class WritePipeTransport(PipeTransport):
     cdef int run(self) except -1:
         cdef int events = self.events
         cdef object context = self.context
+        if self.due and self.step_is_due():
+            return self.take_step()
         self.queued = False
         self.events = 0
         if self.lost:

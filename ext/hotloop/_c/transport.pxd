@@ -2,6 +2,12 @@ from hotloop._c.core cimport LoopCore
 from hotloop._c.watcher cimport Watcher
 
 
+# What a transport has its own places in the ready queue for; the one comes before the other.
+cdef enum:
+    START_DUE = 1                   # reading begins
+    LOST_DUE = 2                    # connection_lost() is called
+
+
 cdef class Transport(Watcher):
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
@@ -13,6 +19,9 @@ cdef class Transport(Watcher):
     cdef int closed_fd              # what it was, for those who look at a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
     cdef bint queued                # on the ready queue, because of them
+    cdef int due                    # START_DUE and LOST_DUE, for which it is on the ready queue too
+    cdef object waiter              # the future that is told of the start; None: nobody is
+    cdef object error               # the one that connection_lost() will be called with
     cdef bint attached              # the poller knows the descriptor as this transport's
     cdef bint started               # reading may begin: connection_made() was called
     cdef bint paused                # by pause_reading()
@@ -24,7 +33,10 @@ cdef class Transport(Watcher):
     cdef tuple limits               # (low, high) as they were given; None: the defaults
 
     cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1
+    cdef int begin(self, object waiter) except -1
     cdef int start(self) except -1
+    cdef bint step_is_due(self) noexcept
+    cdef int take_step(self) except -1
     cdef int begin_reading(self) except -1
     cdef int end_reading(self) except -1
     cdef int ready_to_read(self) except -1

@@ -2,7 +2,8 @@
 
 A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle;
 so I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when
-its turn comes decides: a transport that was paused or closed in the meantime does nothing.
+its turn comes decides: a transport that was paused or closed in the meantime does nothing. Its own beginning and end
+take their turns in the same way, for which asyncio makes handles.
 
 All callbacks of a protocol run in one context, the one that was current when the transport was made.
 
@@ -14,7 +15,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
-from hotloop._c.ready cimport push
+from hotloop._c.ready cimport new_handle, push, report, schedule
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -129,15 +130,56 @@ cdef class Transport(Watcher):
         self.closing = False
         self.lost = 0
         loop.soon(protocol.connection_made, (self,), self.context)
-        loop.soon(self._start, (waiter,), self.context)
+        if loop.ready.direct:
+            self.waiter = waiter
+            self.due |= START_DUE
+            push(loop.ready, self)
+        else:
+            loop.soon(self._start, (waiter,), self.context)
         return 0
 
     def _start(self, waiter):
+        self.begin(waiter)
+
+    cdef int begin(self, object waiter) except -1:
         try:
             self.start()
         finally:
             if waiter is not None and not waiter.cancelled():
                 waiter.set_result(None)
+        return 0
+
+    cdef bint step_is_due(self) noexcept:
+        """Whether this turn is that of a step. What is reported of the descriptor comes between the two."""
+        return self.due & START_DUE or self.due and not self.queued
+
+    cdef int take_step(self) except -1:
+        """What asyncio has handles for: reading begins, or the connection is lost. An error names the handle."""
+        cdef LoopCore loop = self.loop
+        cdef object context = self.context
+        cdef bint starting = self.due & START_DUE
+        cdef object argument = self.waiter if starting else self.error
+        if starting:
+            self.due &= ~START_DUE
+            self.waiter = None
+        else:
+            self.due = 0
+            self.error = None
+        try:
+            PyContext_Enter(context)
+            try:
+                if starting:
+                    self.begin(argument)
+                else:
+                    self.connection_lost(argument)
+            finally:
+                PyContext_Exit(context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            callback = self._start if starting else self._call_connection_lost
+            report(loop, new_handle(callback, (argument,), loop, context), error)
+        return 0
 
     cdef int start(self) except -1:
         self.started = True
@@ -155,6 +197,8 @@ cdef class Transport(Watcher):
     cdef int run(self) except -1:
         cdef int events = self.events
         cdef object context = self.context
+        if self.due and self.step_is_due():
+            return self.take_step()
         self.queued = False
         if self.loop is None:
             return 0
@@ -205,7 +249,12 @@ cdef class Transport(Watcher):
         self.lost += 1
         self.end_reading()
         self.stop_watching()
-        self.loop.soon(self._call_connection_lost, (error,), self.context)
+        if self.loop.ready.direct:
+            schedule(self.loop.ready, self)
+            self.error = error
+            self.due |= LOST_DUE
+        else:
+            self.loop.soon(self._call_connection_lost, (error,), self.context)
         return 0
 
     def _call_connection_lost(self, error):

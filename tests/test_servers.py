@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import sys
+import types
 
 import pytest
 import trustme
@@ -283,6 +284,72 @@ def test_p26_closing_and_aborting_the_clients(impl, how):
         await finish(server, client)
 
     impl.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="servers know their transports since CPython 3.13")
+def test_the_clients_that_a_server_knows(impl):
+    """By weak references: those who look at them find the open connections, each until its end."""
+
+    async def main():
+        server, connections, client = await serving_one_client()
+        (transport,) = server._clients
+        assert transport.get_extra_info("peername") == client.get_extra_info("sockname")
+        others = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(10)]
+        while len(server._clients) < 11:
+            await asyncio.sleep(0.001)
+        for _, writer in others:
+            writer.close()
+        while len(server._clients) > 1:
+            await asyncio.sleep(0.001)
+        assert list(server._clients) == [transport]
+        transport.close()
+        while "lost" not in connections:
+            await asyncio.sleep(0.001)
+        await settle()
+        assert not server._clients
+        await finish(server, client)
+
+    impl.run(main())
+
+
+@pytest.mark.parametrize("of", ["the class", "the object"])
+def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
+    """By a program that counts connections, say: it is told of each, once at its beginning and once at its end."""
+    told = []
+    methods = {name: getattr(asyncio.base_events.Server, name) for name in ("_attach", "_detach")}
+
+    def telling(name):
+        def method(self, *arguments):
+            told.append(name)
+            return methods[name](self, *arguments)
+
+        return method
+
+    async def main():
+        server, connections, client = await serving_one_client()
+        client.close()
+        while "lost" not in connections:
+            await asyncio.sleep(0.001)
+        await settle()
+        if of == "the object":
+            for name in methods:
+                setattr(server, name, types.MethodType(telling(name), server))
+        another, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, *server.sockets[0].getsockname()
+        )
+        while len(connections) < 3:
+            await asyncio.sleep(0.001)
+        another.close()
+        while connections.count("lost") < 2:
+            await asyncio.sleep(0.001)
+        await settle()
+        await finish(server, client)
+
+    if of == "the class":
+        for name in methods:
+            monkeypatch.setattr(asyncio.base_events.Server, name, telling(name))
+    impl.run(main())
+    assert told == ["_attach", "_detach"] * (2 if of == "the class" else 1)
 
 
 def test_p26_serve_forever(impl):

@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
-from hotloop._c.address cimport sockaddr_storage, socklen_t
+from hotloop._c.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.core cimport LoopCore
 from hotloop._c.stream cimport open_stream
 from hotloop._c.tls cimport TlsProtocol, new_tls
@@ -22,13 +22,21 @@ cdef extern from "quiet.h":
 
 import os
 import socket
+from _socket import socket as plain_socket
 from asyncio import constants, trsock
 
 cdef extern from "socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
-    void socket_no_delay(int fd)
+    int socket_no_delay(int fd)
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
+# Of the base class: socket.socket looks the number up among the members of an enumeration, each time.
+cdef object family_member = plain_socket.family
+
+
+cdef bint can_accept(object sock) except -1:
+    """Whether accept_connections() knows the addresses of this listening socket's peers."""
+    return address_is_native(family_member.__get__(sock))
 
 # The places of the arguments of loop._start_serving().
 cdef enum:
@@ -48,7 +56,7 @@ cdef int accept_connections(
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef int listener = sock.fileno(), fd
-    cdef bint no_delay = sock.proto == IPPROTO_TCP
+    cdef bint no_delay = sock.proto == IPPROTO_TCP, tcp
     for _ in range(backlog + 1):
         fd = socket_accept(listener, &peer, &length)
         if fd == -ECONNABORTED:
@@ -59,17 +67,17 @@ cdef int accept_connections(
         if fd < 0:
             refused(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
             break
-        if no_delay:
-            socket_no_delay(fd)
+        # What lets its delay be switched off is what the listening socket was made as.
+        tcp = no_delay and socket_no_delay(fd) == 0
         address = PyBytes_FromStringAndSize(<const char *>&peer, length)
-        make_connection(loop, fd, address, arguments, context)
+        make_connection(loop, fd, address, tcp, arguments, context)
         # The protocol factory may have closed the server.
         if sock.fileno() != listener:
             break
     return 0
 
 
-cdef int make_connection(LoopCore loop, int fd, bytes peer, tuple arguments, object context) except -1:
+cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
     """Make the protocol and its transport, which owns the descriptor. Who cannot make a protocol has no connection;
     asyncio says so in debug mode only."""
     cdef object protocol
@@ -81,7 +89,7 @@ cdef int make_connection(LoopCore loop, int fd, bytes peer, tuple arguments, obj
         except BaseException:
             os.close(fd)
             raise
-        open_stream(loop, None, fd, peer, protocol, context, None, None, arguments[SERVER])
+        open_stream(loop, None, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:

@@ -621,7 +621,7 @@ cdef bint makes_plain_tasks(PyObject *loop) noexcept:
 
 
 cdef object create_plain_task(object loop, object coro):
-    return new_task(coro, loop, (<LoopCore>loop).ready, None, None)
+    return new_task(coro, loop, (<LoopCore>loop).ready, None, None, False)
 
 
 one_argument_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)

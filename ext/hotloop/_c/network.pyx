@@ -4,8 +4,7 @@ asyncio's BaseEventLoop asks for transports through a handful of hooks, once for
 they make is native. On a selector that is not ours they are asyncio's own.
 """
 
-from hotloop._c.accept cimport accept_connections
-from hotloop._c.address cimport address_is_native
+from hotloop._c.accept cimport accept_connections, can_accept
 from hotloop._c.core cimport LoopCore
 from hotloop._c.datagram cimport open_datagram
 from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
@@ -45,7 +44,7 @@ cdef class NetworkCore(LoopCore):
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
         self._ensure_fd_no_transport(sock)
-        return open_stream(self, sock, sock.fileno(), None, protocol, context, waiter, extra, server)
+        return open_stream(self, sock, -1, None, False, protocol, context, waiter, extra, server)
 
     def _make_ssl_transport(
         self,
@@ -80,7 +79,7 @@ cdef class NetworkCore(LoopCore):
             self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
         )
         transport = new_tls_transport(tls)
-        open_stream(self, rawsock, rawsock.fileno(), None, tls, tls.context, None, extra, server)
+        open_stream(self, rawsock, -1, None, False, tls, tls.context, None, extra, server)
         return transport
 
     def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):
@@ -154,7 +153,7 @@ cdef class NetworkCore(LoopCore):
             self.poller is None
             or self.debug
             or type(sock) is not Socket
-            or not address_is_native(sock.family)
+            or not can_accept(sock)
         ):
             super()._accept_connection(*arguments)
         else:

@@ -120,11 +120,17 @@ static inline int socket_peer(int fd, struct sockaddr_storage *name, socklen_t *
 
 static inline int socket_finish_writing(int fd) { return shutdown(fd, SHUT_WR) < 0 ? -errno : 0; }
 
-static inline void socket_no_delay(int fd)
+static inline int socket_no_delay(int fd)
 {
     int on = 1;
 
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ? -errno : 0;
+}
+
+/* The descriptor is free afterwards, whatever close() returns; that the connection is broken is none of its errors. */
+static inline int socket_close(int fd)
+{
+    return close(fd) < 0 && errno != EINTR && errno != ECONNRESET ? -errno : 0;
 }
 
 /* A stream whose short read means that nothing is left, so that being told once is enough (epoll(7), question 9). Of the

@@ -9,16 +9,16 @@ Source: asyncio/selector_events.py; asyncio/trsock.py.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
-from hotloop._c.transport cimport Transport
+from hotloop._c.transport cimport Transport, os_error
 
 cdef extern from "quiet.h":
     pass
 
-import os
 import socket
 from asyncio import trsock
 
 cdef extern from "socket_calls.h":
+    int socket_close(int fd)
     int socket_name(int fd, sockaddr_storage *, socklen_t *)
 
 
@@ -36,7 +36,7 @@ cdef class SocketTransport(Transport):
 
     cdef int release(self) except -1:
         cdef object sock = self.sock
-        cdef int fd = self.fd
+        cdef int fd = self.fd, error
         if fd < 0:
             return 0
         if self.extra is None or "sockname" not in self.extra:
@@ -45,7 +45,9 @@ cdef class SocketTransport(Transport):
         self.closed_fd = fd
         self.fd = -1
         if sock is None:
-            os.close(fd)
+            error = socket_close(fd)
+            if error < 0:
+                raise os_error(error)
         else:
             sock.close()
         return 0

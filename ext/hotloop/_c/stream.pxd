@@ -17,6 +17,7 @@ cdef class StreamTransport(SocketTransport):
     cdef bint unflushed             # among those that the loop flushes at the end of the turn
     cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
 
+    cdef int adopt_protocol(self, object protocol) except -1
     cdef int watch(self) except -1
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
@@ -35,6 +36,6 @@ cdef class StreamTransport(SocketTransport):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, int fd, bytes peer, object protocol, object context, object waiter, object extra,
-    object server
+    LoopCore loop, object sock, int fd, bytes peer, bint tcp, object protocol, object context, object waiter,
+    object extra, object server
 )

@@ -25,6 +25,7 @@ from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
+from hotloop._c.clients cimport attach, detach
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
@@ -53,10 +54,9 @@ cdef int READS_PER_TURN = 4
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
-# close_clients() and abort_clients() need to know the transports since 3.13; before, a server counts them.
-cdef bint server_knows_transports = sys.version_info >= (3, 13)
 # Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
 cdef bint joins_lines = sys.version_info < (3, 12)
+cdef object BufferedProtocol = protocols.BufferedProtocol
 cdef str WRITE_TYPES = (
     "a bytes, bytearray, or memoryview object" if sys.version_info >= (3, 14) else "a bytes-like object"
 )
@@ -76,10 +76,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int release(self) except -1:
         SocketTransport.release(self)
         if self.server is not None:
-            if server_knows_transports:
-                self.server._detach(self)
-            else:
-                self.server._detach()
+            detach(self.server, self)
             self.server = None
         return 0
 
@@ -305,8 +302,12 @@ cdef class StreamTransport(SocketTransport):
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on; it may take its data in another way."""
+        self.adopt_protocol(protocol)
+
+    cdef int adopt_protocol(self, object protocol) except -1:
         self.protocol = protocol
         self.kind = kind_of(protocol)
+        return 0
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -530,11 +531,11 @@ cdef class StreamTransport(SocketTransport):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, int fd, bytes peer, object protocol, object context, object waiter, object extra,
-    object server
+    LoopCore loop, object sock, int fd, bytes peer, bint tcp, object protocol, object context, object waiter,
+    object extra, object server
 ):
     """A transport for a connected, non-blocking socket: a Python socket object, or (`sock` None) a descriptor that the
-    transport owns from here on."""
+    transport owns from here on, of which the address of the peer is known, and maybe that it is TCP."""
     cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
     if sock is None:
         transport.fd = fd
@@ -542,15 +543,12 @@ cdef StreamTransport open_stream(
     else:
         transport.adopt(sock, extra)
         base_events._set_nodelay(sock)
-    transport.edge = socket_is_tcp(transport.fd)
+    transport.edge = tcp or socket_is_tcp(transport.fd)
     try:
-        transport.set_protocol(protocol)
+        transport.adopt_protocol(protocol)
         if server is not None:
             transport.server = server
-            if server_knows_transports:
-                server._attach(transport)
-            else:
-                server._attach()
+            attach(server, transport)
         transport.open(loop, protocol, context, waiter)
     except BaseException:
         transport.release()

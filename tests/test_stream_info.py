@@ -365,3 +365,35 @@ def test_a_protocol_factory_that_fails_while_accepting(loop):
     server.close()
     loop.run_until_complete(server.wait_closed())
     assert reports == []
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+@pytest.mark.parametrize("holder", ["protocol", "test", "another protocol"])
+def test_the_addresses_of_a_closed_connection(loop, asked, holder):
+    """Whoever has the transport still may ask for them, also for the first time."""
+    with Serving(loop) as serving, socket.create_connection(serving.address) as client:
+        (transport,) = serving.accept()
+        names = serving.address, client.getsockname()
+        if asked == "before":
+            assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
+        lost = serving.accepted[0]
+        if holder == "another protocol":
+            lost = Recorder()
+            lost.transport = transport
+            transport.set_protocol(lost)
+            serving.accepted.clear()
+        elif holder == "test":
+            # Nobody has the protocol, and so it has nobody.
+            serving.accepted.clear()
+            done = []
+            lost.hooks["connection_lost"] = lambda: done.append(True)
+            lost.transport = lost = None
+        transport.abort()
+        if holder != "test":
+            del transport
+        run_until(loop, lambda: done if holder == "test" else lost.lost)
+        run_once(loop, 2)
+        if holder != "test":
+            transport = lost.transport
+        assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
+        assert transport.get_extra_info("socket").fileno() == -1

@@ -21,6 +21,18 @@ cdef extern from "socket_calls.h":
     int socket_close(int fd)
     int socket_name(int fd, sockaddr_storage *, socklen_t *)
 
+cdef extern from *:
+    """
+    /* Whether anybody has a transport but who runs it, and so may ask it something later: outside calls by Python code,
+     * which since 3.14 need not count. Without the GIL nobody can tell. */
+    #ifdef Py_GIL_DISABLED
+    #define is_shared(transport) ((void)(transport), 1)
+    #else
+    #define is_shared(transport) (Py_REFCNT(transport) > 1)
+    #endif
+    """
+    bint is_shared(object transport) noexcept
+
 
 cdef class SocketTransport(Transport):
     """A transport on a socket, which it owns."""
@@ -39,7 +51,7 @@ cdef class SocketTransport(Transport):
         cdef int fd = self.fd, error
         if fd < 0:
             return 0
-        if self.extra is None or "sockname" not in self.extra:
+        if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
             self._extra["sockname"] = name_of(fd, sock)
         self.stop_watching()
         self.closed_fd = fd

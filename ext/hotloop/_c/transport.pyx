@@ -269,8 +269,9 @@ cdef class Transport(Watcher):
             if protocol is not None:
                 protocol.connection_lost(error)
         finally:
+            # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
+            protocol = self.protocol = None
             self.release()
-            self.protocol = None
             self.loop = None
         return 0
 

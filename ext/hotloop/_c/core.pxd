@@ -26,6 +26,7 @@ cdef class LoopCore(LoopState):
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
+    cdef int registered_first       # how many more connections are, because one was not and had nothing to read
     cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
     cdef Py_ssize_t to_flush        # how many they are
     cdef list flushed               # the list to use next; None while it is in use

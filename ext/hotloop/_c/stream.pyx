@@ -5,6 +5,9 @@ flags here and cost no system call. What is reported once must be remembered unt
 read that does not fill its buffer has. (A peer that has closed, or sent urgent data, is read from until there is
 nothing, because these end a read early.) All other streams are level-triggered, where the kernel remembers.
 
+A client that connects mostly has said something by the time the server has made its transport. So an accepted
+connection is read from once before it is registered, and one that is answered and closed at once never is.
+
 Writing. What callbacks write in one turn of the loop leaves at its end in one system call for each transport, or at
 once when it is much. Outside a turn it leaves at once. So a handler that writes a head, a body and a tail sends one
 segment, and a server answering many clients wakes none of them before it has read from all. bytes are kept, not copied;
@@ -50,6 +53,8 @@ cdef extern from "socket_calls.h":
 
 # How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
+# So many connections are registered before they are read from, after one that had nothing to read yet.
+cdef int REGISTERED_FIRST = 4
 # What is written in one turn leaves at once when it is this much: more would not fit into one segment anyway.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
@@ -90,6 +95,15 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     # -- what the poller is asked for ----------------------------------------------------------------------------------
+
+    cdef int start(self) except -1:
+        if self.peer is None or not self.edge or self.attached or self.paused or self.closing:
+            return Transport.start(self)
+        if self.loop.registered_first:
+            self.loop.registered_first -= 1
+            return Transport.start(self)
+        self.started = self.reading = True
+        return self.happened(POLLER_READ)
 
     cdef int watch(self) except -1:
         """Have reported what is wanted. On an edge-triggered socket more may be: that costs nothing."""
@@ -154,6 +168,8 @@ cdef class StreamTransport(SocketTransport):
                 if reads == 0 or not self.filled:
                     break
         finally:
+            if not self.attached and self.reading and not self.closing:
+                self.watch()
             # It will not be: the rest is for the next turn, also when a callback has ended this run of the loop.
             if self.events & POLLER_READ and self.edge and self.reading:
                 self.happened(0)
@@ -180,6 +196,8 @@ cdef class StreamTransport(SocketTransport):
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
+            if not self.attached:
+                self.loop.registered_first = REGISTERED_FIRST
         else:
             self.fatal_error(os_error(count), "Fatal read error on socket transport")
         return False

@@ -8,6 +8,8 @@ cdef extern from "quiet.h":
 
 from asyncio import protocols
 
+cdef object BufferedProtocol = protocols.BufferedProtocol
+
 
 cdef class ByteProtocol(Watcher):
     """A protocol in C. To all who do not know that, a subclass has to be an asyncio.BufferedProtocol."""
@@ -20,6 +22,6 @@ cdef class ByteProtocol(Watcher):
 cdef ProtocolKind kind_of(object protocol) except *:
     if isinstance(protocol, ByteProtocol):
         return COMPILED
-    if isinstance(protocol, protocols.BufferedProtocol):
+    if isinstance(protocol, BufferedProtocol):
         return BUFFERED
     return STREAM_READER if is_fed_directly(protocol) else PLAIN

@@ -61,7 +61,6 @@ cdef Py_ssize_t FLUSH_AT = 64 * 1024
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
 cdef bint joins_lines = sys.version_info < (3, 12)
-cdef object BufferedProtocol = protocols.BufferedProtocol
 cdef str WRITE_TYPES = (
     "a bytes, bytearray, or memoryview object" if sys.version_info >= (3, 14) else "a bytes-like object"
 )

@@ -42,6 +42,22 @@ def other(side: str) -> str:
     return "client" if side == "server" else "server"
 
 
+def run_until_or_error(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -> None:
+    """Run until `happened()`, or raise what it raises: the loop would only report that, and run on."""
+    errors: list[BaseException] = []
+
+    def look() -> object:
+        try:
+            return happened()
+        except BaseException as error:
+            errors.append(error)
+            return True
+
+    run_until(loop, look)
+    if errors:
+        raise errors[0]
+
+
 class Peer:
     """The other end. Every call does what it can without waiting; None says that it needs more from our end first."""
 
@@ -99,6 +115,8 @@ class Peer:
                 self.shaken = True
             except WANTS_MORE:
                 pass
+            except ssl.SSLEOFError:
+                assert self.saw_end
             finally:
                 self.pump()
         return self.shaken
@@ -127,7 +145,7 @@ class Peer:
 
     def notify_close(self) -> None:
         """Send close_notify, without waiting for the other's."""
-        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLSyscallError):
+        with contextlib.suppress(ssl.SSLError):  # such as the answer that is no close_notify but data
             self.attempt(self.tls.unwrap)
 
     def encrypted(self, data: bytes) -> bytes:
@@ -152,7 +170,11 @@ class Secured:
     transport: asyncio.Transport
     protocol: Any
     peer: Peer
-    socket: Any  # the TransportSocket
+    socket: Any  # the TransportSocket; None if the connection ended before it was known
+
+    @property
+    def is_gone(self) -> bool:
+        return self.socket is None or self.socket.fileno() == -1
 
     def run_until(self, happened: Callable[[], object], peer_reads: bool = True) -> None:
         """Run until `happened()`, with the peer taking part unless it is not to read."""
@@ -164,7 +186,7 @@ class Secured:
                 self.peer.push()
             return happened()
 
-        run_until(self.loop, look)
+        run_until_or_error(self.loop, look)
 
     def send(self, data: bytes) -> None:
         """Have the peer send all of `data`, which must fit into the kernel's buffers, and have it arrive."""
@@ -259,8 +281,18 @@ class SecuredConnections:
     def open(self, side: str = "server", protocol: Any = None, **options: Any) -> Secured:
         """A connection whose handshake is complete on both ends and whose protocol has been told of it."""
         making, peer, protocol = self.begin(side, protocol, **options)
-        run_until(self.loop, lambda: peer.shake() and making.done())
-        transport, _ = making.result()
+
+        def made() -> bool:
+            through = peer.shake() or peer.saw_end
+            return making.done() and (through or making.exception() is not None)
+
+        try:
+            run_until_or_error(self.loop, made)
+            transport, _ = making.result()
+        except BaseException:
+            making.cancel()
+            peer.socket.close()
+            raise
         return self.adopt(transport, protocol, peer)
 
     def adopt(self, transport: asyncio.Transport, protocol: Any, peer: Peer) -> Secured:
@@ -276,7 +308,7 @@ class SecuredConnections:
                 peer.shake()
             return making.done()
 
-        run_until(self.loop, failed)
+        run_until_or_error(self.loop, failed)
         run_once(self.loop, 3)
         with pytest.raises(Exception) as caught:
             making.result()
@@ -289,11 +321,11 @@ class SecuredConnections:
 
     def close(self) -> None:
         for secured in self.opened:
-            if secured.socket.fileno() != -1:
+            if not secured.is_gone:
                 secured.transport.abort()
             secured.peer.socket.close()
         for secured in self.opened:
-            run_until(self.loop, lambda secured=secured: secured.socket.fileno() == -1)
+            run_until(self.loop, lambda secured=secured: secured.is_gone)
             run_once(self.loop, 3)
             if hasattr(secured.protocol, "check_life_cycle"):
                 secured.protocol.check_life_cycle()

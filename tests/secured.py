@@ -65,6 +65,7 @@ class Peer:
         self, sock: socket.socket, context: ssl.SSLContext, side: str, session: ssl.SSLSession | None = None
     ) -> None:
         self.socket = sock
+        self.opposite: Any = None  # the socket of our end, as it was given to the loop
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = HOST if side == "client" else None
         self.tls = context.wrap_bio(self.incoming, self.outgoing, side == "server", name, session)
@@ -276,7 +277,9 @@ class SecuredConnections:
             making = self.loop.create_connection(lambda: protocol, sock=ours, ssl=context, **options)
         else:
             making = self.loop.connect_accepted_socket(lambda: protocol, ours, ssl=context, **options)
-        return self.loop.create_task(making), Peer(theirs, peer_context, other(side)), protocol
+        peer = Peer(theirs, peer_context, other(side))
+        peer.opposite = ours
+        return self.loop.create_task(making), peer, protocol
 
     def open(self, side: str = "server", protocol: Any = None, **options: Any) -> Secured:
         """A connection whose handshake is complete on both ends and whose protocol has been told of it."""
@@ -292,6 +295,7 @@ class SecuredConnections:
         except BaseException:
             making.cancel()
             peer.socket.close()
+            peer.opposite.close()  # a call that is refused leaves it to its caller
             raise
         return self.adopt(transport, protocol, peer)
 

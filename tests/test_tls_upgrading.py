@@ -18,7 +18,7 @@ from recording import Recorder
 from secured import PIECE, Peer, every_protocol, every_side, other
 from stepping import run_once, run_until
 
-STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4 (and 3.13.12)"
+STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4"
 
 
 class Plain:

@@ -66,6 +66,38 @@ def test_p32_a_timer_is_run_within_the_bound_while_work_is_queued(loop):
     loop._ready.clear()
 
 
+@pytest.mark.only("c", "asyncio", reason="the twin lets it wait for the bound as any other")
+@pytest.mark.parametrize("others", [0, 1], ids=["no timer pending", "a timer pending"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_timer_that_is_due_when_it_is_set_does_not_wait_for_the_bound(loop, late, others):
+    """asyncio runs it two turns later: what is queued in between takes less than the bound here."""
+    turns = 0
+    set_at = []
+    ran_at = []
+
+    def chain():
+        nonlocal turns
+        turns += 1
+        if turns % 50 == 0:
+            set_at.append(turns)
+            loop.call_at(loop.time() - late, due)
+        if turns < 1000:
+            loop.call_soon(chain)
+        else:
+            loop.call_soon(loop.call_soon, loop.stop)
+
+    def due():
+        ran_at.append(turns)
+
+    pending = [loop.call_later(3600, due) for _ in range(others)]
+    loop.call_soon(chain)
+    loop.run_forever()
+    for handle in pending:
+        handle.cancel()
+    assert len(ran_at) == len(set_at)
+    assert all(ran - was_set <= GRACE for ran, was_set in zip(ran_at, set_at, strict=True))
+
+
 def test_p32_the_bound_follows_a_replaced_clock(loop):
     clock = Clock.replacing_time_of(loop)
     turns_after_due = []

@@ -21,7 +21,7 @@ cdef class LoopCore(LoopState):
     cdef bint runs_itself           # _run_once() is not overridden
     cdef bint poll_next             # whatever the time slice says
     cdef uint64_t polled_at         # in ticks
-    cdef double slice_ends          # in seconds: a timer that is due later waits for the next poll, which is due by then
+    cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
     cdef unsigned int polls         # without the GIL being released in between
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet

@@ -613,7 +613,7 @@ cdef inline Runnable steal(PyObject *item):
     return owned
 
 
-# -- create_task(coro), which is how nearly all tasks are made --------------------------------------------------------------
+# -- create_task(coro), which is how nearly all tasks are made ---------------------------------------------------------
 
 cdef bint makes_plain_tasks(PyObject *loop) noexcept:
     cdef LoopCore core = <LoopCore>loop

@@ -53,13 +53,17 @@ cdef class TlsProtocol(TlsReceiver):
     cdef int send_now(self, bint whatever) except -1
     cdef bint encrypt(self) except -1
     cdef int hand_down(self) except -1
+    cdef int hand_down_all(self) except -1
     cdef int control_app_writing(self) except -1
-    cdef Py_ssize_t to_write(self) except -1
+    cdef Py_ssize_t to_send(self) except -1
+    cdef int flush_early(self) except -1
     cdef int call_eof_received(self) except -1
     cdef int close(self) except -1
     cdef int abort(self, object error) except -1
     cdef int begin_shutdown(self) except -1
     cdef int go_on_with_shutdown(self) except -1
+    cdef int answered(self, const char *data, Py_ssize_t size) except -1
+    cdef int close_engine(self) except -1
     cdef int finish(self) except -1
     cdef int shutdown_done(self) except -1
     cdef int start_timer(self, object timeout, object callback) except -1

@@ -80,6 +80,8 @@ cdef class TlsProtocol(TlsReceiver):
         self.stop_timer()
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
+        if self.state == SHUTDOWN:
+            return self.answered(data, size)
         if self.state != HANDSHAKE:
             return self.read_on(data, size)
         # Part of it may have to wait until the handshake is done.
@@ -145,7 +147,7 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int go_on(self) except -1:
         """Encrypt what could not be encrypted until now, and do what waits for that."""
-        self.send_now(False)
+        self.send_now(self.state == FLUSHING)
         if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
             self.go_on_with_shutdown()
         return 0
@@ -219,8 +221,9 @@ cdef class TlsProtocol(TlsReceiver):
         return self.go_on() if self.output.bytes else 0
 
     cdef int peer_has_closed(self) except -1:
-        if self.state == SHUTDOWN:
-            return self.finish()
+        if self.discarding:
+            # The answer to our close_notify, or soon to be one.
+            return 0
         self.call_eof_received()
         return self.begin_shutdown()
 
@@ -270,17 +273,12 @@ cdef class TlsProtocol(TlsReceiver):
         return self.send_now(False)
 
     cdef int send_now(self, bint whatever) except -1:
-        """Encrypt what was written and give it to the transport, as long as that takes it, or `whatever` it says."""
-        cdef Py_ssize_t burst = 0
-        if self.state != OPEN and self.state != FLUSHING:
+        """Encrypt what was written and give it to the transport, unless that is paused, or `whatever` it is."""
+        if (self.state != OPEN and self.state != FLUSHING) or (self.sending_paused and not whatever):
             return 0
         try:
-            while self.output.bytes and (whatever or not self.sending_paused) and self.encrypt():
-                burst += 1
-                if burst == FLUSH_AT // MOST_PLAINTEXT:
-                    # The transport may say that this is enough.
-                    self.hand_down()
-                    burst = 0
+            while self.output.bytes and self.encrypt():
+                pass
             self.hand_down()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
@@ -302,23 +300,32 @@ cdef class TlsProtocol(TlsReceiver):
         if taken < 0:
             return False
         output_consume(&self.output, min(<size_t>taken, self.output.bytes))
+        # Record by record, so that OpenSSL's own buffer stays small.
+        if self.stream is not None and not self.stream.lost and not self.sending_paused:
+            keep(&self.stream.output, self.engine.sealed())
         return owner is not None
 
     cdef int hand_down(self) except -1:
-        """Give the transport what is sealed."""
+        """Give the transport what is sealed, unless it is paused."""
+        return 0 if self.sending_paused else self.hand_down_all()
+
+    cdef int hand_down_all(self) except -1:
         cdef bytes sealed
-        if self.transport is None or not self.engine.outgoing.pending:
+        if self.transport is None:
             return 0
-        sealed = self.engine.sealed()
-        if self.stream is None or self.stream.lost:
-            self.transport.write(sealed)
-            return 0
-        keep(&self.stream.output, sealed)
-        return self.stream.send_soon()
+        if self.engine.outgoing.pending:
+            sealed = self.engine.sealed()
+            if self.stream is None or self.stream.lost:
+                self.transport.write(sealed)
+                return 0
+            keep(&self.stream.output, sealed)
+        if self.stream is not None and self.stream.output.bytes and not self.stream.lost:
+            self.stream.send_soon()
+        return 0
 
     cdef int control_app_writing(self) except -1:
         """Pause or resume the application's protocol. That may write again, close, or replace itself."""
-        cdef Py_ssize_t waiting = self.output.bytes
+        cdef Py_ssize_t waiting = self.to_send()
         if self.app is None:
             return 0
         if self.app_writing_paused:
@@ -332,10 +339,13 @@ cdef class TlsProtocol(TlsReceiver):
         self.app_writing_paused = True
         return call_flow_control(self, self.app, "pause_writing")
 
-    cdef Py_ssize_t to_write(self) except -1:
-        if self.unflushed:
-            self.send_now(False)
-        return self.output.bytes
+    cdef Py_ssize_t to_send(self) except -1:
+        """How many bytes the transport has not been given: it is paused, or it is not yet the end of the turn."""
+        return self.output.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
+
+    cdef int flush_early(self) except -1:
+        """Before something that shows whether this turn's writes have left, or that would lose them."""
+        return self.send_now(False) if self.unflushed else 0
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -350,7 +360,7 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int abort(self, object error) except -1:
         self.closed = True
-        self.to_write()
+        self.flush_early()
         self.state = ENDED
         self.receiving = False
         return self.force_close(error)
@@ -367,16 +377,30 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int go_on_with_shutdown(self) except -1:
         """All is written: say so to the peer."""
-        cdef bint done
-        self.state = SHUTDOWN
         if self.discarding:
-            # OpenSSL would take it for an answer to close_notify, and for a wrong one.
+            # OpenSSL would take what has arrived for an answer to close_notify, and for a wrong one.
             self.read_on(NULL, 0)
-            if self.state != SHUTDOWN:
+            if self.state != FLUSHING:
                 return 0
+        self.state = SHUTDOWN
+        return self.close_engine()
+
+    cdef int answered(self, const char *data, Py_ssize_t size) except -1:
+        """Something has arrived after our close_notify. If it is more data the connection ends at once, as asyncio's."""
+        cdef arrived source
+        source.data = data
+        source.size = size
+        while source.size and self.state == SHUTDOWN:
+            self.engine.feed(&source, MOST_PLAINTEXT)
+            self.close_engine()
+        return 0
+
+    cdef int close_engine(self) except -1:
+        cdef bint done
         try:
             done = self.engine.unwrap()
         except sslproto.ssl.SSLError as error:
+            self.state = ENDED
             self.stop_timer()
             return self.fatal_error(error, "Fatal error on transport")
         self.hand_down()
@@ -386,6 +410,7 @@ cdef class TlsProtocol(TlsReceiver):
         """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
         self.send_now(True)
         self.call_eof_received()
+        self.hand_down_all()
         return self.shutdown_done()
 
     cdef int call_eof_received(self) except -1:
@@ -440,7 +465,7 @@ cdef class TlsProtocol(TlsReceiver):
                 logger.debug("%r: %s", self, message, exc_info=error)
         elif not isinstance(error, exceptions.CancelledError):
             self.loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": transport, "protocol": self}
+                {"message": message, "exception": error, "transport": transport, "protocol": self.app or self}
             )
         return 0
 

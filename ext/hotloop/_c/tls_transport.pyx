@@ -7,7 +7,7 @@ cimport cython
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.output cimport keep
-from hotloop._c.tls cimport TlsProtocol
+from hotloop._c.tls cimport ENDED, TlsProtocol
 
 cdef extern from "quiet.h":
     pass
@@ -58,9 +58,14 @@ cdef class TlsTransport:
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
 
     def __repr__(self):
-        state = " closing" if self.is_closing() else ""
-        below = "" if self.tls.transport is None else f" over {self.tls.transport!r}"
-        return f"<{type(self).__name__}{state}{below}>"
+        info = [type(self).__name__]
+        if self.tls.state == ENDED:
+            info.append("closed")
+        elif self.is_closing():
+            info.append("closing")
+        if self.tls.transport is not None:
+            info.append(f"over {self.tls.transport!r}")
+        return f"<{' '.join(info)}>"
 
     def get_extra_info(self, name, default=None):
         """What is known about the connection under this name, or `default`.
@@ -156,7 +161,7 @@ cdef class TlsTransport:
         """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it may go on.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
-        self.tls.to_write()
+        self.tls.flush_early()
         self.tls.set_write_limits(high, low)
         self.tls.control_app_writing()
 
@@ -165,8 +170,9 @@ cdef class TlsTransport:
         return self.tls.write_limits
 
     def get_write_buffer_size(self):
-        """How many bytes are waiting to be encrypted."""
-        return self.tls.to_write()
+        """How many bytes are waiting to be given to the transport below."""
+        self.tls.flush_early()
+        return self.tls.to_send()
 
     # -- the names that asyncio's own code and others know it by -------------------------------------------------------
 

@@ -340,6 +340,7 @@ cdef bint is_port_number(object port) noexcept:
 
 cdef inline bint integer_of(object value, long *number) noexcept:
     cdef int overflow = 1
+    number[0] = 0
     if PyLong_Check(value):
         number[0] = PyLong_AsLongAndOverflow(value, &overflow)
     return overflow == 0

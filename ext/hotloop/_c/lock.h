@@ -21,11 +21,21 @@ static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(f
 typedef PyMutex inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
 static inline void inbox_release(inbox_lock *lock) { PyMutex_Unlock(lock); }
+
+/* Counts for all threads: 1, 2, ... */
+typedef atomic_ullong shared_count;
+static inline unsigned long long shared_next(shared_count *count)
+{
+    return atomic_fetch_add_explicit(count, 1, memory_order_relaxed) + 1;
+}
 #else
 #define FREE_THREADED 0
 typedef char inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { (void)lock; }
 static inline void inbox_release(inbox_lock *lock) { (void)lock; }
+
+typedef unsigned long long shared_count;
+static inline unsigned long long shared_next(shared_count *count) { return ++*count; }
 #endif
 
 #endif

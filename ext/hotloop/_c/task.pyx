@@ -37,12 +37,17 @@ from asyncio import base_tasks, coroutines, exceptions, tasks
 
 from hotloop import _registry
 
+cdef extern from "lock.h":
+    ctypedef struct shared_count:
+        pass
+    unsigned long long shared_next(shared_count *)
+
 cdef object CancelledError = exceptions.CancelledError
 cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint uncancel_forgets = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
 cdef bint starts_eagerly = sys.version_info >= (3, 12)
-cdef unsigned long long task_count = 0
+cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
 
 cdef extern from "links.h":
@@ -175,7 +180,6 @@ cdef class Task(Future):
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     cdef int prepare(self, object coro, object name, object context) except -1:
-        global task_count
         if not PyCoro_CheckExact(coro) and not coroutines.iscoroutine(coro):
             # Nothing has begun that could be destroyed while pending.
             self.log_destroy_pending = False
@@ -188,8 +192,7 @@ cdef class Task(Future):
         else:
             self.context = context
         if name is None:
-            task_count += 1
-            self.number = task_count
+            self.number = shared_next(&task_count)
             self.name = None
         else:
             self.name = str(name)

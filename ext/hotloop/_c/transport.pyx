@@ -38,6 +38,12 @@ cdef extern from *:
     void begin_without_dict(object) noexcept
     void install_instance_dict(PyTypeObject *)
 
+cdef extern from "lock.h":
+    bint FREE_THREADED
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
@@ -71,7 +77,11 @@ cdef class Transport(Watcher):
         if not self.is_open():
             return
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-        self.release()
+        if FREE_THREADED and self.loop.thread_id is not None and self.loop.home != PyThread_get_thread_ident():
+            # The loop's thread may be using the poller. That keeps the transport alive until then.
+            self.loop.call_soon_threadsafe(release, self)
+        else:
+            self.release()
 
     # -- what a kind of transport supplies -----------------------------------------------------------------------------
 
@@ -437,6 +447,10 @@ cdef class Transport(Watcher):
         if self.extra is None:
             self.extra = {}
         return self.extra
+
+
+def release(Transport transport not None):
+    transport.release()
 
 
 cdef int flow_control_failed(Transport transport, str message, object error) except -1:

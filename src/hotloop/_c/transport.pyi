@@ -7,6 +7,8 @@ from typing_extensions import disjoint_base
 class Transport(asyncio.Transport):
     def get_write_buffer_limits(self) -> tuple[int, int]: ...
 
+def release(transport: Transport) -> None: ...
+
 # Cython's: what the compiled modules take from each other.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

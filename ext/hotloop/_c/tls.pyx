@@ -274,11 +274,12 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int send_now(self, bint whatever) except -1:
         """Encrypt what was written and give it to the transport, unless that is paused, or `whatever` it is."""
-        if (self.state != OPEN and self.state != FLUSHING) or (self.sending_paused and not whatever):
+        if self.sending_paused and not whatever:
             return 0
         try:
-            while self.output.bytes and self.encrypt():
-                pass
+            if self.state == OPEN or self.state == FLUSHING:
+                while self.output.bytes and self.encrypt():
+                    pass
             self.hand_down()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")

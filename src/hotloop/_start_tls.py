@@ -7,12 +7,15 @@ Source: asyncio/base_events.py.
 """
 
 import asyncio
-from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+try:
     import ssl
+except ImportError:
+    # Python can be built without.
+    ssl = None  # type: ignore[assignment]
 
+if TYPE_CHECKING:
     # A mixin, in front of asyncio's loop.
     _Behind = Any
 else:
@@ -34,17 +37,15 @@ class StartTls(_Behind):  # type: ignore[misc]
         ssl_shutdown_timeout: float | None = None,
     ) -> asyncio.Transport:
         """Upgrade a connection to TLS; the transport to be used from now on. See loop.start_tls()."""
-        if sslproto.ssl is None:
+        if ssl is None:
             raise RuntimeError("Python ssl module is not available")
-        if not isinstance(sslcontext, sslproto.ssl.SSLContext):
+        if not isinstance(sslcontext, ssl.SSLContext):
             raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
         if not getattr(transport, "_start_tls_compatible", False):
             raise TypeError(f"transport {transport!r} is not supported by start_tls()")
         waiter = self.create_future()
         timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
-        tls = self._make_tls_protocol(
-            transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts
-        )
+        tls = self._make_tls_protocol(transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts)
         upgraded = tls._app_transport
         # Nothing may arrive before connection_made().
         transport.pause_reading()

@@ -105,7 +105,10 @@ cdef object protocol_for(LoopCore loop, tuple arguments, object context):
     cdef TlsProtocol tls
     if arguments[SSL_CONTEXT] is None:
         return protocol
-    timeouts = {"ssl_handshake_timeout": arguments[HANDSHAKE_TIMEOUT], "ssl_shutdown_timeout": arguments[SHUTDOWN_TIMEOUT]}
+    timeouts = {
+        "ssl_handshake_timeout": arguments[HANDSHAKE_TIMEOUT],
+        "ssl_shutdown_timeout": arguments[SHUTDOWN_TIMEOUT],
+    }
     tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], None, True, None, False, context, timeouts)
     new_tls_transport(tls)
     return tls

@@ -18,11 +18,7 @@ Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING,
-    PyBytes_FromStringAndSize,
-    PyBytes_GET_SIZE,
-)
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
@@ -32,7 +28,7 @@ from hotloop._c.clients cimport attach, detach
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
-from hotloop._c.output cimport iovec, keep, output_clear, output_queue, output_send
+from hotloop._c.output cimport iovec, keep, output_clear, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error

@@ -6,8 +6,9 @@ transport, another TlsTransport too, is used as asyncio uses it.
 
 Writing. What is written in one turn of the loop is encrypted at its end, small writes together in one record.
 
-Closing. After close() nothing more is delivered. What arrives until the peer answers our close_notify, or
-ssl_shutdown_timeout has passed, is dropped, and then the socket is closed whatever the peer does.
+Closing. After close() nothing more is delivered: what has arrived is dropped, what arrives after our close_notify and
+is no answer to it ends the connection, and when ssl_shutdown_timeout has passed the socket is closed whatever the peer
+does.
 
 Source: asyncio/sslproto.py is the reference for the order of callbacks and for errors; RFC 8446, section 6.1.
 """
@@ -387,7 +388,7 @@ cdef class TlsProtocol(TlsReceiver):
         return self.close_engine()
 
     cdef int answered(self, const char *data, Py_ssize_t size) except -1:
-        """Something has arrived after our close_notify. If it is more data the connection ends at once, as asyncio's."""
+        """Something has arrived after our close_notify. If it is data the connection ends at once, as asyncio's."""
         cdef arrived source
         source.data = data
         source.size = size

@@ -3,7 +3,12 @@
 The context is the user's, the SSLObject is what he sees as `ssl_object`, and OpenSSL is the one that Python was built
 with. The C object inside the SSLObject is called directly, which saves a Python call for each record in and out.
 
-MEASUREMENT
+Of the two ways there are, memory on both sides is taken, in both directions: one SSLObject cannot mix them. With
+OpenSSL on the descriptor itself an echo of 64 KiB is 8 read() and 4 write() (it reads a record's head and body apart,
+and sends each record), here one recv() and one sendmsg(); of 1 KiB, 2 and 1 against 1 and 1. Processor time, CPython
+3.13 and OpenSSL 3.0: 43 us against 47 for 64 KiB, where it saves copies, 4.4 us either way for 1 KiB; and not counted
+there is the read() in vain, an exception, by which alone it learns that it has read all. Nor could it gather the writes
+of a turn, begin after bytes were read (start_tls()), or run over another transport.
 
 OpenSSL's buffers in memory grow and never shrink. So they are given no more at a time than about one record, and each
 is emptied before the next: they stay under 24 KiB each whatever passes through.

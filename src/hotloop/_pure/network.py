@@ -24,7 +24,7 @@ class NetworkCore(LoopCore):
         waiter: Any,
         server_side: bool,
         server_hostname: str | None,
-        timeouts: dict[str, float | None],
+        timeouts: dict[str, Any],
     ) -> "TlsProtocol":
         return TlsProtocol(
             self,
@@ -47,7 +47,7 @@ class TlsProtocol(sslproto.SSLProtocol):
 
     def received_before(self, data: bytes) -> None:
         """Take what had arrived before start_tls(), and belongs to the handshake."""
-        self._incoming.write(data)
+        self._incoming.write(data)  # type: ignore[attr-defined]
 
     def connection_made(self, transport: Any) -> None:
         """As asyncio's, but the transport may be full already: it is the application's protocol that was told."""

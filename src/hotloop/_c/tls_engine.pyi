@@ -1,0 +1,8 @@
+from typing import final
+
+@final
+class TlsEngine: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

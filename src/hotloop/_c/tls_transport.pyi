@@ -1,0 +1,13 @@
+import asyncio
+from typing import final
+
+# isinstance() says so at run time, by a `__class__` property; it is no subclass.
+@final
+class TlsTransport(asyncio.Transport):
+    def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def get_read_buffer_limits(self) -> tuple[int, int]: ...
+    def get_read_buffer_size(self) -> int: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -1,0 +1,9 @@
+from typing import final
+
+@final
+class Window:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -58,11 +58,15 @@ def test_tasks_of_all_loops_have_names_of_their_own(impl):
 
 
 async def echo_over_streams(number):
+    served = asyncio.get_running_loop().create_future()
+
     async def serve(reader, writer):
         while data := await reader.read(1000):
             writer.write(data)
             await writer.drain()
         writer.close()
+        await writer.wait_closed()
+        served.set_result(None)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -72,6 +76,8 @@ async def echo_over_streams(number):
         assert await reader.readline() == text
     writer.close()
     await writer.wait_closed()
+    # Up to 3.11 a server does not wait for its connections.
+    await served
     server.close()
     await server.wait_closed()
     return number

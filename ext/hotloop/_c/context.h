@@ -30,8 +30,6 @@ static inline int context_is_like_current(PyObject *context)
     return 0;
 }
 
-static inline int context_current_is_blank(void) { return 0; }
-
 static inline int context_install(void) { return 0; }
 
 #else
@@ -47,19 +45,14 @@ static PyObject *context_without = NULL; /* owned: one without variables */
 
 static inline PyObject *context_variables(PyObject *context) { return ((context_head *)context)->variables; }
 
-static inline PyObject *context_current(void)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    return PyThreadState_GetUnchecked()->context;
-#else
-    return _PyThreadState_UncheckedGet()->context;
-#endif
-}
-
 /* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */
 static inline int context_is_like_current(PyObject *context)
 {
-    PyObject *current = context_current();
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *current = PyThreadState_GetUnchecked()->context;
+#else
+    PyObject *current = _PyThreadState_UncheckedGet()->context;
+#endif
 
     /* A thread that has not used its context has none. */
     return context_known && current != NULL && context_variables(current) == context_variables(context);
@@ -69,14 +62,6 @@ static inline int context_is_like_current(PyObject *context)
 static inline int context_is_blank(PyObject *context)
 {
     return context_known && context_variables(context) == context_variables(context_without);
-}
-
-/* True if a copy of the current context would be, too. */
-static inline int context_current_is_blank(void)
-{
-    PyObject *current = context_current();
-
-    return context_known && (current == NULL || context_variables(current) == context_variables(context_without));
 }
 
 /* Set a variable in a copy of the context without any, looking on: 1 as expected, 0 not so, -1 an error. */

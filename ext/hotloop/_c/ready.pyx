@@ -38,11 +38,6 @@ cdef extern from "spare.h":
     void spare_put(PyObject *handle)
     PyObject *spare_take()
 
-cdef extern from "spare_contexts.h":
-    int context_install() except -1
-    object spare_context_copy_current()
-    void spare_context_offer(PyObject *context)
-
 # Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A queue that a burst has blown up beyond this shrinks again when it runs empty.
@@ -204,16 +199,6 @@ cdef object callback_text(Handle handle):
     return format_callback(handle.callback, handle.args, handle.loop)
 
 
-cdef object copy_current_context():
-    """A copy of the current context, for a callback or a task to have to itself."""
-    return spare_context_copy_current()
-
-
-cdef void offer_context(PyObject *context) noexcept:
-    """Before the caller gives up a reference to such a context, which may serve again if it is the last one."""
-    spare_context_offer(context)
-
-
 cdef Handle new_handle(object callback, tuple args, object loop, object context):
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
     cdef PyObject *spare = spare_take()
@@ -221,7 +206,7 @@ cdef Handle new_handle(object callback, tuple args, object loop, object context)
     handle.callback = callback
     handle.args = args
     handle.loop = loop
-    handle.context = spare_context_copy_current() if context is None else context
+    handle.context = PyContext_CopyCurrent() if context is None else context
     return handle
 
 
@@ -234,23 +219,20 @@ cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, obje
     handle.callback = callback
     handle.args = args
     handle.loop = loop
-    handle.context = spare_context_copy_current() if context is None else context
+    handle.context = PyContext_CopyCurrent() if context is None else context
     return handle
 
 
 cdef int retire(PyObject *item) except -1:
     """Give up the last reference to an item that has run; it may serve again."""
-    cdef object context
     if type(<object>item) is not Handle or not spare_wanted(item) or (<Handle>item).source_traceback is not None:
         Py_DECREF(<object>item)
         return 0
     (<Handle>item).callback = None
     (<Handle>item).args = None
     (<Handle>item).loop = None
-    (<Handle>item).dropped = False
-    context = (<Handle>item).context
     (<Handle>item).context = None
-    spare_context_offer(<PyObject *>context)
+    (<Handle>item).dropped = False
     spare_put(item)
     return 0
 
@@ -418,5 +400,4 @@ cdef class _ThreadSafeHandle(Handle):
         return self.dropped
 
 
-context_install()
 pool_install__ThreadSafeHandle(<PyTypeObject *>_ThreadSafeHandle)

@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | kqueue-test | coverage | bench | clean
+# make build | lint | debug-test | kqueue-test | coverage | upstream | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -19,6 +19,9 @@ EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
 TEST_PROCESSES ?= 3
 RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
 
+# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg.
+UPSTREAM_SUITES ?= all
+
 # Passed on to pytest, and to benchmarks/ by `make bench`.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -26,7 +29,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test kqueue-test coverage bench clean
+	debug-test kqueue-test coverage upstream bench clean
 
 build: $(VENV)/.built
 
@@ -109,6 +112,12 @@ kqueue-test: build/kqueue-venv/.installed
 
 coverage: build/coverage-venv/.installed
 	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)
+
+# Other projects' suites; one that could not be run is a failure here, and the others are run nevertheless.
+upstream: $(VENV)/.built
+	@code=0; for impl in asyncio c python; do \
+		$(BIN)/python tests/upstream/run.py $(UPSTREAM_SUITES) --impl $$impl || code=$$?; \
+	done; exit $$code
 
 # One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
 $(VENV)/.bench: $(VENV)/.packages

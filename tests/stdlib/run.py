@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conformance import catalog, pool
 from conformance.expected import Expectations, Judgement
+from conformance.report import counts, report
 
 IMPLEMENTATIONS = ("c", "python", "asyncio")
 OK, FAILED, WRONG_USAGE, NOT_RUN = 0, 1, 2, 3
@@ -66,31 +67,6 @@ class Session:
     def _job(self, suite: str) -> pool.Job:
         unbound = sorted(self.expectations.unbound_classes(suite))
         return pool.Job(self._modules[suite], self.impl, unbound, self.timeout, pattern=self.only)
-
-
-def counts(judgements: list[Judgement]) -> str:
-    passed, failed, expected, asyncio_too, skipped = (
-        sum(len(getattr(judgement, kind)) for judgement in judgements)
-        for kind in ("passed", "problems", "expected", "asyncio_too", "skipped")
-    )
-    parts = [f"{passed} passed", f"{failed} failed", f"{expected} expected failures"]
-    if asyncio_too:
-        parts.append(f"{asyncio_too} failed with asyncio too")
-    return ", ".join([*parts, f"{skipped} skipped"])
-
-
-def report(suite: str, judgement: Judgement, run: pool.Run) -> None:
-    if run.no_suite is not None:
-        print(f"{suite:<24} NOT RUN: {run.no_suite}", flush=True)
-        return
-    if not run.verdicts:
-        return
-    print(f"{suite:<24} {counts([judgement])}; {judgement.total} in all, {run.seconds:.1f} s", flush=True)
-    for name in judgement.asyncio_too:
-        print(f"  fails with asyncio too: {suite}.{name}", flush=True)
-    for name, problem in judgement.problems.items():
-        lines = "\n    ".join(problem.splitlines())
-        print(f"  FAILED {suite}.{name}\n    {lines}", flush=True)
 
 
 def run_all(session: Session, processes: int) -> dict[str, tuple[Judgement, pool.Run]]:

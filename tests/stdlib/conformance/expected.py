@@ -10,7 +10,9 @@ import operator
 import re
 import sys
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from conformance.pool import Run, Verdict
 
@@ -34,7 +36,7 @@ class Entry:
     reason: str
 
     def matches(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
+        return any(found(pattern, [name]) for pattern in self.names)
 
 
 @dataclasses.dataclass
@@ -56,10 +58,17 @@ class Judgement:
 class Expectations:
     """What expected.toml says about one implementation on this interpreter."""
 
-    def __init__(self, impl: str, text: str | None = None, version: tuple[int, ...] = sys.version_info[:3]):
+    def __init__(
+        self,
+        impl: str,
+        text: str | None = None,
+        version: tuple[int, ...] = sys.version_info[:3],
+        others: Mapping[str, tuple[int, ...]] = MappingProxyType({}),  # versions of other programs, by name
+    ):
         tables = tomllib.loads(FILE.read_text(encoding="utf-8") if text is None else text)
+        versions = {**others, "python": version}
         self.failing, self.unbound = (
-            [_entry(table, key) for table in tables.get(kind, []) if _applies(table, impl, version)]
+            [_entry(table, key) for table in tables.get(kind, []) if _applies(table, impl, versions)]
             for kind, key in (("failing", "tests"), ("unbound", "classes"))
         )
 
@@ -95,8 +104,13 @@ class Expectations:
     def _judge_absent(self, judgement: Judgement, suite: str, run: Run) -> None:
         for entry in self.failing:
             for pattern in entry.names if entry.suite == suite else ():
-                if not fnmatch.filter(run.verdicts, pattern):
+                if not found(pattern, run.verdicts):
                     judgement.problems[f"[[failing]] {pattern}"] = "no such test here: tie the entry to versions"
+
+
+def found(pattern: str, names: Iterable[str]) -> bool:
+    """Whether a name of the list is among `names`: as it stands, brackets and all, or as a pattern."""
+    return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def _judge_unused(judgement: Judgement, run: Run) -> None:
@@ -115,9 +129,9 @@ def _entry(table: dict, key: str) -> Entry:
     return Entry(table["suite"], tuple(table[key]), table["reason"])
 
 
-def _applies(table: dict, impl: str, version: tuple[int, ...]) -> bool:
-    specs = filter(None, table.get("python", "").split(","))
-    return impl in table.get("impl", [impl]) and all(_version_matches(spec, version) for spec in specs)
+def _applies(table: dict, impl: str, versions: dict[str, tuple[int, ...]]) -> bool:
+    specs = ((spec, versions[name]) for name in versions for spec in filter(None, table.get(name, "").split(",")))
+    return impl in table.get("impl", [impl]) and all(_version_matches(spec, version) for spec, version in specs)
 
 
 def _version_matches(spec: str, version: tuple[int, ...]) -> bool:

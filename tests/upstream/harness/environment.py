@@ -1,0 +1,108 @@
+"""A suite's virtual environment, and the folder by which the loop under test gets into every Python started there."""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.catalog import NotAvailable, Suite
+
+HERE = Path(__file__).parent.parent
+# What a developer or a CI service has set must not decide what the tests do.
+UNWANTED = re.compile(
+    r"(HOTLOOP|PYTHON|PYTEST|COVERAGE|COV_CORE|PG|REDIS|UVICORN|AIOHTTP)\w*|USE_UVLOOP|WEB_CONCURRENCY|FORWARDED_ALLOW_IPS"
+    r"|CI|GITHUB_\w+|\w+_proxy|\w+_COLOR",
+    re.IGNORECASE,
+)
+
+
+class Environment:
+    """The virtual environment of one suite and one version of Python, made again when its requirements change."""
+
+    def __init__(self, suite: Suite, cache: Path):
+        self.suite = suite
+        self.requirements = HERE / "requirements" / f"{suite.name}.txt"
+        self.folder = cache / "venvs" / f"{suite.name}-{sys.implementation.cache_tag}"
+        self.python = self.folder / "bin" / "python"
+
+    def prepare(self) -> None:
+        wanted = hashlib.sha256(self.requirements.read_bytes() + sys.version.encode()).hexdigest()
+        stamp = self.folder / "prepared"
+        with _locked(self.folder.with_suffix(".lock")):
+            if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+                return
+            making = subprocess.run(
+                [sys.executable, "-m", "venv", "--clear", str(self.folder)], capture_output=True, text=True
+            )
+            if making.returncode:
+                raise NotAvailable(f"no virtual environment could be made: {_last_line(making.stdout + making.stderr)}")
+            self.pip("install", "--requirement", str(self.requirements), purpose=f"install {self.requirements.name}")
+            stamp.write_text(wanted, encoding="utf-8")
+
+    def pip(self, *arguments: str, purpose: str) -> None:
+        # pip's own patience with a dead network is minutes.
+        pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--retries=2", "--timeout=30"]
+        run = subprocess.run([*pip, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if run.returncode:
+            raise NotAvailable(f"pip could not {purpose}: {what_pip_says(run.stdout + run.stderr)}")
+
+
+def what_pip_says(output: str) -> str:
+    """The first cause that pip names: a connection that failed rather than the version it then did not find."""
+    for pattern in (r"connection broken by '(.*)'", r"^ERROR: (.*)", r"^(?=.*\S)(.*)"):
+        if found := re.search(pattern, output, re.MULTILINE):
+            return found[1][:300]
+    return "no output"
+
+
+def _last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2] or "no output"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Two runs may want the same environment at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def plug_in(impl: str, folder: Path) -> dict[str, str]:
+    """Fill `folder` with what makes `impl` the event loop of each Python started with the variables returned.
+
+    The hotloop taken is the one that this interpreter imports, and nothing else from where it lives.
+    """
+    folder.mkdir()
+    binding = HERE.parent / "stdlib" / "conformance"
+    for source in (*(HERE / "plug").glob("*.py"), binding):
+        (folder / source.name).symlink_to(source)
+    if impl != "asyncio":
+        (folder / "hotloop").symlink_to(_package_folder("hotloop"))
+    kept = {name: value for name, value in os.environ.items() if not UNWANTED.fullmatch(name)}
+    return kept | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "HOTLOOP_UPSTREAM": impl}
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise NotAvailable(f"{sys.executable} has no {name} to test")
+    return Path(spec.origin).parent
+
+
+def check_loop(environment: Environment, impl: str, variables: dict[str, str]) -> None:
+    """Raise LoopMissing unless Python starts in the environment and its loops are those of `impl`."""
+    code = "import asyncio, loops_seen; loop = asyncio.new_event_loop(); assert loops_seen.is_ours(loop); loop.close()"
+    run = subprocess.run([environment.python, "-c", code], env=variables, capture_output=True, text=True)
+    if run.returncode:
+        raise LoopMissing(f"{impl} cannot be tested: {_last_line(run.stderr)}")
+
+
+class LoopMissing(Exception):
+    """The implementation asked for does not load: a failure, other than a suite that is not available."""

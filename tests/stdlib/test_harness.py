@@ -68,9 +68,18 @@ def test_listed_test_that_passes_is_a_problem():
     assert "unexpected pass" in judge(FAILING, {"A.test_x": Verdict("passed")}).problems["A.test_x"]
 
 
+@pytest.mark.parametrize(("outcome", "kind"), [("failed", "expected"), ("passed", "passed")])
+def test_unstable_test_may_pass_or_fail(outcome, kind):
+    judgement = judge(FAILING.replace("failing", "unstable"), {"A.test_x": Verdict(outcome)})
+    assert list(getattr(judgement, kind)) == ["A.test_x"]
+    assert not judgement.problems
+
+
 def test_listed_name_that_does_not_exist_is_a_problem():
     verdicts = {"A.test_y": Verdict("passed")}
     assert "no such test" in judge(FAILING, verdicts).problems["[[failing]] A.test_x"]
+    unstable = FAILING.replace("failing", "unstable")
+    assert "no such test" in judge(unstable, verdicts).problems["[[unstable]] A.test_x"]
     assert not judge(FAILING, verdicts, complete=False).problems
 
 

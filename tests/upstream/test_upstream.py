@@ -1,11 +1,13 @@
 """What runs other projects' suites, itself: the loop gets in, what becomes of a test is seen, nothing passes unrun."""
 
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conformance.pool import Verdict
 from harness import catalog, environment, reports, servers, session, sources
 from harness.catalog import NotAvailable, Suite
-from harness.workplace import Run
+from harness.workplace import Run, Workplace
 
 HERE = Path(__file__).parent
 SUITE = Suite("s", version="1.0", sha256="", package="s", tests=("tests",), passed=1, minutes=1)
@@ -247,6 +249,52 @@ def test_newest_postgresql_that_is_whole(monkeypatch, tmp_path):
 def test_version_of_a_server(tmp_path, shown):
     program(tmp_path, "server", f"echo '{shown}'")
     assert servers.version_of(str(tmp_path / "server")) == (7, 0, 15)
+
+
+@pytest.fixture
+def workplace(tmp_path):
+    """Returns a function that opens a workplace where a shell script stands in for Python."""
+
+    def open_workplace(script, **fields):
+        program(tmp_path, "python", script)
+        stand_in = SimpleNamespace(python=tmp_path / "python")
+        return Workplace(dataclasses.replace(SUITE, **fields), stand_in, tmp_path, tmp_path, servers.Access())
+
+    return open_workplace
+
+
+def test_suite_that_does_not_end(workplace, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    script = f'[ "$1" = -c ] && exit; echo $$ > {tmp_path}/pid; read never <> {tmp_path}/fifo'
+    run = workplace(script, minutes=0.02).run("asyncio", tmp_path / "log")
+    assert run.incomplete.startswith("did not end within 0.02 minutes")
+    if (tmp_path / "pid").exists():  # not if the machine was too busy to get that far
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+
+
+def test_suite_that_pytest_refuses(workplace, tmp_path):
+    run = workplace('[ "$1" = -c ] || { echo wrong option; exit 4; }').run("asyncio", tmp_path / "log")
+    assert run.incomplete == "pytest ended with exit code 4\nwrong option"
+
+
+def test_loop_that_does_not_load(workplace, tmp_path):
+    with pytest.raises(environment.LoopMissing, match="asyncio cannot be tested: no such loop"):
+        workplace("echo no such loop >&2; exit 1").run("asyncio", tmp_path / "log")
+
+
+def test_failures_that_asyncio_has_too_are_set_apart(tmp_path):
+    class OnAsyncio:
+        def run(self, impl, log, only):
+            assert (impl, only) == ("asyncio", ["test_x.py::test_both", "test_x.py::test_ours"])
+            return Run({"test_x.py::test_both": Verdict("failed"), "test_x.py::test_ours": Verdict("passed")})
+
+    verdicts = {"test_x.py::test_both": ("failed",), "test_x.py::test_ours": ("failed",), **GOOD}
+    judgement = judge(verdicts)
+    run = Run({name: Verdict(*verdict) for name, verdict in verdicts.items()})
+    session.ask_asyncio(OnAsyncio(), "c", judgement, run, tmp_path / "log")
+    assert list(judgement.asyncio_too) == ["test_x.py::test_both"]
+    assert list(judgement.problems) == ["test_x.py::test_ours"]
 
 
 def run_py(*arguments, **variables):

@@ -1,7 +1,8 @@
 """Holds the verdicts against expected.toml: the tests that cannot pass, and the classes that cannot be bound.
 
 The list is checked both ways. A listed test that passes is a failure, and so is a listed name that does not exist: an
-entry whose test some version lacks must say which versions it is for.
+entry whose test some version lacks must say which versions it is for. Of an [[unstable]] test only the name is checked:
+it passes or fails by chance, on asyncio as well.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ COMPARE = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One [[failing]] or [[unbound]] table of the file."""
+    """One table of the file."""
 
     suite: str
     names: tuple[str, ...]
@@ -67,9 +68,9 @@ class Expectations:
     ):
         tables = tomllib.loads(FILE.read_text(encoding="utf-8") if text is None else text)
         versions = {**others, "python": version}
-        self.failing, self.unbound = (
+        self.failing, self.unstable, self.unbound = (
             [_entry(table, key) for table in tables.get(kind, []) if _applies(table, impl, versions)]
-            for kind, key in (("failing", "tests"), ("unbound", "classes"))
+            for kind, key in (("failing", "tests"), ("unstable", "tests"), ("unbound", "classes"))
         )
 
     def unbound_suites(self) -> set[str]:
@@ -89,23 +90,26 @@ class Expectations:
         return judgement
 
     def _judge_test(self, judgement: Judgement, suite: str, name: str, verdict: Verdict) -> None:
-        reasons = [entry.reason for entry in self.failing if entry.suite == suite and entry.matches(name)]
+        failing, unstable = (
+            [entry.reason for entry in entries if entry.suite == suite and entry.matches(name)]
+            for entries in (self.failing, self.unstable)
+        )
         if verdict.outcome == "skipped":
             judgement.skipped[name] = verdict.text
-        elif verdict.bad and reasons:
-            judgement.expected[name] = reasons[0]
+        elif verdict.bad and (failing or unstable):
+            judgement.expected[name] = (failing or unstable)[0]
         elif verdict.bad:
             judgement.problems[name] = f"{verdict.outcome}: {verdict.text}"
-        elif reasons:
-            judgement.problems[name] = f"unexpected pass; it is listed to fail because it {reasons[0]}"
+        elif failing:
+            judgement.problems[name] = f"unexpected pass; it is listed to fail because it {failing[0]}"
         else:
             judgement.passed.append(name)
 
     def _judge_absent(self, judgement: Judgement, suite: str, run: Run) -> None:
-        for entry in self.failing:
-            for pattern in entry.names if entry.suite == suite else ():
+        for kind, entries in (("failing", self.failing), ("unstable", self.unstable)):
+            for pattern in (name for entry in entries if entry.suite == suite for name in entry.names):
                 if not found(pattern, run.verdicts):
-                    judgement.problems[f"[[failing]] {pattern}"] = "no such test here: tie the entry to versions"
+                    judgement.problems[f"[[{kind}]] {pattern}"] = "no such test here: tie the entry to versions"
 
 
 def found(pattern: str, names: Iterable[str]) -> bool:

@@ -25,6 +25,7 @@ class Suite:
     options: tuple[str, ...] = ()
     processes: int = 0
     servers: tuple[str, ...] = ()
+    root: bool = True
 
     @property
     def requirement(self) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,16 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def without_root() -> list[str]:
+    """The command under which a program is not root: in a user namespace root has another number, and its own files."""
+    if os.geteuid() != 0:
+        return []
+    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    if shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
+        return command
+    raise NotAvailable("it is not to be run as root, and unshare makes no user namespace here: use another user")
 
 
 def plug_in(impl: str, folder: Path) -> dict[str, str]:

@@ -27,7 +27,6 @@ class Access:
     versions: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     options: list[str] = dataclasses.field(default_factory=list)  # for pytest
     variables: dict[str, str] = dataclasses.field(default_factory=dict)
-    prefix: list[str] = dataclasses.field(default_factory=list)  # the command under which its tests have to run
 
 
 @contextlib.contextmanager
@@ -109,12 +108,12 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def postgresql(folder: Path) -> Iterator[Access]:
-    """asyncpg's tests start and stop servers themselves; they are told where the programs are, and are not root."""
+    """asyncpg's tests start and stop servers themselves; they are told where the programs are."""
     programs = postgresql_folder(Path("/usr/lib/postgresql"))
     if programs is None:
         raise NotAvailable("there is no PostgreSQL server on this machine (Debian: apt-get install postgresql)")
     version = version_of(str(programs / "postgres"))
-    yield Access({"postgresql": version}, variables={"PGINSTALLATION": str(programs)}, prefix=_not_root())
+    yield Access({"postgresql": version}, variables={"PGINSTALLATION": str(programs)})
 
 
 def postgresql_folder(debian: Path) -> Path | None:
@@ -127,16 +126,6 @@ def postgresql_folder(debian: Path) -> Path | None:
         if all(os.access(candidate / program, os.X_OK) for program in POSTGRESQL_PROGRAMS):
             return candidate
     return None
-
-
-def _not_root() -> list[str]:
-    """PostgreSQL refuses to run as root. In a user namespace root has another number, and still its own files."""
-    if os.geteuid() != 0:
-        return []
-    prefix = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    if shutil.which("unshare") and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
-        return prefix
-    raise NotAvailable("PostgreSQL does not run as root, and unshare makes no user namespace here: use another user")
 
 
 KINDS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Access]]] = {

@@ -17,7 +17,7 @@ def fetch(suite: Suite, environment: Environment, cache: Path) -> Path:
         pinned = folder / f"{suite.name}.txt"
         pinned.write_text(f"{suite.requirement} --hash=sha256:{suite.sha256}\n", encoding="utf-8")
         environment.pip(
-            *("download", "--no-deps", "--no-binary", ":all:", "--require-hashes"),
+            *("download", "--no-deps", "--no-binary", suite.name, "--require-hashes"),
             *("--dest", str(folder), "--requirement", str(pinned)),
             purpose=f"fetch the sources of {suite.requirement}",
         )

@@ -15,7 +15,7 @@ from conformance.pool import Verdict
 
 from harness import reports, servers, sources
 from harness.catalog import NotAvailable, Suite
-from harness.environment import Environment, check_loop, plug_in
+from harness.environment import Environment, check_loop, plug_in, without_root
 
 TEST_SECONDS = 120  # until a single test counts as hung
 # pytest's exit codes for a session that ran to its end: all passed; some failed.
@@ -43,6 +43,7 @@ class Workplace:
         self.folder = folder
         self.root = root
         self.access = access
+        self._prefix = [] if suite.root else without_root()
         self._sessions = 0
 
     def run(self, impl: str, log: Path, *, only: Sequence[str] | None = None, pattern: str | None = None) -> Run:
@@ -65,7 +66,7 @@ class Workplace:
     ) -> int | None:
         """Return pytest's exit code, or None if it had to be ended."""
         command = [
-            *("nice", *self.access.prefix, str(self.environment.python), "-m", "pytest"),
+            *("nice", *self._prefix, str(self.environment.python), "-m", "pytest"),
             *("-p", "loops_seen", "-p", "no:cacheprovider", "--continue-on-collection-errors"),
             *("--override-ini=addopts=", "--override-ini=junit_logging=no", f"--junitxml={report}"),
             *(f"--timeout={TEST_SECONDS}", *self.suite.options, *self.access.options, *more),

@@ -29,6 +29,7 @@ cdef class TlsProtocol(TlsReceiver):
     cdef bint handshaken            # the handshake is done
     cdef object peercert            # as it was then
     cdef bint peer_gone             # no more bytes will come
+    cdef bint finished              # both ends have closed, or nothing more can be said: the transport closes
     cdef bint closed                # close() or abort() was called, or the connection is lost
     cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes in vain since
     cdef object waiter              # a future that is told of the end of the handshake, or None

@@ -82,7 +82,7 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
         if self.state == SHUTDOWN:
-            return self.answered(data, size)
+            return 0 if self.finished else self.answered(data, size)
         if self.state != HANDSHAKE:
             return self.read_on(data, size)
         # Part of it may have to wait until the handshake is done.
@@ -392,7 +392,7 @@ cdef class TlsProtocol(TlsReceiver):
         cdef arrived source
         source.data = data
         source.size = size
-        while source.size and self.state == SHUTDOWN:
+        while source.size and self.state == SHUTDOWN and not self.finished:
             self.engine.feed(&source, MOST_PLAINTEXT)
             self.close_engine()
         return 0
@@ -410,6 +410,9 @@ cdef class TlsProtocol(TlsReceiver):
 
     cdef int finish(self) except -1:
         """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
+        if self.finished:
+            return 0
+        self.finished = True
         self.send_now(True)
         self.call_eof_received()
         self.hand_down_all()

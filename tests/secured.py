@@ -116,7 +116,8 @@ class Peer:
                 self.shaken = True
             except WANTS_MORE:
                 pass
-            except ssl.SSLEOFError:
+            except (ssl.SSLEOFError, ssl.SSLSyscallError):
+                # Which of the two it is depends on what OpenSSL was doing at the end.
                 assert self.saw_end
             finally:
                 self.pump()

@@ -39,11 +39,16 @@ def instructions_per_operation(target: Target, row: Row, operations: int) -> flo
 
 def instructions(target: Target, row: Row, operations: int) -> int:
     """Of a whole process that does a row once."""
+    return total(profile(target, row, operations))
+
+
+def profile(target: Target, row: Row, operations: int, *options: str) -> str:
+    """What callgrind, with these options, writes of a whole process that does a row once."""
     with tempfile.TemporaryDirectory() as folder:
-        profile = Path(folder, "callgrind.out")
+        written = Path(folder, "callgrind.out")
         done = subprocess.run(
             [
-                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={profile}"),
+                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={written}", *options),
                 *command_line(target.name, row.name, str(operations)),
             ],
             env=environment(target) | {"PYTHONHASHSEED": "0"},  # or sets and dicts of strings differ from run to run
@@ -54,7 +59,7 @@ def instructions(target: Target, row: Row, operations: int) -> int:
         if done.returncode:
             raise RunFailed(last_line(done.stderr))
         check(target, json.loads(done.stdout.splitlines()[0]))
-        return total(profile.read_text())
+        return written.read_text()
 
 
 def last_line(stderr: str) -> str:

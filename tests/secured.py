@@ -116,8 +116,8 @@ class Peer:
                 self.shaken = True
             except WANTS_MORE:
                 pass
-            except (ssl.SSLEOFError, ssl.SSLSyscallError):
-                # Which of the two it is depends on what OpenSSL was doing at the end.
+            except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError):
+                # Which it is depends on what OpenSSL was doing at the end, and on the errno that the last system call left.
                 assert self.saw_end
             finally:
                 self.pump()

@@ -2,9 +2,8 @@
 
 It is the protocol of the transport below, and TlsTransport (tls_transport.pyx) is its face to the application. Bytes
 come from our own stream transport as they lie in the loop's buffer, and records go straight into its queue; any other
-transport, another TlsTransport too, is used as asyncio uses it.
-
-Writing. What is written in one turn of the loop is encrypted at its end, small writes together in one record.
+transport, another TlsTransport too, is used as asyncio uses it. TlsReceiver and TlsSender are the two directions of an
+open connection; here is how it is opened and closed.
 
 Closing. After close() nothing more is delivered: what has arrived is dropped, what arrives after our close_notify and
 is no answer to it ends the connection, and when ssl_shutdown_timeout has passed the socket is closed whatever the peer
@@ -18,11 +17,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_CopyCurrent
 
 from hotloop._c.core cimport LoopCore
-from hotloop._c.output cimport keep, output_clear, output_consume, output_front, output_peek
+from hotloop._c.output cimport output_clear
 from hotloop._c.stream cimport StreamTransport
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT, arrived, new_engine
-from hotloop._c.tls_receiver cimport TlsReceiver
-from hotloop._c.transport cimport as_size
+from hotloop._c.tls_sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 
 cdef extern from "quiet.h":
     pass
@@ -30,18 +28,12 @@ cdef extern from "quiet.h":
 from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
-# What is written in one turn is encrypted at once when it is this much.
-cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # What a transport that is not ours reads at a time.
 cdef Py_ssize_t LANDING_SIZE = 64 * 1024
-cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
 @cython.final
-cdef class TlsProtocol(TlsReceiver):
-    def __dealloc__(self):
-        output_clear(&self.output)
-
+cdef class TlsProtocol(TlsSender):
     @property
     def __class__(self):
         return sslproto.SSLProtocol
@@ -233,122 +225,6 @@ cdef class TlsProtocol(TlsReceiver):
         self.hand_down()
         return self.fatal_error(error, "Fatal error on SSL protocol")
 
-    # -- writing -------------------------------------------------------------------------------------------------------
-
-    cdef bint may_write(self) except -1:
-        if self.state == HANDSHAKE or self.state == OPEN:
-            return True
-        if self.lost >= SILENT_LOST_WRITES:
-            logger.warning("SSL connection is closed")
-        self.lost += 1
-        return False
-
-    cdef int write(self, object data) except -1:
-        if self.may_write():
-            keep(&self.output, data)
-            self.send_soon()
-        return 0
-
-    cdef int write_all(self, object chunks) except -1:
-        if not self.may_write():
-            return 0
-        lines = [data if type(data) is bytes else memoryview(data) for data in chunks]
-        for data in lines:
-            if data:
-                keep(&self.output, data)
-        return self.send_soon()
-
-    cdef int send_soon(self) except -1:
-        """Encrypt and send at the end of the turn, or at once if nothing is won by waiting."""
-        if self.state != OPEN or self.sending_paused:
-            return self.control_app_writing()
-        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT:
-            return self.send_now(False)
-        if not self.unflushed:
-            self.unflushed = True
-            self.loop.flush_later(self)
-        return 0
-
-    cdef int flush(self) except -1:
-        self.unflushed = False
-        return self.send_now(False)
-
-    cdef int send_now(self, bint whatever) except -1:
-        """Encrypt what was written and give it to the transport, unless that is paused, or `whatever` it is."""
-        if self.sending_paused and not whatever:
-            return 0
-        try:
-            if self.state == OPEN or self.state == FLUSHING:
-                while self.output.bytes and self.encrypt():
-                    pass
-            self.hand_down()
-        except Exception as error:
-            self.fatal_error(error, "Fatal error on SSL protocol")
-        return self.control_app_writing()
-
-    cdef bint encrypt(self) except -1:
-        """Make one record of what was written first; false if the peer has to say something before."""
-        cdef char joined[MOST_PLAINTEXT]
-        cdef const char *data = joined
-        cdef Py_ssize_t size, taken
-        # Somebody else may run in between, and drop the output.
-        cdef object owner = <object>output_front(&self.output, &data, <size_t *>&size)
-        if size >= MOST_PLAINTEXT:
-            size = MOST_PLAINTEXT
-        elif self.output.count > 1:
-            size = output_peek(&self.output, joined, MOST_PLAINTEXT)
-            data = joined
-        taken = self.engine.encrypt(data, size)
-        if taken < 0:
-            return False
-        output_consume(&self.output, min(<size_t>taken, self.output.bytes))
-        # Record by record, so that OpenSSL's own buffer stays small.
-        if self.stream is not None and not self.stream.lost and not self.sending_paused:
-            keep(&self.stream.output, self.engine.sealed())
-        return owner is not None
-
-    cdef int hand_down(self) except -1:
-        """Give the transport what is sealed, unless it is paused."""
-        return 0 if self.sending_paused else self.hand_down_all()
-
-    cdef int hand_down_all(self) except -1:
-        cdef bytes sealed
-        if self.transport is None:
-            return 0
-        if self.engine.outgoing.pending:
-            sealed = self.engine.sealed()
-            if self.stream is None or self.stream.lost:
-                self.transport.write(sealed)
-                return 0
-            keep(&self.stream.output, sealed)
-        if self.stream is not None and self.stream.output.bytes and not self.stream.lost:
-            self.stream.send_soon()
-        return 0
-
-    cdef int control_app_writing(self) except -1:
-        """Pause or resume the application's protocol. That may write again, close, or replace itself."""
-        cdef Py_ssize_t waiting = self.to_send()
-        if self.app is None:
-            return 0
-        if self.app_writing_paused:
-            if waiting > self.write_low:
-                return 0
-            self.app_writing_paused = False
-            return call_flow_control(self, self.app, "resume_writing")
-        # At exactly both limits it would be paused and resumed in vain.
-        if waiting < self.write_high or waiting <= self.write_low:
-            return 0
-        self.app_writing_paused = True
-        return call_flow_control(self, self.app, "pause_writing")
-
-    cdef Py_ssize_t to_send(self) except -1:
-        """How many bytes the transport has not been given: it is paused, or it is not yet the end of the turn."""
-        return self.output.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
-
-    cdef int flush_early(self) except -1:
-        """Before something that shows whether this turn's writes have left, or that would lose them."""
-        return self.send_now(False) if self.unflushed else 0
-
     # -- closing -------------------------------------------------------------------------------------------------------
 
     cdef int close(self) except -1:
@@ -476,13 +352,6 @@ cdef class TlsProtocol(TlsReceiver):
 
     # -- what the application's transport asks for ---------------------------------------------------------------------
 
-    cdef int set_write_limits(self, object high, object low) except -1:
-        high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE)
-        self.write_high = as_size(high)
-        self.write_low = as_size(low)
-        self.write_limits = (low, high)
-        return 0
-
     cdef object extra_info(self, object name, object default):
         if name == "sslcontext":
             return self.sslcontext
@@ -529,23 +398,6 @@ cdef class TlsProtocol(TlsReceiver):
     @property
     def _sslobj(self):
         return self.engine.sslobject
-
-
-cdef int call_flow_control(TlsProtocol tls, object app, str method) except -1:
-    try:
-        getattr(app, method)()
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        tls.loop.call_exception_handler(
-            {
-                "message": f"protocol.{method}() failed",
-                "exception": error,
-                "transport": tls.app_transport,
-                "protocol": app,
-            }
-        )
-    return 0
 
 
 cdef TlsProtocol new_tls(

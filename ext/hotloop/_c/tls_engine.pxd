@@ -22,7 +22,7 @@ cdef class TlsEngine:
     cdef object outgoing            # an ssl.MemoryBIO: to the peer
     cdef Py_ssize_t pending         # bytes in `incoming`
     cdef tls_records records        # in what was put into `incoming`
-    cdef bint more                  # the last record may not have been read to its end
+    cdef bint more                  # the last record was not read to its end
     cdef bint peer_closed           # by close_notify
     cdef object failure             # what OpenSSL has raised when it was to decrypt, or None
 

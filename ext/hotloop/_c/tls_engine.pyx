@@ -128,7 +128,7 @@ cdef class TlsEngine:
             self.peer_closed = True
         except SSLError as error:
             self.failure = error
-        self.more = count == room
+        self.more = count == room and <bint>self.ssl.pending()
         self.pending = self.incoming.pending
         return count
 

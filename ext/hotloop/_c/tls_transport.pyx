@@ -7,7 +7,8 @@ cimport cython
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.output cimport keep
-from hotloop._c.tls cimport ENDED, TlsProtocol
+from hotloop._c.tls cimport TlsProtocol
+from hotloop._c.tls_sender cimport ENDED
 
 cdef extern from "quiet.h":
     pass

@@ -1,11 +1,11 @@
 import asyncio
 from typing import final
 
-from hotloop._c.tls_receiver import TlsReceiver
+from hotloop._c.tls_sender import TlsSender
 
 # isinstance() says that it is an asyncio.sslproto.SSLProtocol, by a `__class__` property; it is no subclass.
 @final
-class TlsProtocol(TlsReceiver):
+class TlsProtocol(TlsSender):
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
     def received_before(self, data: bytes) -> None: ...

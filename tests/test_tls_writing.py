@@ -45,6 +45,40 @@ def test_views_of_other_shapes(tls, view):
     assert secured.receive(3 * len(view.tobytes())) == view.tobytes() * 3
 
 
+@every_version
+@pytest.mark.parametrize("size", [0xFFFC, 0x10000, 0x10004, 300_000])
+@pytest.mark.parametrize("shape", ["bytearray", "slice", "strided", "items"])
+def test_much_in_memory_that_others_change(tls, version, shape, size):
+    """In its place between writes that are waiting, whatever happens to the memory afterwards, and while paused too."""
+    secured = tls.open(version=version)
+    if shape in ("strided", "items"):
+        skip_on_asyncios(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
+    memory = bytearray(random.Random(size).randbytes(2 * size))
+    whole = memoryview(memory)
+    data = {"bytearray": memory, "slice": whole[4:size], "strided": whole[::2], "items": whole.cast("I")}[shape]
+    sent = bytes(data)
+
+    def burst():
+        for line in (b"before", data, b"between", data, b"after"):
+            secured.transport.write(line)
+        memory[:] = bytes(len(memory))
+
+    tls.loop.call_soon(burst)
+    run_once(tls.loop)
+    expected = b"before" + sent + b"between" + sent + b"after"
+    assert secured.receive(len(expected)) == expected
+    # By itself: nothing waits before it.
+    memory[:] = bytes(b"\1" * len(memory))
+    sent = bytes(data)
+    secured.transport.write(data)
+    memory[:] = bytes(len(memory))
+    assert secured.receive(len(sent)) == sent
+    for view in (data, whole):
+        if view is not memory:
+            view.release()
+    memory.clear()  # nobody holds on to it
+
+
 @pytest.mark.parametrize("data", ["text", None, 1, [b"data"], b"data".__iter__()], ids=lambda data: type(data).__name__)
 def test_what_cannot_be_written(tls, data):
     secured = tls.open()

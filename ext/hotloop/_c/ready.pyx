@@ -6,7 +6,7 @@ step is queued without allocating anything. The queue knows nothing of tasks bey
 
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 cdef extern from "quiet.h":
@@ -23,26 +23,22 @@ cdef extern from "call.h":
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
-cdef extern from *:
-    """
-    #include "pool.h"
-    POOL(_ThreadSafeHandle, 1024)
-    """
-    void pool_install__ThreadSafeHandle(PyTypeObject *)
-
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef extern from "spare.h":
-    bint spare_wanted(PyObject *handle)
-    void spare_put(PyObject *handle)
-    PyObject *spare_take()
+    ctypedef struct spare_handles:
+        pass
+    bint spare_wanted(const spare_handles *, PyObject *handle)
+    void spare_put(spare_handles *, PyObject *handle)
+    PyObject *spare_take(spare_handles *)
 
 # Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A queue that a burst has blown up beyond this shrinks again when it runs empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
 cdef Py_ssize_t INITIAL_SLOTS = 64
+cdef spare_handles spares, spares_threadsafe
 
 
 cdef class Runnable:
@@ -199,33 +195,45 @@ cdef object callback_text(Handle handle):
     return format_callback(handle.callback, handle.args, handle.loop)
 
 
-cdef Handle new_handle(object callback, tuple args, object loop, object context):
-    """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
-    cdef PyObject *spare = spare_take()
-    cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+cdef inline int fill(Handle handle, object callback, tuple args, object loop, object context) except -1:
     handle.callback = callback
     handle.args = args
     handle.loop = loop
     handle.context = PyContext_CopyCurrent() if context is None else context
+    return 0
+
+
+cdef Handle new_handle(object callback, tuple args, object loop, object context):
+    """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
+    cdef PyObject *spare = spare_take(&spares)
+    cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+    fill(handle, callback, args, loop, context)
     return handle
 
 
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
     """A handle as call_soon_threadsafe() makes one, outside debug mode."""
+    cdef PyObject *spare
     cdef Handle handle
     if not threadsafe_handles:
         return new_handle(callback, args, loop, context)
-    handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle)
-    handle.callback = callback
-    handle.args = args
-    handle.loop = loop
-    handle.context = PyContext_CopyCurrent() if context is None else context
+    spare = spare_take(&spares_threadsafe)
+    handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if spare == NULL else <Handle>steal(spare)
+    fill(handle, callback, args, loop, context)
     return handle
 
 
 cdef int retire(PyObject *item) except -1:
     """Give up the last reference to an item that has run; it may serve again."""
-    if type(<object>item) is not Handle or not spare_wanted(item) or (<Handle>item).source_traceback is not None:
+    cdef spare_handles *kept
+    if type(<object>item) is Handle:
+        kept = &spares
+    elif type(<object>item) is _ThreadSafeHandle:
+        kept = &spares_threadsafe
+    else:
+        Py_DECREF(<object>item)
+        return 0
+    if not spare_wanted(kept, item) or (<Handle>item).source_traceback is not None:
         Py_DECREF(<object>item)
         return 0
     (<Handle>item).callback = None
@@ -233,7 +241,7 @@ cdef int retire(PyObject *item) except -1:
     (<Handle>item).loop = None
     (<Handle>item).context = None
     (<Handle>item).dropped = False
-    spare_put(item)
+    spare_put(kept, item)
     return 0
 
 
@@ -398,6 +406,3 @@ cdef class _ThreadSafeHandle(Handle):
         """True if cancel() was called."""
         self.wait_for_run()
         return self.dropped
-
-
-pool_install__ThreadSafeHandle(<PyTypeObject *>_ThreadSafeHandle)

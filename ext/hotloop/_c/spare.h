@@ -1,4 +1,5 @@
-/* Handles that have run and that nobody else holds, kept as they are for the next call_soon().
+/* Handles that have run and that nobody else holds, kept as they are for the next call_soon() or
+ * call_soon_threadsafe().
  *
  * Unlike what pool.h keeps these are whole objects: initialised, known to the garbage collector, and empty. Taking one costs
  * a tenth of making one. Without the GIL, where a reference count does not tell who holds an object, nothing is kept.
@@ -10,32 +11,39 @@
 
 #define SPARE_CAPACITY 1024
 
-static PyObject *spares[SPARE_CAPACITY]; /* owned */
-static int spare_count = 0;
+/* Of objects of one class. */
+typedef struct {
+    PyObject *handles[SPARE_CAPACITY]; /* owned */
+    int count;
+} spare_handles;
 
 /* True if only the caller holds the handle: nobody can ever see that it is used again. */
-static inline int spare_wanted(PyObject *handle)
+static inline int spare_wanted(const spare_handles *spares, PyObject *handle)
 {
 #ifdef Py_GIL_DISABLED
+    (void)spares;
     (void)handle;
     return 0;
 #else
-    return Py_REFCNT(handle) == 1 && spare_count < SPARE_CAPACITY
+    return Py_REFCNT(handle) == 1 && spares->count < SPARE_CAPACITY
            && *(PyObject **)((char *)handle + Py_TYPE(handle)->tp_weaklistoffset) == NULL;
 #endif
 }
 
 /* Steals the reference of a handle that was wanted and is empty now. Emptying it may have run code that has filled the last
  * place. */
-static inline void spare_put(PyObject *handle)
+static inline void spare_put(spare_handles *spares, PyObject *handle)
 {
-    if (spare_count < SPARE_CAPACITY)
-        spares[spare_count++] = handle;
+    if (spares->count < SPARE_CAPACITY)
+        spares->handles[spares->count++] = handle;
     else
         Py_DECREF(handle);
 }
 
 /* A new reference; NULL: there is none. */
-static inline PyObject *spare_take(void) { return spare_count ? spares[--spare_count] : NULL; }
+static inline PyObject *spare_take(spare_handles *spares)
+{
+    return spares->count ? spares->handles[--spares->count] : NULL;
+}
 
 #endif

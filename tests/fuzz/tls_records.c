@@ -1,0 +1,71 @@
+/* tls_records_next(): the ends of records, found in pieces of any size, are those that a plain reading of all bytes finds.
+ *
+ * Input: pairs of (size of a piece, how much is enough), then what the peer sends. */
+#include "fuzz.h"
+
+#include "tls_records.h"
+
+#define PIECES 16
+
+/* The state after `size` bytes by the definition: from the first byte on, head by head. Returns whether they are records. */
+static int read_plainly(const uint8_t *data, size_t size, size_t *unfinished)
+{
+    size_t at = 0, length;
+
+    while (size - at >= TLS_HEAD) {
+        length = (size_t)data[at + 3] << 8 | data[at + 4];
+        if (data[at] < 20 || data[at] > 24 || data[at + 1] != 3 || length > TLS_MOST_RECORD)
+            return 0;
+        if (size - at < TLS_HEAD + length)
+            break;
+        at += TLS_HEAD + length;
+    }
+    *unfinished = size - at;
+    return 1;
+}
+
+static void check(const tls_records *records, const uint8_t *data, size_t passed)
+{
+    size_t unfinished = 0;
+
+    /* What is lost stays lost; nothing is known of an end then. */
+    if (!read_plainly(data, passed, &unfinished)) {
+        REQUIRE(records->lost && records->unfinished == 0);
+        return;
+    }
+    REQUIRE(!records->lost);
+    REQUIRE(records->unfinished == unfinished);
+    REQUIRE(records->have >= 0 && records->have <= TLS_HEAD && records->left >= 0);
+    REQUIRE(records->have < TLS_HEAD || records->left > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input input = {data, size};
+    size_t pieces[PIECES], enough[PIECES], passed = 0, taken, used, step;
+    tls_records records;
+    const uint8_t *stream;
+    char *piece;
+
+    memset(&records, 0, sizeof records);
+    for (int index = 0; index < PIECES; index++) {
+        pieces[index] = fuzz_byte(&input) * (size_t)fuzz_byte(&input) + 1;
+        enough[index] = fuzz_byte(&input) * (size_t)17;
+    }
+    stream = input.data;
+    for (int index = 0; input.size > 0; index = (index + 1) % PIECES) {
+        piece = fuzz_bytes(&input, pieces[index], &taken);
+        for (used = 0; used < taken; used += step) {
+            step = tls_records_next(&records, piece + used, taken - used, enough[index]);
+            REQUIRE(step > 0 && step <= taken - used);
+            check(&records, stream, passed + used + step);
+            /* It stops early only where a record ends, and not before there is enough. */
+            if (step < taken - used)
+                REQUIRE(records.unfinished == 0 && !records.lost && step >= enough[index]);
+        }
+        passed += taken;
+        free(piece);
+    }
+    REQUIRE(tls_records_next(&records, NULL, 0, 0) == 0);
+    return 0;
+}

@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | kqueue-test | coverage | upstream | bench | clean
+# make build | lint | debug-test | sanitize-test | kqueue-test | fuzz | soak | coverage | upstream | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -29,7 +29,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test kqueue-test coverage upstream bench clean
+	debug-test sanitize-test kqueue-test fuzz soak coverage upstream bench clean
 
 build: $(VENV)/.built
 
@@ -96,6 +96,7 @@ build/%/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.p
 	@touch $@
 
 build/debug-venv/.installed: export HOTLOOP_DEBUG := 1
+build/sanitize-venv/.installed: export HOTLOOP_SANITIZE := address,undefined
 build/kqueue-venv/.installed: $(wildcard tests/kqueue_shim/*.h tests/kqueue_shim/sys/*.h)
 build/kqueue-venv/.installed kqueue-test: export HOTLOOP_POLLER := kqueue-shim
 build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
@@ -105,10 +106,36 @@ debug-test: build/debug-venv/.installed
 	build/debug-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
 
+# A report of a sanitizer is a file in REPORTS and ends the process that caused it. Some tests start programs whose end and
+# stderr mean nothing to them, so the files decide. Tracebacks name hotloop's functions; Python's need its debug symbols.
+# The interpreter's own objects come from malloc(), which AddressSanitizer watches. What it keeps on purpose until its end
+# looks like leaks: those are looked for by repeating tests (leak-test).
+REPORTS := $(CURDIR)/build/sanitize-reports
+SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=log_path=$(REPORTS)/asan:detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1 \
+	UBSAN_OPTIONS=log_path=$(REPORTS)/ubsan:print_stacktrace=1
+
+sanitize-test: build/sanitize-venv/.installed
+	rm -rf $(REPORTS) && mkdir -p $(REPORTS)
+	@code=0; export HOTLOOP_TEST_IMPLS=c; \
+	$(SANITIZED) build/sanitize-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS) || code=$$?; \
+	for report in $(REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
+	exit $$code
+
 # The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
 kqueue-test: build/kqueue-venv/.installed
 	build/kqueue-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
 	build/kqueue-venv/bin/python tests/stdlib/run.py --impl c
+
+# The parsers of what others send, on new inputs each time.
+FUZZ_SECONDS ?= 60
+fuzz: $(VENV)/.packages
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+# Whether anything grows, in rounds of everything.
+SOAK_MINUTES ?= 10
+soak: $(VENV)/.built
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES)
 
 coverage: build/coverage-venv/.installed
 	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)

@@ -6,6 +6,8 @@ HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pu
                     auto (default): build it where a C compiler works; where none does, say so and build the pure wheel.
 HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
+HOTLOOP_SANITIZE    address,undefined: a debug build under AddressSanitizer and UBSan that keeps no freed memory
+                    (pool.h, spare.h), so that every use of it is seen. `make sanitize-test` says how it is run.
 HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. none: neither; loops use the standard
                     library's selectors. kqueue-shim: for testing on Linux, the kqueue backend on tests/kqueue_shim.
 
@@ -36,8 +38,15 @@ def setting(name: str, allowed: tuple[str, ...], default: str) -> str:
 BUILD_EXT = setting("HOTLOOP_BUILD_EXT", ("yes", "no", "auto"), default="auto")
 DEBUG = setting("HOTLOOP_DEBUG", ("0", "1"), default="0") == "1"
 COVERAGE = setting("HOTLOOP_COVERAGE", ("0", "1"), default="0") == "1"
+SANITIZE = setting("HOTLOOP_SANITIZE", ("no", "address,undefined"), default="no")
+DEBUG = DEBUG or SANITIZE != "no"
 POLLER = setting("HOTLOOP_POLLER", ("auto", "none", "kqueue-shim"), default="auto")
-VARIANT = "-".join(["debug" if DEBUG else "release"] + ["coverage"] * COVERAGE + [POLLER] * (POLLER != "auto"))
+VARIANT = "-".join(
+    ["debug" if DEBUG else "release"]
+    + ["coverage"] * COVERAGE
+    + ["sanitize"] * (SANITIZE != "no")
+    + [POLLER] * (POLLER != "auto")
+)
 BUILD_BASE = Path("build", VARIANT)
 
 DIRECTIVES = {
@@ -73,10 +82,17 @@ if DEBUG:
 else:
     # An assertion that is compiled out leaves its temporaries behind.
     COMPILE_ARGS += ["-O3", "-Wno-unused-variable"]
+LINK_ARGS: list[str] = []
+if SANITIZE != "no":
+    LINK_ARGS += [f"-fsanitize={SANITIZE}"]
+    # The first undefined operation ends the program: a line in a log would go unread.
+    COMPILE_ARGS += [*LINK_ARGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1"]
 
 MACROS: list[tuple[str, str | None]] = []
 if not DEBUG:
     MACROS.append(("CYTHON_WITHOUT_ASSERTIONS", "1"))
+if SANITIZE != "no":
+    MACROS += [("HOTLOOP_KEEP_NOTHING", "1"), ("CYTHON_USE_FREELISTS", "0")]
 if COVERAGE:
     MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
     # Cython reports through sys.monitoring on 3.12 and later, which coverage.py's plugins cannot read.
@@ -122,6 +138,7 @@ def extensions() -> list[Extension]:
             depends=shared,
             define_macros=MACROS,
             extra_compile_args=COMPILE_ARGS,
+            extra_link_args=LINK_ARGS,
         )
         for source in sorted(SOURCES.glob("*.pyx"))
     ]

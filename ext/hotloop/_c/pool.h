@@ -3,7 +3,8 @@
  * A loop makes and drops a Future per wait, a TimerHandle per timeout: taking such an object from here costs a third of a
  * trip through the allocator, and does not count towards the next garbage collection. (Cython's own freelists are for
  * classes without a base class.) Only objects of exactly the type are kept, subclasses have their own allocator. Without
- * the GIL the allocator's own per-thread lists do the same job.
+ * the GIL the allocator's own per-thread lists do the same job. With HOTLOOP_KEEP_NOTHING nothing is kept either, so that
+ * AddressSanitizer sees every use of what was freed.
  *
  *     POOL(Future, capacity)         defines the pool
  *     pool_install_Future(type)      hangs it into the type, before the first instance exists
@@ -18,9 +19,6 @@
 
 static inline void pool_spare_finalizer(PyObject *object) { (void)object; }
 
-#define POOL(name, capacity) \
-    static void pool_install_##name(PyTypeObject *type) { (void)type; }
-
 #else
 
 /* The words that the garbage collector keeps in front of an object: next, and previous with flags in its low bits. The
@@ -29,6 +27,15 @@ static inline void pool_forget_finalizer(PyObject *object) { ((uintptr_t *)objec
 
 /* The finalizer would find nothing to do any more: it need not be called. */
 static inline void pool_spare_finalizer(PyObject *object) { ((uintptr_t *)object)[-1] |= 1; }
+
+#endif
+
+#if defined(Py_GIL_DISABLED) || defined(HOTLOOP_KEEP_NOTHING)
+
+#define POOL(name, capacity) \
+    static void pool_install_##name(PyTypeObject *type) { (void)type; }
+
+#else
 
 #define POOL(name, capacity)                                                                \
     static PyTypeObject *pool_type_##name;                                                  \

@@ -1,8 +1,8 @@
-/* Handles that have run and that nobody else holds, kept as they are for the next call_soon() or
- * call_soon_threadsafe().
+/* Handles that have run and that nobody else holds, kept as they are for the next call_soon() or call_soon_threadsafe().
  *
  * Unlike what pool.h keeps these are whole objects: initialised, known to the garbage collector, and empty. Taking one costs
- * a tenth of making one. Without the GIL, where a reference count does not tell who holds an object, nothing is kept.
+ * a tenth of making one. Without the GIL, where a reference count does not tell who holds an object, nothing is kept; nor with
+ * HOTLOOP_KEEP_NOTHING (pool.h).
  */
 #ifndef HOTLOOP_SPARE_H
 #define HOTLOOP_SPARE_H
@@ -20,7 +20,7 @@ typedef struct {
 /* True if only the caller holds the handle: nobody can ever see that it is used again. */
 static inline int spare_wanted(const spare_handles *spares, PyObject *handle)
 {
-#ifdef Py_GIL_DISABLED
+#if defined(Py_GIL_DISABLED) || defined(HOTLOOP_KEEP_NOTHING)
     (void)spares;
     (void)handle;
     return 0;

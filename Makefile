@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | sanitize-test | kqueue-test | fuzz | soak | coverage | upstream | bench | clean
+# make build | lint | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage | upstream | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -29,7 +29,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test sanitize-test kqueue-test fuzz soak coverage upstream bench clean
+	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage upstream bench clean
 
 build: $(VENV)/.built
 
@@ -121,6 +121,16 @@ sanitize-test: build/sanitize-venv/.installed
 	$(SANITIZED) build/sanitize-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS) || code=$$?; \
 	for report in $(REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
 	exit $$code
+
+# Tests again and again, and what is left each time (tests/leaks.py): those of all that is made and freed.
+LEAK_TESTS := accepting datagrams debug descriptor_ownership futures garbage handles lifecycle pipes processes readers ready_queue \
+	selector sendfile server_scenarios servers sock_methods sock_waiting stream_closing stream_contexts stream_errors \
+	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe timer_contexts timers \
+	tls_closing tls_connecting tls_errors tls_reading tls_upgrading tls_writing
+
+leak-test: $(VENV)/.built
+	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \
+		$(LEAK_TESTS:%=tests/test_%.py)
 
 # The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
 kqueue-test: build/kqueue-venv/.installed

@@ -1,7 +1,8 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage | upstream | bench | clean
+# make build | lint | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
+# make promises | promises-test | upstream | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -29,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage upstream bench clean
+	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream bench clean
 
 build: $(VENV)/.built
 
@@ -149,6 +150,20 @@ soak: $(VENV)/.built
 
 coverage: build/coverage-venv/.installed
 	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)
+
+# docs/promises.md, from tests/promises.toml and the tests that carry the promises' numbers.
+promises: $(VENV)/.packages
+	$(BIN)/python tests/promises.py
+
+# With as many operations as the promises speak of.
+promises-test: export HOTLOOP_OWNERSHIP_ROUNDS := 12500
+promises-test: export HOTLOOP_READER_CYCLES := 100000
+promises-test: export HOTLOOP_CHILDREN := 100
+promises-test: export HOTLOOP_THREADSAFE_CALLS := 1000000
+promises-test: export HOTLOOP_TLS_CYCLES := 15000
+promises-test: $(VENV)/.built
+	$(BIN)/python $(RUN_TESTS) -k "p01 or p02 or p07 or p08 or p25" tests/test_descriptor_ownership.py \
+		tests/test_reader_promises.py tests/test_subprocess_promises.py tests/test_threadsafe.py tests/test_tls_memory.py $(PYTEST_ARGS)
 
 # Other projects' suites; one that could not be run is a failure here, and the others are run nevertheless.
 upstream: $(VENV)/.built

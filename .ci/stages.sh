@@ -24,7 +24,7 @@ sdist() {
     "$OUT/build-venv/bin/python" -m build --quiet --sdist --outdir "$OUT/sdist" .
     "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
     mkdir -p "$ELSEWHERE"
-    cp -r tests examples benchmarks pyproject.toml "$ELSEWHERE"
+    cp -r tests examples benchmarks docs pyproject.toml "$ELSEWHERE"
 }
 
 build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }

@@ -353,7 +353,7 @@ def test_abort_drops_what_is_queued(loop):
     loop.run_until_complete(main())
 
 
-def test_write_after_close(loop, asyncio_log):
+def test_p09_writing_after_the_end_is_no_error(loop, asyncio_log):
     async def main():
         reading, writing = pipe()
         transport, protocol = await loop.connect_write_pipe(Recorder, writing)

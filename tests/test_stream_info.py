@@ -102,9 +102,10 @@ def test_extra_info_stays_after_the_end(loop, connections, kind):
     assert connection.transport.get_extra_info("no such thing", 5) == 5
 
 
-def test_the_wrapped_socket(loop, connections):
+def test_p30_the_socket_is_a_transport_socket(loop, connections):
     connection = connections.open("tcp")
     wrapped = connection.transport.get_extra_info("socket")
+    assert type(wrapped) is asyncio.trsock.TransportSocket
     assert wrapped.getsockname() == connection.transport.get_extra_info("sockname")
     assert wrapped.getpeername() == connection.transport.get_extra_info("peername")
     wrapped.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

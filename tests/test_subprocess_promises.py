@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import fcntl
 import inspect
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -153,7 +155,8 @@ def test_a_child_that_was_reaped_by_somebody_else(loop, asyncio_log):
     loop.run_until_complete(main())
 
 
-POPEN_KEYWORDS = {
+NOBODY = 65534
+POPEN_KEYWORDS = {  # values that differ from the default, where asyncio takes such a one
     "args": None,  # the positional arguments of create_subprocess_exec()
     "bufsize": {"bufsize": 0},
     "close_fds": {"close_fds": False},
@@ -162,11 +165,11 @@ POPEN_KEYWORDS = {
     "encoding": {"encoding": None},
     "env": {"env": {"PATH": os.defpath, "MARK": "marked"}},
     "errors": {"errors": None},
-    "executable": {"executable": "/bin/sh"},
-    "extra_groups": {"extra_groups": []},
-    "group": {"group": os.getegid()},
-    "pass_fds": {"pass_fds": (0,)},
-    "pipesize": {"pipesize": 65536},
+    "executable": {"executable": "/bin/echo"},
+    "extra_groups": {"extra_groups": [NOBODY]},
+    "group": {"group": NOBODY},
+    "pass_fds": {},  # of the descriptor that the test opens
+    "pipesize": None,  # see test_p02_the_size_of_pipes
     "preexec_fn": {"preexec_fn": lambda: os.umask(0o27)},
     "process_group": {"process_group": 0},
     "restore_signals": {"restore_signals": False},
@@ -175,15 +178,23 @@ POPEN_KEYWORDS = {
     "startupinfo": {"startupinfo": None},
     "stderr": {"stderr": STDOUT},
     "stdin": {"stdin": DEVNULL},
-    "stdout": {"stdout": PIPE},
+    "stdout": {"stdout": DEVNULL},
     "text": {"text": None},
     "umask": {"umask": 0o27},
     "universal_newlines": {"universal_newlines": False},
-    "user": {"user": os.geteuid()},
+    "user": {"user": NOBODY},
 }
+# Of these asyncio takes the default alone; the others must make a difference.
+ONLY_THE_DEFAULT = {
+    *("bufsize", "creationflags", "encoding", "errors", "shell", "startupinfo", "text", "universal_newlines")
+}
+# What each keyword decides; $1 is a descriptor that the test has opened.
 REPORT = """
-pwd; umask; echo $MARK; test -t 0; echo $?; echo error >&2
-ps -o pgid= -p $$ | grep -qw $$; echo leader $?
+pwd; umask; echo "$MARK"; id -u; id -g; id -G; grep SigIgn /proc/self/status; readlink /proc/$$/fd/0
+test -e /proc/$$/fd/$1; echo inherited $?
+read -r pid name state parent group session rest < /proc/$$/stat
+test $group = $$; echo leads its group $?; test $session = $$; echo leads its session $?
+echo error >&2
 exit 9
 """
 
@@ -193,22 +204,52 @@ def test_every_keyword_is_in_the_table():
     assert set(inspect.signature(subprocess.Popen).parameters) <= set(POPEN_KEYWORDS)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the child looks at itself in /proc")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # preexec_fn in a process that has had threads
 @pytest.mark.parametrize("keyword", [keyword for keyword, value in POPEN_KEYWORDS.items() if value is not None])
 def test_p02_every_keyword_of_popen(loop, keyword):
-    """The same command with the same keyword says the same to subprocess.run()."""
-    keywords = POPEN_KEYWORDS[keyword]
-    captured = {"stdout": PIPE, "stderr": PIPE, "env": {"PATH": os.defpath}} | keywords
+    """The same command with the same keyword says the same to subprocess.run(), and not what it says without it."""
     if keyword in ("extra_groups", "group", "user") and os.geteuid() != 0:
         pytest.skip("only root may set users and groups")
+    usual = {"stdin": subprocess.PIPE, "stdout": PIPE, "stderr": PIPE, "env": {"PATH": os.defpath}}
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(descriptor, keyword == "close_fds")
+    command = ["/bin/sh", "-c", REPORT, "sh", str(descriptor)]
+    keywords = usual | ({"pass_fds": (descriptor,)} if keyword == "pass_fds" else POPEN_KEYWORDS[keyword])
 
     async def main():
-        process = await asyncio.create_subprocess_exec("/bin/sh", "-c", REPORT, **captured)
+        process = await asyncio.create_subprocess_exec(*command, **keywords)
         return *await process.communicate(), process.returncode
 
-    plain = subprocess.run(["/bin/sh", "-c", REPORT], check=False, **captured)
-    assert plain.returncode == 9
-    assert loop.run_until_complete(main()) == (plain.stdout, plain.stderr, 9)
+    def plain(keywords):
+        if keywords["stdin"] == PIPE:
+            keywords = {name: value for name, value in keywords.items() if name != "stdin"} | {"input": b""}
+        done = subprocess.run(command, check=False, **keywords)
+        return done.stdout, done.stderr, done.returncode
+
+    def without_numbers(outcome):
+        return tuple(re.sub(rb"(pipe|socket):\[\d+\]", b"", part or b"") for part in outcome[:2]), outcome[2]
+
+    try:
+        ours, expected, default = loop.run_until_complete(main()), plain(keywords), plain(usual)
+    finally:
+        os.close(descriptor)
+    assert without_numbers(ours) == without_numbers(expected)
+    assert default[2] == 9
+    if keyword not in ONLY_THE_DEFAULT:
+        assert without_numbers(ours) != without_numbers(default)
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="this platform does not tell the size of a pipe")
+def test_p02_the_size_of_pipes(loop):
+    async def main():
+        for size in (4096, 65536):
+            process = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE, pipesize=size)
+            pipe = process._transport.get_pipe_transport(1).get_extra_info("pipe")
+            assert fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) == size
+            assert await process.communicate(b"through") == (b"through", None)
+
+    loop.run_until_complete(main())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,17 @@
 """P11 and P21: nothing that the running Python's asyncio has is missing, and isinstance holds for what it hands out."""
 
 import asyncio
+import contextlib
 import inspect
+import os
+import sys
 
 import pytest
+from certificates import HOST
+from endpoints import Bytes, Datagrams, Recorder, settle, until
+
+# CPython 3.11's own is of no narrower class.
+DATAGRAM_TRANSPORT = asyncio.DatagramTransport if sys.version_info >= (3, 12) else asyncio.BaseTransport
 
 
 def public(cls):
@@ -73,24 +81,72 @@ def test_p11_no_method_of_the_selector_is_missing(impl):
     assert refused == {}
 
 
-@pytest.mark.parametrize("kind", ["Server", "Transport", "DatagramTransport"])
-def test_p11_no_method_of_servers_and_transports_is_missing(impl, loop, kind):
-    async def main():
+class Child(Recorder, asyncio.SubprocessProtocol):
+    pass
+
+
+@contextlib.asynccontextmanager
+async def one_of_each_kind(loop, certificates):
+    """(server or transport, asyncio's class of that kind, an abstract class of asyncio's) by name."""
+    async with contextlib.AsyncExitStack() as stack:
         server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
-        transport, _ = await loop.create_connection(asyncio.Protocol, *address)
-        datagram, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
-        thing, oracle = {
-            "Server": (server, asyncio.Server),
-            "Transport": (transport, asyncio.selector_events._SelectorSocketTransport),
-            "DatagramTransport": (datagram, asyncio.selector_events._SelectorDatagramTransport),
-        }[kind]
-        assert [name for name in public(oracle) if not hasattr(thing, name)] == []
-        transport.close()
-        datagram.close()
-        server.close()
-        await asyncio.sleep(0.001)
-        await server.wait_closed()
+        tls_server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=certificates.server_context())
+        tls_address = tls_server.sockets[0].getsockname()
+        files = [stack.enter_context(os.fdopen(fd, mode, 0)) for fd, mode in zip(os.pipe(), ("rb", "wb"), strict=True)]
+        process, told = await loop.subprocess_exec(Child, "cat", stdout=None, stderr=None)
+        stack.push_async_callback(until, lambda: told.lost)
+        made = {
+            "Transport": await loop.create_connection(Bytes, *address),
+            "DatagramTransport": await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0)),
+            "TLS": await loop.create_connection(
+                Bytes, *tls_address, ssl=certificates.client_context(), server_hostname=HOST
+            ),
+            "read pipe": await loop.connect_read_pipe(Bytes, files[0]),
+            "write pipe": await loop.connect_write_pipe(Bytes, files[1]),
+        }
+        classes = {
+            "Transport": (asyncio.selector_events._SelectorSocketTransport, asyncio.Transport),
+            "DatagramTransport": (asyncio.selector_events._SelectorDatagramTransport, DATAGRAM_TRANSPORT),
+            "TLS": (asyncio.sslproto._SSLProtocolTransport, asyncio.Transport),
+            "read pipe": (asyncio.unix_events._UnixReadPipeTransport, asyncio.ReadTransport),
+            "write pipe": (asyncio.unix_events._UnixWritePipeTransport, asyncio.WriteTransport),
+        }
+        try:
+            yield {
+                "Server": (server, asyncio.Server, asyncio.AbstractServer),
+                "subprocess": (process, asyncio.unix_events._UnixSubprocessTransport, asyncio.SubprocessTransport),
+                **{kind: (transport, *classes[kind]) for kind, (transport, _) in made.items()},
+            }
+        finally:
+            process.close()
+            for transport, protocol in reversed(made.values()):
+                transport.close()
+                await until(lambda protocol=protocol: protocol.lost)
+            for one in (server, tls_server):
+                one.close()
+                await one.wait_closed()
+            await settle()
+
+
+def test_p11_no_method_or_keyword_of_servers_and_transports_is_missing(loop, certificates):
+    async def main():
+        async with one_of_each_kind(loop, certificates) as kinds:
+            for kind, (thing, oracle, _) in kinds.items():
+                assert [name for name in public(oracle) if not hasattr(thing, name)] == [], kind
+                methods = [name for name in public(oracle) if inspect.isroutine(getattr(oracle, name))]
+                refused = {name: accepts(getattr(type(thing), name), getattr(oracle, name)) for name in methods}
+                assert {name: refusal for name, refusal in refused.items() if refusal is not None} == {}, kind
+
+    loop.run_until_complete(main())
+
+
+def test_p21_servers_and_transports_of_every_kind(loop, certificates):
+    async def main():
+        async with one_of_each_kind(loop, certificates) as kinds:
+            for thing, _, abstract in kinds.values():
+                assert isinstance(thing, abstract)
+                assert isinstance(thing, asyncio.AbstractServer | asyncio.BaseTransport)
 
     loop.run_until_complete(main())
 

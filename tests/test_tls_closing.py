@@ -124,6 +124,34 @@ def test_abort_after_two_closes(tls):
         getattr(secured.transport, call)()
 
 
+@every_side
+@pytest.mark.parametrize("how", ["close", "abort", "lost"])
+def test_p09_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
+    """It is dropped, however often and by either method. asyncio's logger may be told of it; nobody else is."""
+    secured = tls.open(side, kind="tcp")
+    if how == "lost":
+        secured.reset()
+        secured.run_until_lost(peer_reads=False)
+    else:
+        getattr(secured.transport, how)()
+    for _ in range(7):
+        secured.transport.write(b"dropped")
+        secured.transport.writelines([b"dropped", b"", b"too"])
+    secured.transport.write(b"")
+    secured.transport.writelines([])
+    with pytest.raises(TypeError):
+        secured.transport.write("text")
+    if how != "lost":
+        secured.run_until_lost()
+    for _ in range(7):
+        secured.transport.write(b"dropped")
+        secured.transport.writelines([b"dropped"])
+    run_once(tls.loop, 3)
+    assert secured.peer.received == b""
+    assert secured.protocol.calls.count("connection_lost") == 1
+    assert set(asyncio_log.take()) <= {"SSL connection is closed", "socket.send() raised exception."}
+
+
 @pytest.mark.parametrize("first", ["close", "abort"])
 def test_close_after_the_end(tls, first):
     secured = tls.open()

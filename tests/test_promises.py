@@ -1,0 +1,61 @@
+"""docs/promises.md: every promise is held by a test, and the page says by which."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import promises
+import pytest
+
+SCRIPT = Path(promises.__file__)
+PROMISES = tomllib.loads(SCRIPT.with_suffix(".toml").read_text(encoding="utf-8"))
+TEST = promises.Test("test_p01_x", "tests/test_x.py", {"c", "python", "asyncio"})
+
+
+def test_the_page_is_current_and_every_promise_has_a_test():
+    run = subprocess.run([sys.executable, str(SCRIPT), "--check"], capture_output=True, text=True, timeout=100)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_promises_are_numbered_without_a_gap():
+    assert list(PROMISES) == [f"P{number:02}" for number in range(1, len(PROMISES) + 1)]
+    assert all(promise["promise"].strip().endswith(".") for promise in PROMISES.values())
+
+
+@pytest.mark.parametrize(
+    ("implementations", "missing"),
+    [
+        ([], "c and python"),
+        ([{"c", "asyncio"}], "python"),
+        ([{"c"}, {"python"}], None),
+        ([set()], None),  # a test that is not about an implementation
+    ],
+)
+def test_a_promise_that_no_test_holds_is_a_problem(implementations, missing):
+    tests = [promises.Test("test_p01_x", "tests/test_x.py", names) for names in implementations]
+    found = list(promises.problems({"P01": {"promise": "Once."}}, {"P01": tests}))
+    assert found == ([f"P01 has no test on {missing}: Once."] if missing else [])
+
+
+def test_a_number_that_is_promised_nowhere_is_a_problem():
+    assert list(promises.problems({}, {"P01": [TEST]})) == ["P01 is promised nowhere, but carried by test_p01_x"]
+
+
+def test_a_file_that_is_not_there_is_a_problem():
+    promise = {"promise": "Once.", "also": [["tests/none.py", "other tests"], ["tests/promises.py", "this"]]}
+    assert list(promises.problems({"P01": promise}, {"P01": [TEST]})) == [
+        "P01 names a file that is not there: tests/none.py"
+    ]
+
+
+def test_the_page_names_threads_tests_and_reasons():
+    alone = promises.Test("test_p01_y", "tests/test_y.py", {"c"}, ["asyncio cannot"])
+    promise = {"promise": "\nOnce.", "threads": ["a/b#1"], "also": [["tests/promises.py", "other tests"]]}
+    text = promises.page({"P01": promise}, {"P01": [TEST, alone]})
+    assert text.removeprefix(promises.HEAD) == (
+        "\n## P01\n\nOnce.\n\nTold by [a/b#1](https://github.com/a/b/issues/1).\n"
+        "\n`tests/test_x.py`:\n\n- `test_p01_x`\n"
+        "\n`tests/test_y.py`:\n\n- `test_p01_y`, on c: asyncio cannot\n"
+        "\n`tests/promises.py`: other tests.\n"
+    )

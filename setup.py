@@ -59,6 +59,9 @@ DIRECTIVES = {
     # Loops, futures and tasks cannot be pickled, in asyncio neither.
     "auto_pickle": False,
     "freethreading_compatible": True,
+    # What goes wrong in a __del__ is for sys.unraisablehook(), which shows the traceback. By default Cython prints
+    # another one before, of which only the heading is left when the interpreter is nearly gone.
+    "unraisable_tracebacks": False,
     "boundscheck": DEBUG,
     "wraparound": DEBUG,
     "nonecheck": DEBUG,

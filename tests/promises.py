@@ -87,7 +87,8 @@ def collect() -> dict[str, list[Test]]:
             ["--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not conformance", str(TESTS)], plugins=[collector]
         )
     if code != pytest.ExitCode.OK:
-        raise SystemExit(f"{output.getvalue()}\nthe tests could not be collected")
+        _, _, cause = output.getvalue().partition("= ERRORS =")
+        raise SystemExit(f"{cause}\nthe tests could not be collected")
     return {number: [tests[key] for key in sorted(tests)] for number, tests in collector.tests.items()}
 
 

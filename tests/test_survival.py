@@ -264,6 +264,20 @@ print("exiting", flush=True)
     assert (out.returncode, out.stdout) == (0, "exiting\n"), out.stderr[-3000:]
 
 
+def test_p04_what_outlives_the_modules_says_nothing(impl):
+    """When the last garbage is collected nothing is left that could report: no half of a message is printed either."""
+    impl.run_script(
+        """
+async def waiting(): await loop.create_future()
+async def failing(): raise ZeroDivisionError
+loop = impl.new_event_loop()
+sys.keep = loop.create_task(waiting()), loop.create_task(failing()), loop.create_future()
+sys.keep[2].set_exception(ZeroDivisionError())
+loop.run_until_complete(asyncio.sleep(0))
+"""
+    )
+
+
 def test_p04_exit_from_inside_a_callback_and_a_task(impl):
     for source in (
         "loop.call_soon(sys.exit, 3); loop.run_forever()",

@@ -27,6 +27,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -41,6 +42,17 @@ except ModuleNotFoundError:
 LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']?([^\s"'<>]+)""", re.IGNORECASE)
 REDIRECTS = {301, 302, 303, 307, 308}
 HTML = {"text/html", "application/xhtml+xml"}
+
+
+@dataclass
+class Answer:
+    """What came back for an address: a page, a redirect, an error, or something else that leads nowhere."""
+
+    status: int | None = None  # None if there was not even a status
+    size: int | None = None  # of a page, in bytes
+    links: list[str] = field(default_factory=list)  # on that page
+    redirect: str | None = None  # where it sends us
+    error: str | None = None
 
 
 class Crawler:
@@ -76,28 +88,25 @@ class Crawler:
         while True:
             address = await self.queue.get()
             try:
-                await self.fetch(session, address)
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                # ValueError: the address is one for urllib.parse, but not for aiohttp.
-                self.errors[address] = common.reason(error)
+                self.take(address, await fetch(session, address))
             finally:
                 self.queue.task_done()
 
-    async def fetch(self, session: aiohttp.ClientSession, address: str) -> None:
-        async with session.get(address, allow_redirects=False) as response:
-            self.statuses[response.status] += 1
-            if response.status in REDIRECTS and "Location" in response.headers:
-                self.redirects[address] = normalized(urljoin(address, response.headers["Location"]))
-                self.follow_redirect(address)
-                return
-            body = await response.read()
-        if response.status != 200 or response.content_type not in HTML or self.enough.is_set():
-            return
-        self.pages[address] = len(body)
-        if len(self.pages) == self.max_pages:
-            self.enough.set()
-        for link in find_links(address, body, response.charset):
-            self.add_address(link, self.max_redirects)
+    def take(self, address: str, answer: Answer) -> None:
+        """Note what came back for an address, and queue what it leads to."""
+        if answer.status is not None:
+            self.statuses[answer.status] += 1
+        if answer.error is not None:
+            self.errors[address] = answer.error
+        elif answer.redirect is not None:
+            self.redirects[address] = answer.redirect
+            self.follow_redirect(address)
+        elif answer.size is not None and not self.enough.is_set():
+            self.pages[address] = answer.size
+            if len(self.pages) == self.max_pages:
+                self.enough.set()
+            for link in answer.links:
+                self.add_address(link, self.max_redirects)
 
     def add_address(self, address: str, hops_left: int) -> None:
         """Queue an address of this site unless it was seen before with as many redirects left."""
@@ -149,6 +158,24 @@ class Crawler:
             "errors": dict(sorted(self.errors.items())),
             "found": sorted(self.pages),
         }
+
+
+async def fetch(session: aiohttp.ClientSession, address: str) -> Answer:
+    answer = Answer()
+    try:
+        async with session.get(address, allow_redirects=False) as response:
+            answer.status = response.status
+            if response.status in REDIRECTS and "Location" in response.headers:
+                answer.redirect = normalized(urljoin(address, response.headers["Location"]))
+                return answer
+            body = await response.read()
+        if response.status == 200 and response.content_type in HTML:
+            answer.size = len(body)
+            answer.links = list(find_links(address, body, response.charset))
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # ValueError: the address is one for urllib.parse, but not for aiohttp.
+        answer.error = common.reason(error)
+    return answer
 
 
 def find_links(base: str, body: bytes, charset: str | None) -> Iterator[str]:

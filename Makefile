@@ -2,7 +2,7 @@
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
 # make build | lint | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
-# make promises | promises-test | upstream | bench | clean
+# make promises | promises-test | upstream | ecosystem | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -30,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream bench clean
+	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem bench clean
 
 build: $(VENV)/.built
 
@@ -169,6 +169,12 @@ promises-test: $(VENV)/.built
 upstream: $(VENV)/.built
 	@code=0; for impl in asyncio c python; do \
 		$(BIN)/python tests/upstream/run.py $(UPSTREAM_SUITES) --impl $$impl || code=$$?; \
+	done; exit $$code
+
+# Other projects' programs, as docs/ecosystem.md says. The tools are installed into build/ecosystem.
+ecosystem: $(VENV)/.built
+	@code=0; for impl in c python; do \
+		$(BIN)/python tests/ecosystem/run.py --impl $$impl || code=$$?; \
 	done; exit $$code
 
 # One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.

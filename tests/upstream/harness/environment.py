@@ -1,4 +1,5 @@
-"""A suite's virtual environment, and the folder by which the loop under test gets into every Python started there."""
+"""A virtual environment with pinned requirements, and the folder by which the loop under test gets into every Python
+started there."""
 
 import contextlib
 import fcntl
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.catalog import NotAvailable, Suite
+from harness.catalog import NotAvailable
 
 HERE = Path(__file__).parent.parent
 # What a developer or a CI service has set must not decide what the tests do.
@@ -24,12 +25,11 @@ UNWANTED = re.compile(
 
 
 class Environment:
-    """The virtual environment of one suite and one version of Python, made again when its requirements change."""
+    """A virtual environment for one version of Python, made again when its requirements change."""
 
-    def __init__(self, suite: Suite, cache: Path):
-        self.suite = suite
-        self.requirements = HERE / "requirements" / f"{suite.name}.txt"
-        self.folder = cache / "venvs" / f"{suite.name}-{sys.implementation.cache_tag}"
+    def __init__(self, name: str, requirements: Path, cache: Path):
+        self.requirements = requirements
+        self.folder = cache / "venvs" / f"{name}-{sys.implementation.cache_tag}"
         self.python = self.folder / "bin" / "python"
 
     def prepare(self) -> None:
@@ -95,12 +95,17 @@ def plug_in(impl: str, folder: Path) -> dict[str, str]:
     for source in (*(HERE / "plug").glob("*.py"), binding):
         (folder / source.name).symlink_to(source)
     if impl != "asyncio":
-        (folder / "hotloop").symlink_to(_package_folder("hotloop"))
-    kept = {name: value for name, value in os.environ.items() if not UNWANTED.fullmatch(name)}
-    return kept | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "HOTLOOP_UPSTREAM": impl}
+        (folder / "hotloop").symlink_to(package_folder("hotloop"))
+    return inherited() | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "HOTLOOP_UPSTREAM": impl}
 
 
-def _package_folder(name: str) -> Path:
+def inherited() -> dict[str, str]:
+    """The variables that the tests may know of those that are set here."""
+    return {name: value for name, value in os.environ.items() if not UNWANTED.fullmatch(name)}
+
+
+def package_folder(name: str) -> Path:
+    """Where this interpreter has a package. Raises NotAvailable if it has none."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise NotAvailable(f"{sys.executable} has no {name} to test")

@@ -109,7 +109,8 @@ def tail(log: Path) -> str:
 @contextlib.contextmanager
 def open_workplace(suite: Suite, cache: Path) -> Iterator[Workplace]:
     """Fetch, install and start what the suite needs. Raises NotAvailable where something of it cannot be had."""
-    environment = Environment(suite, cache)
+    requirements = Path(__file__).parent.parent / "requirements" / f"{suite.name}.txt"
+    environment = Environment(suite.name, requirements, cache)
     # Short, because tests put Unix sockets below it, whose paths the kernel limits to 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="up-"))
     try:

@@ -1,0 +1,22 @@
+"""The environment that run.py makes is what these tests run in. See run.py."""
+
+import faulthandler
+import sys
+
+import pytest
+
+SECONDS_BEFORE_A_TEST_HANGS = 400
+
+
+@pytest.fixture(autouse=True)
+def hang_guard():
+    faulthandler.dump_traceback_later(SECONDS_BEFORE_A_TEST_HANGS, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def port():
+    from serving import free_port
+
+    return free_port()

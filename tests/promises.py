@@ -46,11 +46,11 @@ class Test:
     implementations: set[str] = dataclasses.field(default_factory=set)
     reasons: list[str] = dataclasses.field(default_factory=list)  # why it runs on these alone
 
-    def line(self) -> str:
+    def cell(self) -> str:
         names = [name for name in EVERYWHERE if name in self.implementations]
-        if not names or names == list(EVERYWHERE):
-            return f"- `{self.name}`"
-        return f"- `{self.name}`, on {' and '.join(names)}: {'; '.join(self.reasons)}"
+        if names in ([], list(EVERYWHERE)):
+            return f"`{self.name}`"
+        return f"`{self.name}`, on {' and '.join(names)} alone: {'; '.join(self.reasons)}"
 
 
 class Collector:
@@ -113,11 +113,10 @@ def section(number: str, promise: dict[str, Any], tests: list[Test]) -> Iterator
     if threads := promise.get("threads"):
         links = (f"[{name}](https://github.com/{name.replace('#', '/issues/')})" for name in threads)
         yield f"\nTold by {', '.join(links)}."
+    yield "\n| file | tests |\n|---|---|"
     for file in dict.fromkeys(test.file for test in tests):
-        yield f"\n`{file}`:\n"
-        yield from (test.line() for test in tests if test.file == file)
-    for file, what in promise.get("also", []):
-        yield f"\n`{file}`: {what}."
+        yield f"| `{file}` | {'<br>'.join(test.cell() for test in tests if test.file == file)} |"
+    yield from (f"| `{file}` | {what} |" for file, what in promise.get("also", []))
 
 
 def page(promises: dict[str, Any], tests: dict[str, list[Test]]) -> str:

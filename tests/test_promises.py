@@ -1,5 +1,6 @@
 """docs/promises.md: every promise is held by a test, and the page says by which."""
 
+import dataclasses
 import subprocess
 import sys
 import tomllib
@@ -50,12 +51,14 @@ def test_a_file_that_is_not_there_is_a_problem():
 
 
 def test_the_page_names_threads_tests_and_reasons():
+    another = dataclasses.replace(TEST, name="test_p01_z")
     alone = promises.Test("test_p01_y", "tests/test_y.py", {"c"}, ["asyncio cannot"])
     promise = {"promise": "\nOnce.", "threads": ["a/b#1"], "also": [["tests/promises.py", "other tests"]]}
-    text = promises.page({"P01": promise}, {"P01": [TEST, alone]})
+    text = promises.page({"P01": promise}, {"P01": [TEST, another, alone]})
     assert text.removeprefix(promises.HEAD) == (
         "\n## P01\n\nOnce.\n\nTold by [a/b#1](https://github.com/a/b/issues/1).\n"
-        "\n`tests/test_x.py`:\n\n- `test_p01_x`\n"
-        "\n`tests/test_y.py`:\n\n- `test_p01_y`, on c: asyncio cannot\n"
-        "\n`tests/promises.py`: other tests.\n"
+        "\n| file | tests |\n|---|---|\n"
+        "| `tests/test_x.py` | `test_p01_x`<br>`test_p01_z` |\n"
+        "| `tests/test_y.py` | `test_p01_y`, on c alone: asyncio cannot |\n"
+        "| `tests/promises.py` | other tests |\n"
     )

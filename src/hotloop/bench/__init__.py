@@ -8,6 +8,8 @@
     runner      the parent: starts the workers and goes from one to the next in every round
     results     medians, ratios, geometric means
     report      the text table and the JSON file
+    saved       the JSON file read again
+    plot        the picture
     cli         the options
 
 A rival is measured in a process that nothing of hotloop has touched: no file here imports anything of hotloop but this

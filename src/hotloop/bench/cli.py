@@ -5,10 +5,11 @@ import fnmatch
 import json
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import machine, report
+from . import machine, plot, report, saved
 from .results import OURS, NotMeasured
 from .rows import ROWS, Row
 from .runner import USUAL_SECONDS, Crew, Settings, measure_rows
@@ -100,6 +101,13 @@ def parser() -> Parser:
     add("--rounds", f"rounds of each row (default: {ROUNDS})", type=positive, metavar="N")
     add("--quick", f"{QUICK_ROUNDS} short rounds, to see that everything runs; too few to compare", action="store_true")
     add("--json", "also write all results to FILE; -: to the standard output in place of the table", metavar="FILE")
+    add("--plot", "also draw the speeds into FILE, an SVG", metavar="FILE.svg")
+    add(
+        "--from",
+        "measure nothing, but show or draw what --json has saved in FILE; --rows, --loops and --baseline choose of it",
+        metavar="FILE",
+        dest="saved",
+    )
     add("--list", "list the rows with their questions and measure nothing", action="store_true")
     return result
 
@@ -107,8 +115,10 @@ def parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     options = parser()
     arguments = options.parse_args(argv)
+    # What is on request only must be asked for to be measured; of what was saved, it is there like the others.
+    all_rows = arguments.all or arguments.saved is not None
     try:
-        rows = chosen_rows(arguments.rows, all_rows=arguments.all)
+        rows = chosen_rows(arguments.rows, all_rows=all_rows)
     except argparse.ArgumentTypeError as error:
         options.error(f"argument --rows: {error}")
     if arguments.list:
@@ -117,8 +127,13 @@ def run(argv: Sequence[str]) -> int:
     wanted = arguments.loops or list(TARGETS)
     if arguments.baseline and arguments.baseline not in wanted:
         options.error(f"argument --baseline: {arguments.baseline} is not among the loops to measure")
-    if problem := cannot_be_written(arguments.json):
-        options.error(f"argument --json: {problem}")
+    for option, path in (("--json", arguments.json), ("--plot", arguments.plot)):
+        if problem := cannot_be_written(path):
+            options.error(f"argument {option}: {problem}")
+    if arguments.saved is not None:
+        result = from_file(options, arguments, rows)
+        write(result, arguments.json, arguments.plot)
+        return 0
     rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
     settings = Settings(rounds, QUICK_SECONDS if arguments.quick else USUAL_SECONDS)
     try:
@@ -128,8 +143,25 @@ def run(argv: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    write(result, arguments.json)
+    write(result, arguments.json, arguments.plot)
     return exit_code(result, arguments.loops or ())
+
+
+def from_file(options: Parser, arguments: argparse.Namespace, rows: Collection[Row]) -> report.Run:
+    """What was saved of these rows and the loops that are asked for; exits with code 2 if that is nothing."""
+    if arguments.rounds or arguments.quick:
+        options.error("argument --from: there is nothing to measure, so no --rounds and no --quick")
+    try:
+        everything = saved.read(arguments.saved)
+        kept = saved.part_of(everything, {row.name for row in rows}, arguments.loops)
+        running = [name for name in kept.facts if name != BARE_C.name]
+        asked = arguments.baseline or (everything.baseline if everything.baseline in running else None)
+        baseline = choose_baseline(asked, running)
+    except (saved.Unreadable, Unusable) as error:
+        options.error(f"argument --from: {error}")
+    if not kept.rows:
+        options.error(f"argument --from: {arguments.saved} has none of these rows")
+    return replace(kept, baseline=baseline)
 
 
 def chosen_rows(patterns: str | None, *, all_rows: bool) -> list[Row]:
@@ -179,7 +211,7 @@ def choose_baseline(asked: str | None, running: Collection[str]) -> str:
     return next(name for name in candidates if name in running)
 
 
-def write(result: report.Run, json_path: str | None) -> None:
+def write(result: report.Run, json_path: str | None, plot_path: str | None) -> None:
     if json_path != "-":
         print(report.text(result), end="")
     if json_path is not None:
@@ -188,6 +220,8 @@ def write(result: report.Run, json_path: str | None) -> None:
             print(document, end="")
         else:
             Path(json_path).write_text(document, encoding="utf-8")
+    if plot_path is not None:
+        Path(plot_path).write_text(plot.svg(result), encoding="utf-8")
 
 
 def exit_code(result: report.Run, asked_for: Collection[str]) -> int:

@@ -29,11 +29,17 @@ class Measurement:
         return statistics.median(self.seconds)
 
     @property
+    def middle_half(self) -> tuple[float, float]:
+        """The quartiles between which the middle half of the rounds lies, in seconds."""
+        if len(self.seconds) < 2:
+            return self.median, self.median
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return low, high
+
+    @property
     def spread(self) -> float:
         """How far the middle half of the rounds lie apart, as a part of the median: the machine's noise."""
-        if len(self.seconds) < 2:
-            return 0.0
-        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        low, high = self.middle_half
         return (high - low) / self.median
 
     @property

@@ -111,7 +111,7 @@ class Task(Future):
         return self._context
 
     def get_name(self) -> str | None:
-        """The name, "Task-<number>" unless it was given or set."""
+        """The name, `Task-<number>` unless it was given or set."""
         return self._name
 
     def set_name(self, value: object) -> None:

@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
+# make build | lint | docs | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
 # make promises | promises-test | upstream | ecosystem | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
@@ -30,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem bench clean
+	docs debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem bench clean
 
 build: $(VENV)/.built
 
@@ -88,6 +88,19 @@ lint-types: $(VENV)/.lint $(VENV)/.built
 lint-workflows: $(VENV)/.lint
 	$(BIN)/zizmor --offline --no-progress .github
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+# In an environment of its own: what the site is built with is not to be among what the tests run with.
+# The package is read, not imported, so nothing has to be built for it.
+build/docs-venv/.installed: $(VENV)/.packages
+	$(BIN)/python -m venv $(@D)
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
+		> $(@D)/requirements.txt
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $(@D)/requirements.txt
+	@touch $@
+
+# Its theme's announcement of another tool is no warning about these pages.
+docs: build/docs-venv/.installed
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --clean --quiet --strict
 
 # The variants are installed into environments of their own: the editable install keeps its release build.
 build/%/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.py*' -not -path '*/__pycache__/*')

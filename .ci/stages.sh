@@ -17,6 +17,8 @@ make_demo() { make demo; }
 
 lint() { make "lint-$1"; }
 
+documents() { make docs; }
+
 sdist() {
     "$PYTHON" -m venv "$OUT/build-venv"
     "$OUT/build-venv/bin/python" -m pip install --quiet build
@@ -24,7 +26,7 @@ sdist() {
     "$OUT/build-venv/bin/python" -m build --quiet --sdist --outdir "$OUT/sdist" .
     "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
     mkdir -p "$ELSEWHERE"
-    cp -r tests examples benchmarks docs pyproject.toml "$ELSEWHERE"
+    cp -r tests examples benchmarks docs README.md CHANGELOG.md pyproject.toml "$ELSEWHERE"
 }
 
 build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }

@@ -1,5 +1,6 @@
 """The documents: every block of code is run on both implementations, and what they say of names and figures is true."""
 
+import inspect
 import os
 import re
 import shlex
@@ -13,6 +14,8 @@ from documents import ROOT, Block
 
 import hotloop
 from hotloop import bench
+from hotloop._pure.future import Future
+from hotloop._pure.task import Task
 from hotloop.bench import report, saved
 from hotloop.bench.results import Measurement, compare, medians
 
@@ -162,6 +165,19 @@ def test_the_api_page_has_every_public_name():
     described = set(re.findall(r"^### `hotloop\.(\w+)", page, re.MULTILINE))
     names = {*hotloop.__all__, "EpollSelector", "KqueueSelector", "EventLoopPolicy"}
     assert described == names
+
+
+def test_the_api_page_has_the_parameters_of_what_can_be_called():
+    """Of the twins, where a class has two: a compiled one need not say what it takes."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    called = {"run": hotloop.run, "new_event_loop": hotloop.new_event_loop, "install": hotloop.install}
+    called |= {"EventLoop": hotloop.EventLoop, "Future": Future, "Task": Task}
+    shown = re.findall(r"^### `hotloop\.(\w+)`\n\n`\1\((.*)\)`$", page, re.MULTILINE)
+    assert {name for name, _ in shown} == called.keys()
+    for name, parameters in shown:
+        expected = [re.sub(r"[:=].*", "", parameter).strip() for parameter in parameters.split(", ")]
+        kinds = inspect.signature(called[name]).parameters
+        assert [parameter for parameter in expected if parameter not in ("*", "")] == list(kinds), name
 
 
 def test_the_readme_links_to_what_is_there():

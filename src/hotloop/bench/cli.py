@@ -131,13 +131,10 @@ def run(argv: Sequence[str]) -> int:
         if problem := cannot_be_written(path):
             options.error(f"argument {option}: {problem}")
     if arguments.saved is not None:
-        result = from_file(options, arguments, rows)
-        write(result, arguments.json, arguments.plot)
+        write(from_file(options, arguments, rows), arguments.json, arguments.plot)
         return 0
-    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
-    settings = Settings(rounds, QUICK_SECONDS if arguments.quick else USUAL_SECONDS)
     try:
-        result = measure(wanted, rows, settings, arguments.baseline)
+        result = measure(wanted, rows, settings(arguments), arguments.baseline)
     except (Unusable, WrongImplementation) as error:
         print(f"{options.prog}: {error}", file=sys.stderr)
         return 1
@@ -145,6 +142,11 @@ def run(argv: Sequence[str]) -> int:
         return 130
     write(result, arguments.json, arguments.plot)
     return exit_code(result, arguments.loops or ())
+
+
+def settings(arguments: argparse.Namespace) -> Settings:
+    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
+    return Settings(rounds, QUICK_SECONDS if arguments.quick else USUAL_SECONDS)
 
 
 def from_file(options: Parser, arguments: argparse.Namespace, rows: Collection[Row]) -> report.Run:

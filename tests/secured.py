@@ -117,7 +117,7 @@ class Peer:
             except WANTS_MORE:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError):
-                # Which it is depends on what OpenSSL was doing at the end, and on the errno that the last system call left.
+                # Which it is depends on what OpenSSL was doing at the end, and on what errno the last system call left.
                 assert self.saw_end
             finally:
                 self.pump()

@@ -24,6 +24,11 @@ def sending(secured, *arguments, **keywords):
     return secured.loop.create_task(secured.loop.sendfile(secured.transport, *arguments, **keywords))
 
 
+def is_full(secured):
+    """Whether the transport wants nothing more."""
+    return secured.transport.get_write_buffer_size() >= secured.transport.get_write_buffer_limits()[1]
+
+
 @every_side
 @every_version
 @every_protocol
@@ -139,10 +144,7 @@ def test_a_peer_that_does_not_read(tls, tmp_path):
     secured = tls.open()
     with open(path, "rb") as file:
         task = sending(secured, file)
-        secured.run_until(
-            lambda: secured.transport.get_write_buffer_size() >= secured.transport.get_write_buffer_limits()[1],
-            peer_reads=False,
-        )
+        secured.run_until(lambda: is_full(secured), peer_reads=False)
         before = -1
         while before != (before := file.tell()):  # the executor would read it while this waits
             tls.loop.run_until_complete(asyncio.sleep(0.02))
@@ -172,7 +174,7 @@ def test_cancelling(tls, tmp_path):
     secured = tls.open()
     with open(path, "rb") as file:
         task = sending(secured, file)
-        secured.receive(len(DATA))
+        secured.run_until(lambda: is_full(secured), peer_reads=False)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             secured.run_until(task.done)
@@ -181,4 +183,9 @@ def test_cancelling(tls, tmp_path):
     secured.run_until(lambda: secured.transport.get_write_buffer_size() == 0)
     secured.transport.write(b"the end")
     secured.run_until(lambda: secured.peer.received.endswith(b"the end"))
+    sent = len(secured.peer.received) - len(b"the end")
+    assert secured.peer.received[:sent] == (DATA * 8)[:sent]
     secured.deliver(b"and back")
+    # Whom asyncio put in its place was told to pause, and is gone.
+    assert secured.protocol.calls == ["connection_made", "resume_writing", "data"]
+    secured.protocol.calls.remove("resume_writing")

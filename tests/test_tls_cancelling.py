@@ -13,7 +13,7 @@ from certificates import HOST, every_version
 from checks import check_quiet, open_descriptors
 from connecting import connected_sockets
 from recording import Recorder
-from secured import every_side, other, run_until_or_error
+from secured import SIDES, every_side, other, run_until_or_error
 from stepping import run_once, run_until
 
 PIECE = 160  # bytes; what a client has to say is some four of them, a server more
@@ -23,9 +23,8 @@ TURNS = range(4)  # iterations of the loop between the last piece and the cancel
 class SlowPeer:
     """The other end, which sends PIECE bytes at a time; over any connection that can send and receive."""
 
-    def __init__(self, tls, side, version, send, receive):
+    def __init__(self, side, context, send, receive):
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = tls.certificates.context(side, version)
         self.tls = context.wrap_bio(self.incoming, self.outgoing, side == "server", HOST if side == "client" else None)
         self.send, self.receive = send, receive
         self.held = b""
@@ -61,13 +60,13 @@ class SlowPeer:
 class Attempt:
     """A handshake of the loop's, in a task, and its peer."""
 
-    def __init__(self, tls, side, version):
-        self.tls, self.loop, self.side, self.version = tls, tls.loop, side, version
+    def __init__(self, tls, side, contexts):
+        self.tls, self.loop, self.side, self.contexts = tls, tls.loop, side, contexts
+        self.context = contexts[side]
         self.options = {"server_hostname": HOST} if side == "client" else {}
-        self.context = tls.certificates.context(side, version)
         self.protocol = Recorder()
         making = self.begin()
-        self.peer = SlowPeer(tls, other(side), version, self.send, self.receive)
+        self.peer = SlowPeer(other(side), contexts[other(side)], self.send, self.receive)
         self.task = self.loop.create_task(making)
 
     def connect(self):
@@ -120,7 +119,8 @@ class UpgradingTls(Upgrading):
     """TLS inside TLS."""
 
     def begin(self):
-        self.outer = self.tls.open(self.side, self.protocol, version=self.version)
+        peer_context = self.contexts[other(self.side)]
+        self.outer = self.tls.open(self.side, self.protocol, context=self.context, peer_context=peer_context)
         self.transport = self.outer.transport
         return self.start_tls()
 
@@ -170,10 +170,11 @@ def cancel_after(attempt, pieces, turns):
 @every_version
 @pytest.mark.parametrize("turns", TURNS)
 def test_cancelled_after_each_piece(tls, make_attempt, side, version, turns):
+    contexts = {name: tls.certificates.context(name, version) for name in SIDES}
     before = open_descriptors()
     pieces, done = 0, False
     while not done:
-        done = cancel_after(make_attempt(tls, side, version), pieces, turns)
+        done = cancel_after(make_attempt(tls, side, contexts), pieces, turns)
         gc.collect()
         assert tls.take_reports() == []
         assert open_descriptors() == before

@@ -18,7 +18,7 @@ from checks import open_descriptors
 from connecting import connected_sockets
 from endpoints import settle, until
 from recording import Recorder
-from secured import every_protocol, every_side
+from secured import every_protocol, every_side, other
 from stepping import run_once
 
 from hotloop.bench import identity, runner
@@ -34,8 +34,12 @@ every_ending = pytest.mark.parametrize("ending", ["close", "abort"])
 
 
 def come_and_go(tls, side, count, make_protocol, ending, version):
+    contexts = {
+        "context": tls.certificates.context(side, version),
+        "peer_context": tls.certificates.context(other(side), version),
+    }
     for _ in range(count):
-        secured = tls.open(side, make_protocol(), version=version)
+        secured = tls.open(side, make_protocol(), **contexts)
         secured.deliver(b"data")
         getattr(secured.transport, ending)()
         secured.run_until_lost()

@@ -264,7 +264,7 @@ def played(implementation, side, version, make_protocol, script):
 
 @pytest.mark.parametrize("make_protocol", RECORDERS)
 @pytest.mark.parametrize("side", SIDES)
-@hypothesis.settings(max_examples=40 if hypothesis.settings().max_examples < 1000 else 400)
+@hypothesis.settings(max_examples=30 if hypothesis.settings().max_examples < 1000 else 400)
 @hypothesis.given(script=scripts, version=st.sampled_from(VERSIONS))
 def test_any_script_comes_to_the_same_as_on_asyncio(
     load_implementation, impl, asyncio_log, side, make_protocol, script, version

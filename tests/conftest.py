@@ -12,7 +12,7 @@ from certificates import _certificate_files, _certificates  # noqa: F401
 from checks import AsyncioLog, Leftovers, close_checked
 from secured import secured_on
 
-SECONDS_BEFORE_A_TEST_HANGS = 120
+SECONDS_BEFORE_A_TEST_HANGS = int(os.environ.get("HOTLOOP_TEST_SECONDS", "120"))
 
 hypothesis.settings.register_profile(
     "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones

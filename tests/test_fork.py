@@ -227,7 +227,7 @@ print(impl.run(main()))
 
 
 @pytest.mark.only("c", "python", reason="it is about importing hotloop")
-def test_p16_importing_registers_nothing_that_runs_at_fork(impl):
+def test_p16_importing_registers_no_python_code_that_runs_at_fork(impl):
     out = impl.run_script(
         """
 import subprocess

@@ -1,5 +1,6 @@
 """call_soon(): what runs, in which order, and in which turn of the loop."""
 
+import asyncio
 import contextvars
 import threading
 
@@ -183,9 +184,25 @@ def test_handles_can_be_put_on_the_queue_by_hand(impl, loop):
     assert seen == ["by hand", 0, 1, 2]
 
 
-def test_handles_of_asyncio_itself_run_on_the_queue(loop):
-    import asyncio
+def test_handles_can_be_put_before_all_others(impl, loop):
+    """nest_asyncio2 gives back in this way what it could not run. More of them than there were places."""
+    seen = []
+    there = [loop.call_soon(seen.append, number) for number in range(50)]
+    handles = [impl.Handle(seen.append, (-number,), loop) for number in range(1, 200)]
+    foreign = asyncio.Handle(seen.append, (-200,), loop)
+    loop._ready.extendleft(handles)
+    loop._ready.appendleft(foreign)
+    assert list(loop._ready) == [foreign, *reversed(handles), *there]
+    with pytest.raises(TypeError):
+        loop._ready.extendleft(None)
+    with pytest.raises(ZeroDivisionError):
+        loop._ready.extendleft(1 // 0 for _ in range(3))
+    assert len(loop._ready) == 250
+    run_once(loop)
+    assert seen == list(range(-200, 50))
 
+
+def test_handles_of_asyncio_itself_run_on_the_queue(loop):
     seen = []
     handle = asyncio.Handle(seen.append, ("asyncio's",), loop)
     loop._ready.append(handle)

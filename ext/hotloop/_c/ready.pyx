@@ -133,6 +133,18 @@ cdef class ReadyQueue:
         for handle in handles:
             self.append(handle)
 
+    def extendleft(self, handles):
+        """Queue each before all that are there, as a deque does: the last one comes first."""
+        cdef list first = list(handles), rest = []
+        while self.count:
+            rest.append(self.popleft())
+        self.extend(reversed(first))
+        self.extend(rest)
+
+    def appendleft(self, handle):
+        """Queue a handle before all that are there."""
+        self.extendleft((handle,))
+
     def popleft(self):
         """Remove and return the oldest handle; IndexError if there is none."""
         if self.count == 0:

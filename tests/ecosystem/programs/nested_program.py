@@ -1,4 +1,4 @@
-"""What nest_asyncio is for: running the loop to an end from inside a task of it. It prints what it saw of its loop."""
+"""What nest_asyncio2 is for: running the loop to an end from inside a task of it. It prints what it saw of its loop."""
 
 import asyncio
 import json

@@ -110,7 +110,7 @@ def test_a_suite_on_another_loop_is_found_out(tmp_path):
         run([sys.executable, "-m", "pytest", "-q"], tmp_path)
 
 
-def test_nest_asyncio(tmp_path):
+def test_nest_asyncio2(tmp_path):
     copy("nested_program.py", tmp_path)
-    section("nest_asyncio").write(tmp_path)
+    section("nest_asyncio2").write(tmp_path)
     check_printed(run([sys.executable, "nested.py"], tmp_path))

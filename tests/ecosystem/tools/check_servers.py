@@ -10,8 +10,8 @@ from document import section
 from serving import check_facts, free_port, started
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
-# From Python 3.12 on aiohttp makes its tasks of asyncio.Task itself, whatever the loop.
-AIOHTTPS_TASKS = "_asyncio" if sys.version_info >= (3, 12) else "hotloop"
+# On these versions aiohttp makes its tasks of asyncio.Task itself, whatever the loop.
+AIOHTTPS_TASKS = "_asyncio" if (3, 12) <= sys.version_info < (3, 14) else "hotloop"
 SHUT_DOWN = "the application has been shut down"
 
 

@@ -46,7 +46,7 @@ $(VENV)/.packages: pyproject.toml
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.packages $(EXT_SOURCES)
-	HOTLOOP_BUILD_EXT=yes HOTLOOP_DEBUG=0 HOTLOOP_COVERAGE=0 $(BIN)/python setup.py --quiet build_ext --inplace
+	HOTLOOP_BUILD_EXT=yes HOTLOOP_DEBUG=0 HOTLOOP_COVERAGE=0 HOTLOOP_SANITIZE=no $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
 demo: $(VENV)/.built
@@ -120,14 +120,14 @@ debug-test: build/debug-venv/.installed
 	build/debug-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
 
-# A report of a sanitizer is a file in REPORTS and ends the process that caused it. Some tests start programs whose end and
-# stderr mean nothing to them, so the files decide. Tracebacks name hotloop's functions; Python's need its debug symbols.
-# The interpreter's own objects come from malloc(), which AddressSanitizer watches. What it keeps on purpose until its end
-# looks like leaks: those are looked for by repeating tests (leak-test).
+# A report of a sanitizer is a file in REPORTS, and ends the process that caused it: by an abort in the case of UBSan, which
+# AddressSanitizer reports. Some tests start programs whose end and stderr mean nothing to them, so the files decide. The
+# interpreter's own objects come from malloc(), which AddressSanitizer watches. What it keeps on purpose until its end looks
+# like leaks: those are looked for by repeating tests (leak-test).
 REPORTS := $(CURDIR)/build/sanitize-reports
-SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
-	ASAN_OPTIONS=log_path=$(REPORTS)/asan:detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1 \
-	UBSAN_OPTIONS=log_path=$(REPORTS)/ubsan:print_stacktrace=1
+SANITIZED = LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	ASAN_OPTIONS=log_path=$(REPORTS)/asan:handle_abort=2:detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1 \
+	UBSAN_OPTIONS=log_path=$(REPORTS)/ubsan:abort_on_error=1:print_stacktrace=1
 
 sanitize-test: build/sanitize-venv/.installed
 	rm -rf $(REPORTS) && mkdir -p $(REPORTS)

@@ -196,7 +196,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         target.prepare()
         check(target, facts(target))
-        measure()
+        if measure().blocks == 0:
+            raise OSError("Python does not count blocks of memory that are not its own (PYTHONMALLOC)")
     except (ImportError, OSError, WrongImplementation) as error:
         print(f"soak.py: {arguments.loop}: not run: {error}", file=sys.stderr)
         return 2

@@ -131,6 +131,11 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 
 
+def pytest_configure():
+    if sys.getallocatedblocks() == 0:
+        raise pytest.UsageError("leaks: Python does not count blocks of memory that are not its own (PYTHONMALLOC)")
+
+
 def pytest_report_header():
     return f"leaks: {WARM_UPS} warm-ups, {REPEATS} repeats"
 

@@ -53,6 +53,7 @@ def test_a_skip_is_a_skip():
 """
 
 
+@pytest.mark.skipif(sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: Python does not count its blocks of memory")
 @pytest.mark.only("c", reason="what leaks here is the test's own, whatever the loop is")
 def test_leaks_are_found(impl, tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS)
@@ -79,3 +80,11 @@ def test_leaks_are_found(impl, tmp_path):
     assert outcomes["a_failure_is_a_failure"].startswith("assert not [")
     assert re.search(r"descriptors: \+1, \+1, \+1, \+1, \+1$", done.stdout, re.MULTILINE)
     assert "4 failed, 5 passed, 1 skipped" in done.stdout
+
+
+def test_without_a_count_there_is_no_result():
+    command = [sys.executable, "-m", "pytest", "-p", "leaks", "-p", "no:cacheprovider", __file__]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "leaks: Python does not count blocks of memory that are not its own (PYTHONMALLOC)" in done.stderr

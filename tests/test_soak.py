@@ -16,6 +16,10 @@ pytestmark = pytest.mark.skipif(
     not os.path.isdir("/proc/self/fd"), reason="what a process has is read from Linux's /proc"
 )
 
+counts_blocks = pytest.mark.skipif(
+    sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: Python does not count its blocks of memory"
+)
+
 
 @pytest.fixture
 def soaking(monkeypatch):
@@ -31,6 +35,7 @@ def command(*arguments):
     )
 
 
+@counts_blocks
 @pytest.mark.only("c", reason="the command; it is about the script, and c is what people run")
 def test_all_scenarios_end_as_they_began(impl):
     done = command("--loop", "hotloop-c", "--rounds", str(ROUNDS), "--times", "1")
@@ -88,6 +93,7 @@ def give_back(kept):
     kept.clear()
 
 
+@counts_blocks
 @pytest.mark.parametrize(
     "make, leaked",
     [
@@ -137,6 +143,7 @@ def test_wrong_options_get_one_clear_line(arguments, message):
     assert done.stderr.startswith(f"soak.py: {message}")
 
 
+@counts_blocks
 @pytest.mark.only("c", reason="the command; it is about the script")
 def test_what_could_not_be_run_is_not_passed(impl, tmp_path):
     done = subprocess.run(
@@ -148,3 +155,16 @@ def test_what_could_not_be_run_is_not_passed(impl, tmp_path):
     )
     assert done.returncode == 2, done.stderr
     assert "NOT RUN: tls: the certificate is made by the openssl command, which is not installed" in done.stdout
+
+
+@pytest.mark.only("c", reason="the command; it is about the script")
+def test_without_a_count_there_is_no_result(impl):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "soak.py")],
+        env=os.environ | {"PYTHONMALLOC": "malloc"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("soak.py: hotloop-c: not run: Python does not count blocks of memory")

@@ -5,7 +5,8 @@ import pytest
 PROGRAM = """
 import threading, time, warnings
 from everything import opened
-warnings.simplefilter("ignore", ResourceWarning)  # what is dropped at exit
+# What is dropped at exit; and what asyncio means to ignore itself, in a way that is not for several threads.
+warnings.simplefilter("ignore")
 started, failures = threading.Barrier(LOOPS + 1), []
 
 async def idle(here):

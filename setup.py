@@ -93,7 +93,8 @@ if SANITIZE != "no":
 
 MACROS: list[tuple[str, str | None]] = []
 if not DEBUG:
-    MACROS.append(("CYTHON_WITHOUT_ASSERTIONS", "1"))
+    # Also those of Python's headers: NDEBUG is among the interpreter's options, which CFLAGS replaces when it is set.
+    MACROS += [("CYTHON_WITHOUT_ASSERTIONS", "1"), ("NDEBUG", "1")]
 if SANITIZE != "no":
     MACROS += [("HOTLOOP_KEEP_NOTHING", "1"), ("CYTHON_USE_FREELISTS", "0")]
 if COVERAGE:

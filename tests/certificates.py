@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 HOST = "localhost"  # what the server's certificate is for
 OTHER_HOST = "other.example"  # what the server can be asked for by SNI
@@ -16,6 +15,9 @@ CLIENT = "client@example.org"  # whom the client's certificate names
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 VERSIONS = [TLS_1_2, TLS_1_3]
 every_version = pytest.mark.parametrize("version", VERSIONS, ids=["TLS 1.2", "TLS 1.3"])
+
+
+WITHOUT_TRUSTME = "trustme is not installed: the cryptography it is made on has no wheel for this Python"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Certificates:
     """What one authority has issued. Contexts are new each time: tests change them."""
 
     def __init__(self) -> None:
+        trustme = pytest.importorskip("trustme", reason=WITHOUT_TRUSTME)
         self.authority = trustme.CA()
         self.server = self.authority.issue_cert(HOST, "127.0.0.1", "::1")
         self.other_server = self.authority.issue_cert(OTHER_HOST)

@@ -68,7 +68,8 @@ def pytest_collection_finish(session):
     use_hypothesis_once()
     # What is imported by now stays for good. Out of the collector's sight, a full collection after each test is cheap.
     gc.collect()
-    gc.freeze()
+    if hasattr(gc, "freeze"):  # PyPy's has generations of its own
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from implementations import missing_names
+from interpreter import checks_futures, counts_references
 from stepping import run_once
 
 
@@ -26,6 +27,7 @@ def test_p21_isinstance(impl, loop):
     made.cancel()
 
 
+@checks_futures
 def test_a_new_future_is_pending(future, loop):
     assert future.done() is False
     assert future.cancelled() is False
@@ -98,6 +100,7 @@ def test_stop_iteration_cannot_be_the_exception(impl, loop):
             assert isinstance(caught.value.__cause__, StopIteration)
 
 
+@checks_futures
 def test_what_is_no_exception_is_refused(impl, loop):
     oracle = asyncio.Future(loop=loop)
     for wrong in ("text", 1, None, object):
@@ -404,6 +407,7 @@ def test_source_traceback_in_debug_mode(impl, loop):
     assert impl.Future(loop=loop)._source_traceback is None
 
 
+@counts_references
 def test_an_exception_nobody_saw_is_reported(impl, loop):
     contexts = []
     loop.set_exception_handler(lambda loop, context: contexts.append(context))
@@ -420,6 +424,7 @@ def test_an_exception_nobody_saw_is_reported(impl, loop):
     assert "source_traceback" not in contexts[0]
 
 
+@counts_references
 def test_the_report_has_the_source_in_debug_mode(impl, loop):
     contexts = []
     loop.set_debug(True)
@@ -455,6 +460,7 @@ def test_the_report_cannot_be_switched_on(future):
         future._log_traceback = True
 
 
+@counts_references
 def test_the_default_report_goes_to_the_log(impl, loop, asyncio_log):
     impl.Future(loop=loop).set_exception(ZeroDivisionError("unseen"))
     (message,) = asyncio_log.take()
@@ -496,6 +502,7 @@ def test_a_subclass_may_override_what_a_waiting_task_calls(impl, loop):
     assert "add_done_callback" in calls
 
 
+@checks_futures
 def test_a_subclass_that_forgets_its_base(impl, loop):
     class Forgetful(impl.Future):
         def __init__(self):

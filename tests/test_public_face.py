@@ -1,5 +1,6 @@
 """The public names: what they are on each implementation, how one is chosen, and that using them is silent."""
 
+import asyncio
 import inspect
 import os
 import select
@@ -89,6 +90,9 @@ class TestNames:
 
 
 class TestChoice:
+    @pytest.mark.skipif(
+        asyncio.Task is asyncio.tasks._PyTask, reason="the next test is about interpreters like this one"
+    )
     def test_p05_without_the_extension_the_names_are_the_same(self):
         """And nobody is told: this is how the pure wheel is meant to be used."""
         source = (

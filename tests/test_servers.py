@@ -7,13 +7,13 @@ import sys
 import types
 
 import pytest
-import trustme
+from certificates import WITHOUT_TRUSTME
 
 
 @pytest.fixture(scope="module")
 def tls():
     """Contexts for a server called localhost and for its client."""
-    authority = trustme.CA()
+    authority = pytest.importorskip("trustme", reason=WITHOUT_TRUSTME).CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(server)
     client = ssl.create_default_context()

@@ -7,6 +7,7 @@ import types
 
 import pytest
 from implementations import missing_names
+from interpreter import counts_references
 from stepping import run_once
 
 variable = contextvars.ContextVar("variable", default="default")
@@ -362,6 +363,7 @@ def test_step_after_the_end(impl, loop):
             step()
 
 
+@counts_references
 def test_tasks_are_hashable_and_weakly_referencable(loop):
     import weakref
 
@@ -395,6 +397,7 @@ def test_other_base_exceptions_stay_in_the_task(loop):
     assert type(task.exception()) is Strange
 
 
+@counts_references
 def test_the_result_does_not_stay_alive_through_the_task_machinery(loop):
     import gc
     import weakref

@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+from interpreter import limits_memory
 from stepping import Clock, run_once
 
 
@@ -277,6 +278,7 @@ def test_timers_of_one_thread_may_be_cancelled_by_others_threads_callbacks(loop)
     assert seen == []
 
 
+@limits_memory
 def test_no_memory_for_a_timer(impl):
     """Wherever it runs out: a timer is set or it is not, and the others are not the worse for it."""
     pytest.importorskip("_testcapi", reason="this Python came without its own tests")

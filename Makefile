@@ -2,7 +2,7 @@
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
 # make build | lint | docs | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
-# make promises | promises-test | upstream | ecosystem | bench | clean
+# make promises | promises-test | upstream | ecosystem | wheels | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -30,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	docs debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem bench clean
+	docs debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
 
 build: $(VENV)/.built
 
@@ -192,6 +192,13 @@ ecosystem: $(VENV)/.built
 	@code=0; for impl in c python; do \
 		$(BIN)/python tests/ecosystem/run.py --impl $$impl || code=$$?; \
 	done; exit $$code
+
+# The wheels of a release, for every Python at hand, installed and tested; WHEELS="3.13 pure" makes some of them, and --all
+# among WHEEL_ARGS runs all tests.
+WHEELS ?=
+wheels:
+	@test -n "$(PYTHON)" || { echo "this needs CPython 3.11 or newer, and no python3 here is one" >&2; exit 1; }
+	$(PYTHON) .ci/wheels.py $(WHEELS) $(WHEEL_ARGS)
 
 # One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
 $(VENV)/.bench: $(VENV)/.packages

@@ -25,6 +25,7 @@ sdist() {
     rm -rf "$OUT/sdist"
     "$OUT/build-venv/bin/python" -m build --quiet --sdist --outdir "$OUT/sdist" .
     "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
+    "$OUT/build-venv/bin/python" .ci/check_sdist_rebuilds.py "$OUT"/sdist/*.tar.gz
     mkdir -p "$ELSEWHERE"
     cp -r tests examples benchmarks docs README.md CHANGELOG.md pyproject.toml "$ELSEWHERE"
 }

@@ -1,5 +1,6 @@
 """The documents: every block of code is run on both implementations, and what they say of names and figures is true."""
 
+import ast
 import inspect
 import os
 import re
@@ -13,7 +14,7 @@ import pytest
 from documents import ROOT, Block
 
 import hotloop
-from hotloop import bench
+from hotloop import bench, testing
 from hotloop._pure.future import Future
 from hotloop._pure.task import Task
 from hotloop.bench import report, saved
@@ -178,6 +179,24 @@ def test_the_api_page_has_the_parameters_of_what_can_be_called():
         expected = [re.sub(r"[:=].*", "", parameter).strip() for parameter in parameters.split(", ")]
         kinds = inspect.signature(called[name]).parameters
         assert [parameter for parameter in expected if parameter not in ("*", "")] == list(kinds), name
+
+
+def test_the_testing_page_has_every_name_and_its_parameters():
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^### `testing\.(\w+)`", page, re.MULTILINE)) == set(testing.__all__)
+    shown = re.findall(r"^### `testing\.(\w+)`\n\n`\1\((.*)\)`$", page, re.MULTILINE)
+    assert [name for name, _ in shown] == ["run", "run_seeds", "new_event_loop", "EventLoop"]
+    for name, parameters in shown:
+        called = testing.EventLoop.__init__ if name == "EventLoop" else getattr(testing, name)
+        expected = [str(each).split(":")[0] for each in inspect.signature(called).parameters.values()]
+        defaults = {
+            each.name: each.default
+            for each in inspect.signature(called).parameters.values()
+            if each.default is not each.empty
+        }
+        told = [each for each in parameters.split(", ") if each != "*"]
+        assert [each.split("=")[0] for each in told] == [each for each in expected if each != "self"], name
+        assert {each.split("=")[0]: ast.literal_eval(each.split("=")[1]) for each in told if "=" in each} == defaults
 
 
 def test_the_readme_links_to_what_is_there():

@@ -1,0 +1,15 @@
+"""Time and order under control: event loops for tests.
+
+    hotloop.testing.run(main())                            # sleeping takes no time
+    hotloop.testing.run(main(), shuffle=17)                # and independent callbacks run in another order
+    hotloop.testing.run_seeds(test, seeds=range(200))      # in two hundred of them
+
+Nothing here is imported unless a program asks for it.
+"""
+
+from hotloop.testing.clock import Clock
+from hotloop.testing.deadlock import DeadlockError
+from hotloop.testing.loop import EventLoop, new_event_loop
+from hotloop.testing.runner import run, run_seeds
+
+__all__ = ["Clock", "DeadlockError", "EventLoop", "new_event_loop", "run", "run_seeds"]

@@ -1,0 +1,74 @@
+"""When a loop under test has nothing to do and nothing can change that, and what to say of it."""
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from hotloop.testing.clock import Clock
+
+
+class DeadlockError(RuntimeError):
+    """A loop of hotloop.testing would wait for ever: nothing is ready, no timer will be due, nothing could wake it.
+
+    Also raised when `patience` comes to an end. The message has each task with the place where it waits."""
+
+
+class Wakers:
+    """The threads that might call call_soon_threadsafe() some day.
+
+    Not those of executors, whose work holds the clock; nor daemon threads that were there before the loop, which
+    belong to the test runner and its like.
+    """
+
+    def __init__(self) -> None:
+        self._bystanders = WeakSet(thread for thread in threading.enumerate() if thread.daemon)
+        self._executors: WeakSet[Any] = WeakSet()
+
+    def add_executor(self, executor: object) -> None:
+        """Threads of this one do nothing unless they are given something."""
+        self._executors.add(executor)
+
+    def __bool__(self) -> bool:
+        workers = {thread for executor in self._executors for thread in getattr(executor, "_threads", ())}
+        idle = workers | {threading.current_thread(), *self._bystanders}
+        return any(thread not in idle for thread in threading.enumerate())
+
+
+def describe(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, patience: float | None) -> str:
+    """What a DeadlockError says: why there is nothing to wait for, and each task with the place where it waits.
+
+    `deadline` is that of the next timer; `patience` in seconds if it came to an end, None if there was no need to
+    wait."""
+    if deadline == inf:
+        reason = "no timer is pending"
+    elif clock.frozen:
+        reason = f"the clock is frozen at {loop.time():g} and the next timer is due at {deadline:g}"
+    else:
+        reason = f"the clock is held at {loop.time():g} and the next timer is due at {deadline:g}"
+    if patience is None:
+        reason += ", and nothing is there that could wake the loop"
+    else:
+        reason += f", and nothing has woken the loop for {patience:g} s"
+    tasks = sorted(_describe_tasks(asyncio.all_tasks(loop)))
+    waiting = "\n".join(f"  {line}" for line in tasks) or "  no task"
+    return f"deadlock: {reason}. What waits:\n{waiting}"
+
+
+def _describe_tasks(tasks: Iterable[asyncio.Task[Any]]) -> Iterable[str]:
+    for task in tasks:
+        yield f"{task.get_name()}: {_place(task.get_coro())}"
+
+
+def _place(coroutine: Any) -> str:
+    """Where a suspended coroutine waits: its innermost frame."""
+    name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
+    while getattr(getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
+        coroutine = coroutine.cr_await
+    frame = getattr(coroutine, "cr_frame", None)
+    if frame is None:
+        return f"{name}()"
+    return f"{name}(), at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}()"

@@ -1,0 +1,331 @@
+"""The event loop for tests: hotloop's own, with an iteration that moves its clock instead of waiting.
+
+An iteration first makes sure that there is something to run (VirtualTime._wait()), and is then the loop's own, which
+polls, without waiting because something is queued, and runs the batch. So callbacks, tasks, transports and the rest
+are what they are outside tests.
+
+Waiting is, in this order: look for I/O; if something outside the loop holds the clock, sleep in real time; if a socket
+is watched that could have bytes on their way, give them `io_grace`; go to the next deadline; or say that there is none.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from contextvars import Context
+from heapq import heappop
+from math import inf
+from selectors import BaseSelector
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from hotloop.loop import EventLoop as _EventLoop
+from hotloop.testing.clock import Clock, Timers, finite
+from hotloop.testing.deadlock import DeadlockError, Wakers, describe
+from hotloop.testing.shuffle import Pulse, Shuffler
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the class behind it, private ones included.
+    _Behind = Any
+else:
+    _Behind = object
+
+IO_GRACE = 0.002
+"""The default of `io_grace`, in seconds. Loopback delivers within the system call that sends, as a rule."""
+
+_RECHECK = 0.05
+"""How often to see, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
+
+_LOCAL = {getattr(socket, "AF_UNIX", None)}
+"""Kinds of sockets where what was sent has arrived when the call that sends returns."""
+
+
+class VirtualTime(_Behind):  # type: ignore[misc]
+    """What hotloop.testing.EventLoop has before hotloop.EventLoop, whose keywords these are."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        # Before there is a loop: one that is never made needs not be closed.
+        _check(**options)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        selector: BaseSelector | None = None,
+        *,
+        start: float = 0.0,
+        shuffle: int | str | None = None,
+        relax: Collection[str] = (),
+        io_grace: float = IO_GRACE,
+        patience: float | None = None,
+    ) -> None:
+        self.clock = Clock(self, start)
+        self._shuffler = None if shuffle is None else Shuffler(shuffle, relax)
+        self._io_grace = io_grace
+        self._patience = patience
+        self._deadlines = Timers()
+        self._wakers = Wakers()
+        self._posted = False  # by another thread, since an iteration has looked
+        self._slept = 0.0  # real seconds that this iteration has waited for what may never come
+        self._pulse = Pulse()
+        super().__init__(selector)
+        if self._shuffler is not None:
+            # Only then, because one that is replaced costs something for each step of a task.
+            self.call_soon = self._call_soon_noted
+
+    def time(self) -> float:
+        """The clock's time, in seconds. See hotloop.testing.Clock."""
+        return self.clock.time()
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See loop.call_at(). ValueError if `when` is NaN."""
+        if when is not None and when != when:
+            raise ValueError("a time cannot be NaN")
+        timer: asyncio.TimerHandle = super().call_at(when, callback, *args, context=context)
+        _forget_caller(timer)
+        self._deadlines.add(timer)
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See loop.call_later(). ValueError if `delay` is NaN."""
+        if delay is None:
+            raise TypeError("delay must not be None")
+        timer = self.call_at(self.time() + delay, callback, *args, context=context)
+        _forget_caller(timer)
+        return timer
+
+    def _call_soon_noted(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle: asyncio.Handle = super().call_soon(callback, *args, context=context)
+        _forget_caller(handle)
+        self._shuffler.called_soon(handle, callback, args)  # type: ignore[union-attr]
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See loop.call_soon_threadsafe()."""
+        handle: asyncio.Handle = super().call_soon_threadsafe(callback, *args, context=context)
+        _forget_caller(handle)
+        # In this order. The loop may be asleep in a way of its own, of which the method behind this knows nothing.
+        self._posted = True
+        self._write_to_self()
+        return handle
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Any) -> Any:
+        """See loop.run_until_complete(). What it raises has a note that says which seed it was, if there is one."""
+        try:
+            return super().run_until_complete(future)
+        except BaseException as error:
+            if self._shuffler is not None:
+                self._shuffler.add_note(error)
+            raise
+
+    def _run_once(self) -> None:
+        self._slept = 0.0
+        self._wait()
+        self._posted = False
+        ready = self._ready
+        if self._shuffler is not None:
+            self._shuffler.deal(ready, self._take_due())
+        if not ready:
+            # A timer is due, or stop() was called: in any case the iteration must not sleep.
+            ready.append(self._pulse)
+        super()._run_once()
+
+    def _wait(self) -> None:
+        """Return when there is something to run."""
+        clock = self.clock
+        while not self._has_work():
+            self._select(0)
+            if self._has_work():
+                return
+            if clock._is_stopped_by_holds():
+                self._sleep()
+            elif clock._next(self._deadlines.first()) == inf:
+                self._wait_for_others()
+            elif not self._io_arrives():
+                clock._move(self._deadlines.first())
+
+    def _has_work(self) -> bool:
+        return bool(self._ready or self._posted or self._stopping) or self._deadlines.first() <= self.clock.time()
+
+    def _select(self, timeout: float | None) -> None:
+        """Sleep for `timeout` real seconds at most (None: no limit), and queue what has happened."""
+        self._process_events(self._selector.select(timeout))
+        if self._shuffler is not None:
+            # Nothing was queued before, or nobody would have waited.
+            self._shuffler.happened(self._ready)
+
+    def _io_arrives(self) -> bool:
+        """Give what is on its way in the network the time to arrive. True if something has."""
+        if not self._io_grace or not any(map(_may_be_late, self._watched())):
+            return False
+        self._select(self._io_grace)
+        # Maybe by a thread that holds the clock now.
+        return self._has_work() or self.clock._is_stopped_by_holds()
+
+    def _wait_for_others(self) -> None:
+        """Nothing will ever be due. Wait in real time for what may happen, DeadlockError if nothing can."""
+        if self._watched() or self._signal_handlers:
+            self._sleep()
+        elif self._wakers:
+            self._sleep(_RECHECK)
+        else:
+            raise DeadlockError(describe(self, self.clock, self._deadlines.first(), None))
+
+    def _sleep(self, longest: float = inf) -> None:
+        """Wait in real time, for `longest` seconds at most. DeadlockError when patience has come to an end."""
+        if self._patience is not None:
+            # Counted anew after each time that something has happened.
+            if self._slept >= self._patience:
+                raise DeadlockError(describe(self, self.clock, self._deadlines.first(), self._patience))
+            longest = min(longest, self._patience - self._slept)
+        began = monotonic()
+        self._select(None if longest == inf else longest)
+        self._slept += monotonic() - began
+
+    def _watched(self) -> list[int]:
+        """The descriptors that somebody waits for."""
+        own = self._ssock.fileno()
+        return [key.fd for key in self._selector.get_map().values() if key.fd != own]
+
+    def _take_due(self) -> list[Any]:
+        """Remove and return the timers that are due, the earliest first."""
+        if self._deadlines.first() > self.clock.time():
+            return []
+        due = []
+        heap = self._scheduled  # the heap itself, or a sorted list of what is in it
+        while heap and heap[0]._when <= self.clock.time():
+            timer = heappop(heap)
+            timer._scheduled = False
+            if not timer._cancelled:
+                due.append(timer)
+        return due
+
+    # -- what takes real time ------------------------------------------------------------------------------------------
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """See loop.run_in_executor(). The clock is held until the future is done."""
+        with self.clock.hold():
+            future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+            self._hold_until(future)
+        self._wakers.add_executor(self._default_executor if executor is None else executor)
+        return future
+
+    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
+        """See loop.shutdown_default_executor(). The clock is held meanwhile."""
+        with self.clock.hold():
+            await super().shutdown_default_executor(*args, **kwargs)
+
+    async def _make_subprocess_transport(self, *args: Any, **kwargs: Any) -> Any:
+        with self.clock.hold():
+            transport = await super()._make_subprocess_transport(*args, **kwargs)
+            if transport.get_returncode() is None:
+                ended = self.create_future()
+                self._hold_until(ended)
+                # Who waits for the end of a process without a task, which would be one more that a program can see.
+                transport._exit_waiters.append(ended)
+        return transport
+
+    def _hold_until(self, future: asyncio.Future[Any]) -> None:
+        self.clock._hold()
+        future.add_done_callback(self.clock._release)
+
+
+def _check(
+    *,
+    start: float = 0.0,
+    shuffle: int | str | None = None,
+    relax: Collection[str] = (),
+    io_grace: float = IO_GRACE,
+    patience: float | None = None,
+    **_: object,
+) -> None:
+    """TypeError or ValueError for options that make no loop."""
+    finite("start", start)
+    if finite("io_grace", io_grace) < 0:
+        raise ValueError(f"io_grace must not be negative: {io_grace!r}")
+    if patience is not None and finite("patience", patience) <= 0:
+        raise ValueError(f"patience must be positive: {patience!r}")
+    if shuffle is not None:
+        Shuffler(shuffle, relax)
+    elif relax:
+        raise ValueError("relax is of no use without shuffle")
+
+
+def _forget_caller(handle: Any) -> None:
+    """Where something was made in debug mode is where a program called the loop, not where this file did."""
+    if handle._source_traceback:
+        del handle._source_traceback[-1]
+
+
+def _may_be_late(fd: int) -> bool:
+    """True for a socket where what was sent need not have arrived yet."""
+    with suppress(OSError):
+        known = socket.socket(fileno=fd)
+        family = known.family
+        known.detach()
+        return family not in _LOCAL
+    return False
+
+
+if TYPE_CHECKING:
+
+    class EventLoop(_EventLoop):
+        clock: Clock
+
+        def __init__(
+            self,
+            selector: BaseSelector | None = None,
+            *,
+            start: float = 0.0,
+            shuffle: int | str | None = None,
+            relax: Collection[str] = (),
+            io_grace: float = IO_GRACE,
+            patience: float | None = None,
+        ) -> None: ...
+
+
+def make_event_loop_class(behind: type[asyncio.SelectorEventLoop]) -> type["EventLoop"]:
+    """The class that has virtual time on top of the loop class `behind`, hotloop's or asyncio's."""
+
+    class EventLoop(VirtualTime, behind):  # type: ignore[misc, valid-type]
+        """hotloop.EventLoop with a clock that moves when nothing else does: see new_event_loop()."""
+
+    EventLoop.__qualname__ = "EventLoop"
+    return EventLoop
+
+
+if not TYPE_CHECKING:
+    EventLoop = make_event_loop_class(_EventLoop)
+
+
+def new_event_loop(
+    *,
+    start: float = 0.0,
+    shuffle: int | str | None = None,
+    relax: Collection[str] = (),
+    io_grace: float = IO_GRACE,
+    patience: float | None = None,
+) -> EventLoop:
+    """A new event loop whose time jumps to the next timer as soon as there is nothing else to do.
+
+    `start` is what its clock shows first, in seconds. With a `shuffle`, independent callbacks run in an order that this
+    number or string decides; `relax` gives up more of asyncio's order, "callbacks" and "futures". `io_grace` is for how
+    long, in real seconds, sockets of the network are given a chance to deliver before each jump; 0: not at all.
+    `patience` is for how long, in real seconds, to wait for something from outside, with the clock held or nothing due,
+    before that counts as a deadlock; None: for ever.
+
+    Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` that is not positive, and what `relax`
+    does not know.
+    """
+    return EventLoop(start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience)

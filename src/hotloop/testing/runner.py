@@ -1,0 +1,64 @@
+"""Running coroutines on loops with virtual time, once or under many seeds."""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from hotloop.testing.loop import IO_GRACE, new_event_loop
+
+_T = TypeVar("_T")
+
+
+def run(
+    main: Coroutine[Any, Any, _T],
+    *,
+    start: float = 0.0,
+    shuffle: int | str | None = None,
+    relax: Collection[str] = (),
+    io_grace: float = IO_GRACE,
+    patience: float | None = None,
+    debug: bool | None = None,
+) -> _T:
+    """hotloop.run() on a loop of new_event_loop(), which explains the other keywords."""
+    _check_not_running("run()")
+    factory = partial(new_event_loop, start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience)
+    with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
+        return runner.run(main)
+
+
+def run_seeds(
+    test: Callable[[], Coroutine[Any, Any, _T]],
+    *,
+    seeds: int | Iterable[int | str] = 100,
+    start: float = 0.0,
+    relax: Collection[str] = (),
+    io_grace: float = IO_GRACE,
+    patience: float | None = None,
+    debug: bool | None = None,
+) -> list[_T]:
+    """Run the coroutine function `test` once for each seed, each time on a new loop; return what it returned, by seed.
+
+    `seeds` are the seeds, or how many of them, counted from 0. The first that fails ends it: its exception is raised,
+    with a note that says which seed it was and how many had passed. Raises ValueError if there is no seed.
+    """
+    _check_not_running("run_seeds()")
+    if isinstance(seeds, str):
+        raise TypeError("seeds must be a number or an iterable of seeds, not one string")
+    results: list[_T] = []
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+        try:
+            results.append(
+                run(test(), start=start, shuffle=seed, relax=relax, io_grace=io_grace, patience=patience, debug=debug),
+            )
+        except BaseException as error:
+            error.add_note(f"hotloop.testing: seed {seed!r} is the first that fails, {len(results)} passed before it")
+            raise
+    if not results:
+        raise ValueError("there must be at least one seed")
+    return results
+
+
+def _check_not_running(name: str) -> None:
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(f"hotloop.testing.{name} cannot be called from a running event loop")

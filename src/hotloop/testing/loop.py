@@ -67,6 +67,8 @@ class VirtualTime(_Behind):  # type: ignore[misc]
         self._posted = False  # by another thread, since an iteration has looked
         self._slept = 0.0  # real seconds that this iteration has waited for what may never come
         self._pulse = Pulse()
+        # Transports of subprocesses that hold the clock; and those that have ended before they could.
+        self._children: set[Any] = set()
         super().__init__(selector)
         if self._shuffler is not None:
             # Only then, because one that is replaced costs something for each step of a task.
@@ -229,12 +231,25 @@ class VirtualTime(_Behind):  # type: ignore[misc]
     async def _make_subprocess_transport(self, *args: Any, **kwargs: Any) -> Any:
         with self.clock.hold():
             transport = await super()._make_subprocess_transport(*args, **kwargs)
-            if transport.get_returncode() is None:
-                ended = self.create_future()
-                self._hold_until(ended)
-                # Who waits for the end of a process without a task, which would be one more that a program can see.
-                transport._exit_waiters.append(ended)
+            if transport in self._children:
+                # It has ended while its pipes were connected.
+                self._children.remove(transport)
+            else:
+                self._children.add(transport)
+                self.clock._hold()
         return transport
+
+    def _child_watcher_callback(self, pid: int, returncode: int, transport: Any) -> None:
+        super()._child_watcher_callback(pid, returncode, transport)
+        # Behind what that has posted; maybe from a thread.
+        self.call_soon_threadsafe(self._child_has_ended, transport)
+
+    def _child_has_ended(self, transport: Any) -> None:
+        if transport in self._children:
+            self._children.remove(transport)
+            self.clock._release()
+        else:
+            self._children.add(transport)
 
     def _hold_until(self, future: asyncio.Future[Any]) -> None:
         self.clock._hold()

@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import threading
+import time
 
 import pytest
 from stepping import run_once, run_until
@@ -152,6 +153,33 @@ def test_a_foreign_run_once_on_the_semi_public_attributes(loop):
     finally:
         del loop._run_once
     assert patched.turns > 2
+
+
+def test_a_thread_wakes_a_foreign_run_once(loop):
+    """It sleeps in the selector's own select(), without a timer: only a wake-up ends that."""
+    loop._run_once = Patched(loop)
+
+    async def main():
+        future = loop.create_future()
+
+        def post():
+            running.wait()
+            time.sleep(0.02)  # for the loop to be asleep, most likely; if it is not, it must not fall asleep
+            loop.call_soon_threadsafe(future.set_result, "woken")
+
+        running = threading.Event()
+        thread = threading.Thread(target=post)
+        thread.start()
+        loop.call_soon(running.set)
+        try:
+            return await future
+        finally:
+            thread.join()
+
+    try:
+        assert loop.run_until_complete(main()) == "woken"
+    finally:
+        del loop._run_once
 
 
 def test_a_replaced_run_once_is_used(loop):

@@ -259,7 +259,10 @@ cdef class LoopCore(LoopState):
 
     cdef int wake(self) except -1:
         """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
-        if shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
+        if not self.runs_itself or self.type_version != type_version_of(self):
+            # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
+            self._write_to_self()
+        elif shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
             self._write_to_self()
         return 0
 

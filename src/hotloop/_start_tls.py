@@ -60,6 +60,8 @@ class StartTls(_Behind):  # type: ignore[misc]
             transport.close()
             made.cancel()
             resumed.cancel()
+            # The exception has this frame in its traceback, and must not be held by it (CPython issue 159049).
+            waiter = None
             raise
         return upgraded  # type: ignore[no-any-return]
 

@@ -392,6 +392,10 @@ cdef class TlsProtocol(TlsSender):
         return self.transport
 
     @property
+    def _app_reading_paused(self):
+        return self.app_reading_paused
+
+    @property
     def _sslcontext(self):
         return self.sslcontext
 

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from endpoints import Datagrams, close, datagram_pair, drain, over, reports_of, settle, until
+from interpreter import counts_references
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -425,6 +426,7 @@ async def close_drained(transport, peer):
 
 
 @pytest.mark.parametrize("queued", [True, False])
+@counts_references
 def test_p28_data_changed_after_sendto_is_not_sent_changed(loop, queued):
     async def main():
         one, other = datagram_pair()
@@ -556,6 +558,7 @@ def test_p27_callbacks_run_in_the_context_of_creation(loop):
     loop.run_until_complete(main())
 
 
+@counts_references
 def test_a_transport_that_is_dropped_warns(impl):
     loop = impl.new_event_loop()
     one, other = datagram_pair()

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from endpoints import Bytes, Recorder, reports_of, settle, until
+from interpreter import counts_references
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -503,6 +504,7 @@ def test_p27_callbacks_run_in_the_context_of_creation(loop, kind):
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
+@counts_references
 def test_a_transport_that_is_dropped_warns(impl, kind):
     loop = impl.new_event_loop()
     reading, writing = pipe()

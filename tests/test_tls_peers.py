@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import ssl
 
 import pytest
@@ -64,8 +65,10 @@ async def running(*command):
     try:
         yield Program(process)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        if process.returncode is None:
+            # Not by kill(): of one that has just ended it takes the exit code, which asyncio's thread waits for (3.11).
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
         process.stdin.close()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await process.stdin.wait_closed()

@@ -66,7 +66,7 @@ async def running(*command):
         yield Program(process)
     finally:
         if process.returncode is None:
-            # Not by kill(): of one that has just ended it takes the exit code, which asyncio's thread waits for (3.11).
+            # Not by kill(): of one that has just ended it takes the exit code, for which asyncio's watcher waits.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         process.stdin.close()

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 import selectors
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from hotloop.bench import runner, targets, timing
+from hotloop.bench import runner, targets, timing, worker
 from hotloop.bench.results import Measurement, NotMeasured
 from hotloop.bench.rows import ROWS
 from hotloop.bench.runner import Crew, RequestFailed, Settings, WorkerLost
@@ -65,6 +67,25 @@ def test_a_row_cleans_up_its_loop_and_its_selector():
             assert maker.made.is_closed()
         else:
             assert maker.made.get_map() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no sched_setaffinity()")
+def test_what_takes_turns_runs_on_one_core_and_what_comes_after_on_all():
+    before = os.sched_getaffinity(0)
+    started = threading.Event()
+    ended = threading.Event()
+    thread = threading.Thread(target=lambda: (started.set(), ended.wait()))
+    thread.start()
+    started.wait()
+    try:
+        with worker.opened(ROWS["run_in_executor"], CountingMaker()) as loop:
+            cores = [os.sched_getaffinity(0), os.sched_getaffinity(thread.native_id)]
+            cores.append(loop.run_until_complete(loop.run_in_executor(None, os.sched_getaffinity, 0)))
+        assert cores == [{min(before)}] * 3
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(thread.native_id) == before
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_callback_rows_do_as_many_operations_as_asked():

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import IO, Any
 
+from .placement import on_one_core
 from .rows import ROWS, NotOffered, Row
 from .targets import BARE_C, TARGETS, Target, facts
 from .timing import calibrated, sample
@@ -62,8 +63,14 @@ class Session:
             self.stack.close()
 
 
-def opened(row: Row, target: Target) -> AbstractContextManager[Any]:
-    """The row's subject on this target."""
+@contextlib.contextmanager
+def opened(row: Row, target: Target) -> Iterator[Any]:
+    """The row's subject on this target, where it is to run."""
+    with on_one_core() if row.in_turns else contextlib.nullcontext(), subject_of(row, target) as subject:
+        yield subject
+
+
+def subject_of(row: Row, target: Target) -> AbstractContextManager[Any]:
     if target is not BARE_C:
         return row.opened(target)
     if row.bare is None:

@@ -161,6 +161,7 @@ def register(network: Network, interface: str, connections: int, size: str) -> N
         opened=served(serve, network, connections, SIZES[size], waves=waves),
         bare=bare("echo", network, connections, SIZES[size], waves=waves),
         limited=interface == "protocol",
+        in_turns=connections == 1,
         on_request=load not in USUAL.get((network, interface), ()),
         unavailable=unavailable,
     )

@@ -48,6 +48,7 @@ for peers in (1, 32, 100):
         opened=served(by_datagrams, "udp", peers, DATAGRAM_SIZE),
         bare=bare("echo", "udp", peers, DATAGRAM_SIZE),
         on_request=peers != 32,
+        in_turns=peers == 1,
         unavailable=unavailable,
     )
 
@@ -101,6 +102,7 @@ rows.on_network(
     "What does it cost to start a process that does nothing, and to wait for its end?",
     operations=20,
     opened=spawning,
+    in_turns=True,
 )
 
 

@@ -73,6 +73,8 @@ class Row:
     """So many operations in a round of the usual length, in a shorter one fewer in proportion; None: found out."""
     tls: bool = False
     """Of a network row: over TLS, and so in a table of its own."""
+    in_turns: bool = False
+    """What works in it never does so at the same time, so it runs on one core: see placement.py."""
     unavailable: Callable[[], str | None] = always_available
     """Why the row cannot be measured on this machine, on no loop, if so."""
 
@@ -106,14 +108,14 @@ class Rows:
 
         return register
 
-    def in_task(self, operations: int) -> Callable[[CoroutineFunction], CoroutineFunction]:
+    def in_task(self, operations: int, *, in_turns: bool = False) -> Callable[[CoroutineFunction], CoroutineFunction]:
         """A coroutine function(loop, n), run in a task of its own."""
 
         def register(function: CoroutineFunction) -> CoroutineFunction:
             def run(loop: asyncio.AbstractEventLoop, n: int) -> object:
                 return loop.run_until_complete(function(loop, n))
 
-            self._add(function, "event loop", operations, run, opened_loop)
+            self._add(function, "event loop", operations, run, opened_loop, in_turns=in_turns)
             return function
 
         return register
@@ -156,6 +158,7 @@ class Rows:
         operations: int,
         run: Callable[[Any, int], object],
         opened: Callable[[Maker], AbstractContextManager[Any]],
+        **settings: Any,
     ) -> None:
         question = " ".join((function.__doc__ or "").split())
-        self.registered.append(Row(function.__name__, question, subject, operations, run, opened))
+        self.registered.append(Row(function.__name__, question, subject, operations, run, opened, **settings))

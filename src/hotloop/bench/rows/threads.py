@@ -32,7 +32,7 @@ def call_soon_threadsafe(loop: asyncio.AbstractEventLoop, n: int) -> None:
     thread.join()
 
 
-@rows.in_task(operations=1_000)
+@rows.in_task(operations=1_000, in_turns=True)
 async def run_in_executor(loop: asyncio.AbstractEventLoop, n: int) -> None:
     """What does a function call in the default executor cost, from the loop to the thread and back?"""
 

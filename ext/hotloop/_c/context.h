@@ -45,16 +45,21 @@ static PyObject *context_without = NULL; /* owned: one without variables */
 
 static inline PyObject *context_variables(PyObject *context) { return ((context_head *)context)->variables; }
 
+/* Borrowed; NULL in a thread that has not used its context. */
+static inline PyObject *context_current(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked()->context;
+#else
+    return _PyThreadState_UncheckedGet()->context;
+#endif
+}
+
 /* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */
 static inline int context_is_like_current(PyObject *context)
 {
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *current = PyThreadState_GetUnchecked()->context;
-#else
-    PyObject *current = _PyThreadState_UncheckedGet()->context;
-#endif
+    PyObject *current = context_current();
 
-    /* A thread that has not used its context has none. */
     return context_known && current != NULL && context_variables(current) == context_variables(context);
 }
 
@@ -92,7 +97,7 @@ static inline int context_install(void)
 {
     int known;
 
-    if ((size_t)PyContext_Type.tp_basicsize < sizeof(context_head))
+    if ((size_t)PyContext_Type.tp_basicsize < sizeof(context_head) || PyContext_Type.tp_weaklistoffset <= 0)
         return 0;
     context_without = PyContext_New();
     if (context_without == NULL)

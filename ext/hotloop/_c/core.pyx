@@ -29,6 +29,8 @@ from hotloop._c.ready cimport (
     Handle,
     ReadyQueue,
     Runnable,
+    begin_reusing_contexts,
+    end_reusing_contexts,
     new_handle,
     new_threadsafe_handle,
     pop,
@@ -284,9 +286,11 @@ cdef class LoopCore(LoopState):
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
+            begin_reusing_contexts()
             self.run_until_stopped()
         finally:
             self.leave()
+            end_reusing_contexts()
             self.stopping = False
             self.thread_id = None
             events._set_running_loop(None)

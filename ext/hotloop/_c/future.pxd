@@ -37,6 +37,7 @@ cdef class Future(Runnable):
     cdef int wait_for(self, Runnable waiter) except -1
     cdef int add_callback(self, object callback, object context) except -1
     cdef int schedule_callbacks(self) except -1
+    cdef int schedule_several(self) except -1
     cdef int schedule_callback(self, object callback, object context) except -1
     cdef object make_cancelled_error(self)
     cdef int report_unseen(self) except -1
@@ -44,5 +45,6 @@ cdef class Future(Runnable):
 
 
 cdef Future new_future(object loop, ReadyQueue queue)
+cdef void empty_future(Future future) noexcept
 cdef ReadyQueue queue_of(object loop)
 cdef int set_stop_iteration(object value) noexcept

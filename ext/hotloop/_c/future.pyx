@@ -9,12 +9,11 @@ loop.call_soon() like asyncio's.
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
-from hotloop._c.ready cimport ReadyQueue, Runnable, new_handle, schedule
 from hotloop._c.throwing cimport instead_of_stop_iteration, thrown
+from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, new_handle, schedule
 
 cdef extern from "quiet.h":
     pass
@@ -38,6 +37,10 @@ cdef extern from *:
     POOL(Future, 1024)
     """
     void pool_install_Future(PyTypeObject *)
+
+cdef extern from "reuse.h":
+    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *reuse_take()
 
 import asyncio
 import reprlib
@@ -107,11 +110,42 @@ cdef ReadyQueue queue_of(object loop):
 
 cdef Future new_future(object loop, ReadyQueue queue):
     """A Future as create_future() makes one, outside debug mode."""
-    cdef Future future = Future.__new__(Future)
+    cdef PyObject *kept = reuse_take()
+    cdef Future future = Future.__new__(Future) if kept == NULL else <Future>steal(kept)
     future.loop = loop
     future.queue = queue
     future.foreign_api = 1
     return future
+
+
+cdef bint spent(PyObject *future) noexcept:
+    """True if report_unseen() has nothing to say."""
+    return not (<Future>future).log_traceback
+
+
+cdef void empty(PyObject *future) noexcept:
+    empty_future(<Future>future)
+
+
+cdef void empty_future(Future future) noexcept:
+    """Make it what it was before it was bound to a loop. Most of its attributes were never set."""
+    begin_without_dict(future)
+    future.state = PENDING
+    future.blocking = False
+    if future.value is not None:
+        future.value = None
+    if future.error is not None:
+        future.error = future.error_traceback = None
+    if future.cancel_message is not None:
+        future.cancel_message = None
+    if future.cancelled_error is not None:
+        future.cancelled_error = None
+    if future.first is not None:
+        future.first = future.first_context = future.others = None
+    if future.source_traceback is not None:
+        future.source_traceback = None
+    future.queue = None
+    future.loop = None
 
 
 cdef class Future(Runnable):
@@ -298,7 +332,7 @@ cdef class Future(Runnable):
     def add_done_callback(self, fn, /, *, context=None):
         """Call fn(future) soon after it is done, in `context` (default: a copy of the current one)."""
         self.alive()
-        self.add_callback(fn, PyContext_CopyCurrent() if context is None else context)
+        self.add_callback(fn, copy_current_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
         if self.state != PENDING:
@@ -350,10 +384,19 @@ cdef class Future(Runnable):
         return found
 
     cdef int schedule_callbacks(self) except -1:
+        cdef object first
+        if self.first is None:
+            return 0
+        if self.first_context is not None or self.others is not None:
+            return self.schedule_several()
+        first = self.first
+        self.first = None
+        return schedule(self.queue, first)
+
+    cdef int schedule_several(self) except -1:
+        """Any callbacks; most futures have but one task that waits."""
         cdef object first = self.first, context = self.first_context
         cdef list others = self.others
-        if first is None:
-            return 0
         self.first = self.first_context = self.others = None
         if context is None:
             schedule(self.queue, first)
@@ -563,4 +606,5 @@ install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 
 pool_install_Future(<PyTypeObject *>Future)
+reuse_install(<PyTypeObject *>Future, spent, empty)
 install_instance_dict(<PyTypeObject *>Future)

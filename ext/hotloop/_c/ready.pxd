@@ -72,6 +72,10 @@ cdef class Handle(Runnable):
     cdef int trace(self) except -1
 
 
+cdef object copy_current_context()
+cdef void offer_context(PyObject *context) noexcept
+cdef void begin_reusing_contexts() noexcept
+cdef void end_reusing_contexts() noexcept
 cdef Handle new_handle(object callback, tuple args, object loop, object context)
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context)
 cdef int retire(PyObject *item) except -1

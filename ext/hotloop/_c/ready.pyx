@@ -33,6 +33,13 @@ cdef extern from "spare.h":
     void spare_put(spare_handles *, PyObject *handle)
     PyObject *spare_take(spare_handles *)
 
+cdef extern from "spare_contexts.h":
+    int context_install() except -1
+    object spare_context_copy_current()
+    void spare_context_offer(PyObject *context)
+    void spare_contexts_begin()
+    void spare_contexts_end()
+
 # Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A queue that a burst has blown up beyond this shrinks again when it runs empty.
@@ -207,11 +214,31 @@ cdef object callback_text(Handle handle):
     return format_callback(handle.callback, handle.args, handle.loop)
 
 
+cdef object copy_current_context():
+    """A copy of the current context, for a callback or a task to have to itself."""
+    return spare_context_copy_current()
+
+
+cdef void offer_context(PyObject *context) noexcept:
+    """Before the caller gives up a reference to such a context, which may serve again if it is the last one."""
+    spare_context_offer(context)
+
+
+cdef void begin_reusing_contexts() noexcept:
+    """A loop begins to run in the current context."""
+    spare_contexts_begin()
+
+
+cdef void end_reusing_contexts() noexcept:
+    """It has stopped."""
+    spare_contexts_end()
+
+
 cdef inline int fill(Handle handle, object callback, tuple args, object loop, object context) except -1:
     handle.callback = callback
     handle.args = args
     handle.loop = loop
-    handle.context = PyContext_CopyCurrent() if context is None else context
+    handle.context = spare_context_copy_current() if context is None else context
     return 0
 
 
@@ -238,6 +265,7 @@ cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, obje
 cdef int retire(PyObject *item) except -1:
     """Give up the last reference to an item that has run; it may serve again."""
     cdef spare_handles *kept
+    cdef object context
     if type(<object>item) is Handle:
         kept = &spares
     elif type(<object>item) is _ThreadSafeHandle:
@@ -251,8 +279,10 @@ cdef int retire(PyObject *item) except -1:
     (<Handle>item).callback = None
     (<Handle>item).args = None
     (<Handle>item).loop = None
-    (<Handle>item).context = None
     (<Handle>item).dropped = False
+    context = (<Handle>item).context
+    (<Handle>item).context = None
+    spare_context_offer(<PyObject *>context)
     spare_put(kept, item)
     return 0
 
@@ -418,3 +448,6 @@ cdef class _ThreadSafeHandle(Handle):
         """True if cancel() was called."""
         self.wait_for_run()
         return self.dropped
+
+
+context_install()

@@ -26,14 +26,18 @@ cdef class Task(Future):
     cdef int register(self) except -1
     cdef int start_eagerly(self) except -1
     cdef int schedule_step(self) except -1
+    cdef int call_step(self) except -1
     cdef int fail_step(self, object error) except -1
+    cdef object error_of_waiter(self)
     cdef int leave(self) except -1
     cdef int step_entered(self, object error) except -1
     cdef int step(self, object error) except -1
+    cdef int refuse_step(self, object error) except -1
     cdef int advance(self, object error) except -1
     cdef int stop(self, object value) except -1
     cdef int stop_with_error(self) except -1
     cdef int wait_on(self, object yielded) except -1
+    cdef int wait_on_other(self, object yielded) except -1
     cdef int wait_on_ours(self, Future awaited) except -1
     cdef int wait_on_foreign(self, object awaited, object blocking) except -1
     cdef bint rejects(self, object awaited, object loop, bint blocking) except -1

@@ -7,13 +7,13 @@ bound methods `_step` and `_wakeup`, as asyncio's do.
 asyncio.all_tasks() sees our tasks through hotloop._registry, asyncio.current_task() through hotloop._c.current.
 """
 
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
-from hotloop._c.future cimport PENDING, Future
-from hotloop._c.ready cimport ReadyQueue, run_reporting, schedule
+from hotloop._c.future cimport PENDING, Future, empty_future
+from hotloop._c.ready cimport ReadyQueue, copy_current_context, offer_context, run_reporting, schedule
 
 cdef extern from "quiet.h":
     pass
@@ -24,6 +24,10 @@ cdef extern from *:
     POOL(Task, 1024)
     """
     void pool_install_Task(PyTypeObject *)
+
+cdef extern from "reuse.h":
+    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *reuse_take()
 
 import asyncio
 import inspect
@@ -96,7 +100,8 @@ cdef bint listed = _registry.add_source(live_tasks)
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
     """A Task as create_task() makes one, outside debug mode; `eager`: its first step has run."""
-    cdef Task task = Task.__new__(Task)
+    cdef PyObject *kept = reuse_take()
+    cdef Task task = Task.__new__(Task) if kept == NULL else <Task>steal(kept)
     task.loop = loop
     task.queue = queue
     task.foreign_api = 1
@@ -107,6 +112,27 @@ cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, obje
         task.schedule_step()
         task.register()
     return task
+
+
+cdef bint spent(PyObject *task) noexcept:
+    """True if __del__() has nothing to say."""
+    return (<Task>task).state != PENDING and not (<Task>task).log_traceback
+
+
+cdef void empty(PyObject *task) noexcept:
+    """Make it what it was before prepare()."""
+    cdef Task emptied = <Task>task
+    cdef object context = emptied.context
+    unlink_task(&emptied.link)
+    emptied.log_destroy_pending = True
+    if emptied.name is not None:
+        emptied.name = None
+    if emptied.fut_waiter is not None:
+        emptied.fut_waiter = None
+    emptied.coro = None
+    emptied.context = None
+    offer_context(<PyObject *>context)
+    empty_future(emptied)
 
 
 def _describe(task):
@@ -159,7 +185,7 @@ cdef class Task(Future):
             self.log_destroy_pending = False
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         if context is None:
-            self.context = PyContext_CopyCurrent()
+            self.context = copy_current_context()
         elif checks_context and not PyContext_CheckExact(context):
             self.log_destroy_pending = False
             raise TypeError(f"context must be a Context object, not {type(context).__name__}")
@@ -217,8 +243,12 @@ cdef class Task(Future):
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
     cdef int schedule_step(self) except -1:
-        if self.queue is not None and self.queue.direct:
-            return schedule(self.queue, self)
+        cdef ReadyQueue queue = self.queue
+        if queue is not None and queue.direct:
+            return schedule(queue, self)
+        return self.call_step()
+
+    cdef int call_step(self) except -1:
         self.loop.call_soon(self._step, context=self.context)
         return 0
 
@@ -236,10 +266,8 @@ cdef class Task(Future):
         """A step from our own ready queue. The task stays the current one until the loop runs something else: most
         steps follow another, and telling asyncio twice a step costs more than the rest of it."""
         cdef ReadyQueue queue = self.queue
-        cdef object error = None
         cdef object context = self.context
-        if isinstance(self.fut_waiter, Future):
-            error = (<Future>self.fut_waiter).take_error()
+        cdef object error = None if self.fut_waiter is None else self.error_of_waiter()
         if queue.entered is not self:
             enter_task(self.loop, self)
             queue.entered = self
@@ -251,6 +279,11 @@ cdef class Task(Future):
             if self.state != PENDING:
                 self.leave()
         return 0
+
+    cdef object error_of_waiter(self):
+        """What the future that it waited for raises; None if nothing, or if it was not done."""
+        cdef object awaited = self.fut_waiter
+        return (<Future>awaited).take_error() if isinstance(awaited, Future) else None
 
     cdef int leave(self) except -1:
         """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
@@ -305,13 +338,17 @@ cdef class Task(Future):
 
     cdef int step(self, object error) except -1:
         if self.state != PENDING:
-            raise InvalidStateError(f"step(): already done: {self!r}, {error!r}")
+            return self.refuse_step(error)
         if self.must_cancel:
+            self.must_cancel = False
             if not isinstance(error, CancelledError):
                 error = self.make_cancelled_error()
-            self.must_cancel = False
-        self.fut_waiter = None
+        if self.fut_waiter is not None:
+            self.fut_waiter = None
         return self.advance(error)
+
+    cdef int refuse_step(self, object error) except -1:
+        raise InvalidStateError(f"step(): already done: {self!r}, {error!r}")
 
     cdef int advance(self, object error) except -1:
         """Resume the coroutine and see what it wants."""
@@ -361,10 +398,14 @@ cdef class Task(Future):
 
     cdef int wait_on(self, object yielded) except -1:
         """The coroutine has yielded: a future to wait for, or None to go on at the next turn."""
-        if isinstance(yielded, Future):
-            return self.wait_on_ours(yielded)
         if yielded is None:
             return self.schedule_step()
+        if isinstance(yielded, Future):
+            return self.wait_on_ours(yielded)
+        return self.wait_on_other(yielded)
+
+    cdef int wait_on_other(self, object yielded) except -1:
+        cdef object blocking, text
         blocking = getattr(yielded, "_asyncio_future_blocking", None)
         if blocking is not None:
             return self.wait_on_foreign(yielded, blocking)
@@ -526,3 +567,4 @@ cdef inline object steal(PyObject *item):
 
 
 pool_install_Task(<PyTypeObject *>Task)
+reuse_install(<PyTypeObject *>Task, spent, empty)

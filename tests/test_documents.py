@@ -181,11 +181,12 @@ def test_the_api_page_has_the_parameters_of_what_can_be_called():
         assert [parameter for parameter in expected if parameter not in ("*", "")] == list(kinds), name
 
 
-def test_the_testing_page_has_every_name_and_its_parameters():
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+def test_the_testing_pages_have_every_name_and_its_parameters():
+    names = ("testing.md", "testing-network.md")
+    page = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in names)
     assert set(re.findall(r"^### `testing\.(\w+)`", page, re.MULTILINE)) == set(testing.__all__)
     shown = re.findall(r"^### `testing\.(\w+)`\n\n`\1\((.*)\)`$", page, re.MULTILINE)
-    assert [name for name, _ in shown] == ["run", "run_seeds", "new_event_loop", "EventLoop"]
+    assert [name for name, _ in shown] == ["run", "run_seeds", "new_event_loop", "EventLoop", "pipe_network"]
     for name, parameters in shown:
         called = testing.EventLoop.__init__ if name == "EventLoop" else getattr(testing, name)
         expected = [str(each).split(":")[0] for each in inspect.signature(called).parameters.values()]

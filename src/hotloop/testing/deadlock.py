@@ -55,6 +55,9 @@ def describe(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, p
         reason += f", and nothing has woken the loop for {patience:g} s"
     tasks = sorted(_describe_tasks(asyncio.all_tasks(loop)))
     waiting = "\n".join(f"  {line}" for line in tasks) or "  no task"
+    network = getattr(loop, "_network", None)
+    held = [connection for connection in network.connections if connection._is_held()] if network else []
+    waiting += "".join(f"\n  {connection!r}" for connection in held)
     return f"deadlock: {reason}. What waits:\n{waiting}"
 
 

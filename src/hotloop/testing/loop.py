@@ -22,13 +22,8 @@ from typing import TYPE_CHECKING, Any
 from hotloop.loop import EventLoop as _EventLoop
 from hotloop.testing.clock import Clock, Timers, finite
 from hotloop.testing.deadlock import DeadlockError, Wakers, describe
+from hotloop.testing.networked import Networked
 from hotloop.testing.shuffle import Pulse, Shuffler
-
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the class behind it, private ones included.
-    _Behind = Any
-else:
-    _Behind = object
 
 IO_GRACE = 0.002
 """The default of `io_grace`, in seconds. Loopback delivers within the system call that sends, as a rule."""
@@ -40,7 +35,7 @@ _LOCAL = {getattr(socket, "AF_UNIX", None)}
 """Kinds of sockets where what was sent has arrived when the call that sends returns."""
 
 
-class VirtualTime(_Behind):  # type: ignore[misc]
+class VirtualTime(Networked):
     """What hotloop.testing.EventLoop has before hotloop.EventLoop, whose keywords these are."""
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
@@ -177,7 +172,7 @@ class VirtualTime(_Behind):  # type: ignore[misc]
 
     def _wait_for_others(self) -> None:
         """Nothing will ever be due. Wait in real time for what may happen, DeadlockError if nothing can."""
-        if self._watched() or self._signal_handlers:
+        if self._is_watching_elsewhere() or self._signal_handlers:
             self._sleep()
         elif self._wakers:
             self._sleep(_RECHECK)
@@ -199,6 +194,11 @@ class VirtualTime(_Behind):  # type: ignore[misc]
         """The descriptors that somebody waits for."""
         own = self._ssock.fileno()
         return [key.fd for key in self._selector.get_map().values() if key.fd != own]
+
+    def _is_watching_elsewhere(self) -> bool:
+        """True if something may come that is not made on this loop: a network in memory has only what is put in."""
+        own = set() if self._network is None else self._network._descriptors()
+        return any(fd not in own for fd in self._watched())
 
     def _take_due(self) -> list[Any]:
         """Remove and return the timers that are due, the earliest first."""

@@ -1,0 +1,243 @@
+"""Connections of a pipe_network(), and the sockets that both sides have of one."""
+
+import errno
+import os
+import socket
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from hotloop.testing.link import Name
+from hotloop.testing.relay import Pipe
+
+if TYPE_CHECKING:
+    from hotloop.testing.network import PipeNetwork
+
+_CLOSING_RESETS = sys.platform == "linux"
+"""Whether a Unix socket that is closed with something unread resets its peer."""
+
+
+class Side:
+    """What a program has of a connection: a socket, of a pair whose other end is the relay's."""
+
+    def __init__(self, name: Name, address: tuple[Any, ...], buffer: int) -> None:
+        self.name = name
+        self.address = address
+        self.taken: socket.socket | None  # until the program has it
+        self.taken, self.relay = socket.socketpair()
+        for sock in (self.taken, self.relay):
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        self._socket = ref(self.taken)
+        self._transport: Any = None  # a weak reference
+
+    def hand_out(self) -> socket.socket:
+        """The program's socket, which is its own from now on."""
+        sock, self.taken = self.taken, None
+        assert sock is not None
+        return sock
+
+    def become(self, sock: socket.socket) -> None:
+        """Turn a socket that a program has made into this side's: the same object with the same descriptor."""
+        timeout = sock.gettimeout()
+        with self.hand_out() as own:
+            os.dup2(own.fileno(), sock.fileno(), inheritable=os.get_inheritable(sock.fileno()))
+        # There is no other way to tell the object that its family is another.
+        socket.socket.__init__(sock, fileno=sock.detach())
+        sock.settimeout(timeout)
+        self._socket = ref(sock)
+
+    def has_transport(self, transport: Any) -> None:
+        self._transport = ref(transport)
+
+    def descriptors(self) -> set[int]:
+        """Of both ends, as long as they are open."""
+        sock = self._socket()
+        return {self.relay.fileno(), -1 if sock is None else sock.fileno()} - {-1}
+
+    def close(self, *, reset: bool) -> None:
+        """The program sees the end of the stream, or that the connection is reset."""
+        if reset:
+            self._reset()
+        self.relay.close()
+        if self.taken is not None:
+            self.taken.close()
+
+    def _reset(self) -> None:
+        sock, transport = self._socket(), self._transport and self._transport()
+        with suppress(OSError):
+            # Something that the relay has not read when it is closed.
+            if _CLOSING_RESETS and sock is not None and sock.fileno() >= 0 and self._makes_unread(sock):
+                return
+        if transport is not None:
+            transport._force_close(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+
+    @staticmethod
+    def _makes_unread(sock: socket.socket) -> bool:
+        """OSError if it does not: the program has shut it down for writing."""
+        with suppress(BlockingIOError):  # there is more than enough already
+            sock.send(b"\0")
+        return True
+
+
+class Connection:
+    """A connection between a client and a server of a network."""
+
+    def __init__(self, network: "PipeNetwork", number: int, client: Side, server: Side) -> None:
+        self._network = network
+        self._number = number
+        self._sides = {"client": client, "server": server}
+        self._stalled = self._closed = False
+        self._to_server = Pipe(self, "server", client.name, server.name, client.relay, server.relay)
+        self._to_client = Pipe(self, "client", server.name, client.name, server.relay, client.relay)
+
+    @property
+    def number(self) -> int:
+        """Which one of its network it is, counted from 0."""
+        return self._number
+
+    @property
+    def client(self) -> tuple[Any, ...]:
+        """The client's address, as the server's transport has it under "peername"."""
+        return self._sides["client"].address
+
+    @property
+    def server(self) -> tuple[Any, ...]:
+        """The address that the client has connected to."""
+        return self._sides["server"].address
+
+    @property
+    def closed(self) -> bool:
+        """True when both directions have come to their end, or after reset()."""
+        return self._closed
+
+    def reset(self) -> None:
+        """Break the connection at once, for both sides; what was on its way is lost.
+
+        A side that reads has ConnectionResetError, one that writes first BrokenPipeError."""
+        self._network._check_usable()
+        self._close(reset=True)
+
+    def stall(self) -> None:
+        """From now on nothing arrives, of what is on its way neither, and nobody is told."""
+        self._network._check_usable()
+        self._stalled = True
+        self._update()
+
+    def resume(self) -> None:
+        """End what stall() began. What was on its way is sent again."""
+        self._network._check_usable()
+        self._stalled = False
+        self._update()
+
+    def _start(self) -> None:
+        self._to_server.put(self._arrive)
+        for pipe in (self._to_server, self._to_client):
+            pipe.start()
+
+    def _arrive(self) -> None:
+        """What makes it a connection has come to the server."""
+        side = self._sides["server"]
+        listener = self._network._listener_at(side.name, side.address)
+        if listener is None:
+            self._refuse()
+        else:
+            listener.add(self, side.hand_out())
+
+    def _refuse(self) -> None:
+        """Nobody will accept it on the server."""
+        self._to_server.stop()
+        self._to_client.send_reset()
+
+    def _other(self, pipe: Pipe) -> Pipe:
+        return self._to_client if pipe is self._to_server else self._to_server
+
+    def _is_held(self) -> bool:
+        return self._stalled or self._network._is_cut(*(side.name for side in self._sides.values()))
+
+    def _update(self) -> None:
+        held = self._is_held()
+        for pipe in (self._to_server, self._to_client):
+            pipe.hold(held)
+
+    def _has_ended(self) -> None:
+        if self._to_server.ended and self._to_client.ended:
+            self._close(reset=False)
+
+    def _close(self, *, reset: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for pipe in (self._to_server, self._to_client):
+            pipe.stop()
+        for side in self._sides.values():
+            side.close(reset=reset)
+        self._network._forget(self)
+
+    def _flush(self) -> None:
+        for pipe in (self._to_server, self._to_client):
+            pipe.flush()
+
+    def _descriptors(self) -> set[int]:
+        return set().union(*(side.descriptors() for side in self._sides.values()))
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else " stalled" if self._stalled else " cut" if self._is_held() else ""
+        (client, _), (server, _) = (side.name for side in self._sides.values())
+        ends = f"{client}:{self.client[1]} to {server}:{self.server[1]}"
+        sizes = f"{self._to_server.on_the_way} and {self._to_client.on_the_way} bytes on their way"
+        return f"<{type(self).__name__} {self._number}{state} {ends}, {sizes}>"
+
+
+class Listener(socket.socket):
+    """A socket that asyncio can accept connections from: it is readable as long as there are any.
+
+    It is one end of a pair, and what there is to be read is a byte from the other."""
+
+    def __init__(self, network: "PipeNetwork", family: int, address: tuple[Any, ...], host: str | None) -> None:
+        self._network: PipeNetwork | None = network
+        self._family = socket.AddressFamily(family)
+        self._address = address
+        self.host = host  # where it is, if it has no address of its own; None: on every host
+        self.listens = False
+        self._waiting: deque[tuple[Connection, socket.socket]] = deque()
+        own, self._bell = socket.socketpair()
+        super().__init__(own.family, own.type, own.proto, own.detach())
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return self._family
+
+    def getsockname(self) -> tuple[Any, ...]:
+        return self._address
+
+    def listen(self, backlog: int = 0, /) -> None:
+        self.listens = True
+
+    def add(self, connection: Connection, sock: socket.socket) -> None:
+        """To be accepted: a connection, and the server's socket of it."""
+        if not self._waiting:
+            self._bell.send(b"\0")
+        self._waiting.append((connection, sock))
+
+    def accept(self) -> tuple[socket.socket, tuple[Any, ...]]:
+        if not self._waiting:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        connection, sock = self._waiting.popleft()
+        if not self._waiting:
+            self.recv(1)
+        return sock, connection.client
+
+    def close(self) -> None:
+        """What has not been accepted is reset."""
+        if self._network is not None:
+            self._network._close_listener(self)
+            self._network = None
+        for connection, sock in self._waiting:
+            sock.close()
+            connection._refuse()
+        self._waiting.clear()
+        self._bell.close()
+        super().close()

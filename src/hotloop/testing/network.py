@@ -1,0 +1,531 @@
+"""Networks in memory: hosts, what lies between them, and who listens where.
+
+The loop asks a network for names and connections instead of the system, as long as one is attached to it (see
+networked.py). Everything else is as it always is: a connection's two sides are sockets with transports on them.
+"""
+
+import asyncio
+import contextvars
+import errno
+import ipaddress
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from hotloop.testing.connection import Connection, Listener, Side
+from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name, check_buffer
+
+_T = TypeVar("_T")
+
+BUFFER = 65536
+"""The default of `buffer`, in bytes."""
+
+HERE = "localhost"
+"""The host where everything is that has not been put elsewhere."""
+
+_RETRIES = (1, 2, 4, 8, 16, 32, 64)
+"""After how many seconds a client that has heard nothing tries again, as Linux does: tcp(7), tcp_syn_retries."""
+
+_FIRST_PORT, _LAST_PORT = 49152, 65535  # RFC 6335, the dynamic ports
+
+# Where what runs now is, and in which network; a port, too, for a client that has asked for one.
+_place: contextvars.ContextVar[tuple["PipeNetwork", str, str | None, int] | None] = contextvars.ContextVar(
+    "hotloop.testing.place", default=None
+)
+
+
+class Delivery(NamedTuple):
+    """What has arrived somewhere: what a network's `trace` is called with."""
+
+    time: float
+    """By the loop's clock."""
+
+    connection: int
+    """The connection's number."""
+
+    to: str
+    """"client" or "server"."""
+
+    data: bytes
+    """No bytes: the end of the stream."""
+
+
+class PipeNetwork:
+    """A network in memory: see pipe_network(). Of a loop, from the beginning of its `with` to the end.
+
+    All times are in seconds, by loop.time(). Methods are for the loop's own thread, and for any while the loop does not
+    run; elsewhere they raise RuntimeError. So does everything after close().
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop | None,
+        latency: Latency,
+        bandwidth: float | None,
+        fragment: Fragment,
+        buffer: int,
+        seed: int | str | None,
+        trace: Callable[[Delivery], object] | None,
+    ) -> None:
+        check_buffer(buffer)
+        if not (seed is None or isinstance(seed, (int, str))) or isinstance(seed, bool):
+            raise TypeError(f"seed must be a number, a string or None, not {seed!r}")
+        if not (trace is None or callable(trace)):
+            raise TypeError(f"trace must be a function, not {trace!r}")
+        self._links = Links(latency=latency, bandwidth=bandwidth, fragment=fragment)
+        self._wanted_loop = loop
+        self._buffer = buffer
+        self._seed = seed
+        self._trace = trace
+        self._loop: Any = None
+        self._closed = False
+        self._context = contextvars.Context()
+        self._random = random.Random()
+        self._hosts: dict[str, tuple[str, ...]] = {HERE: ("127.0.0.1", "::1")}
+        self._names = dict.fromkeys(self._hosts[HERE], HERE)
+        self._cuts: list[tuple[str, str | None]] = []
+        self._listeners: list[Listener] = []
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[int, Connection] = {}
+        self._made = 0  # connections, ever
+        self._next_port = _FIRST_PORT
+
+    # -- beginning and end ---------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> "PipeNetwork":
+        self._check_usable()
+        if self._loop is not None:
+            raise RuntimeError("this network is attached to a loop already")
+        loop: Any = self._wanted_loop or asyncio.get_running_loop()
+        if not hasattr(loop, "_attach_network"):
+            raise TypeError(f"a pipe_network() needs a loop of hotloop.testing, not {loop!r}")
+        loop._attach_network(self)
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        if self._seed is None:
+            self._seed = 0 if loop._shuffler is None else loop._shuffler.seed
+        self._random.seed(f"{self._seed!r}, network")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the network, as the end of the `with` does.
+
+        Servers are closed. What is on its way arrives at once, then each side of each connection sees the end of the
+        stream; what is held by a partition or a stall is lost. Idempotent.
+        """
+        if self._closed:
+            return
+        if self._loop is not None:
+            self._loop.clock._check_thread()
+        self._closed = True
+        for server in self._servers:
+            server.close()
+        for listener in tuple(self._listeners):
+            listener.close()
+        for connection in tuple(self._connections.values()):
+            connection._flush()
+            connection._close(reset=False)
+        if self._loop is not None:
+            self._loop._detach_network()
+
+    @property
+    def seed(self) -> int | str | None:
+        """What all chance comes from; None before the network is attached to a loop, if none was given."""
+        return self._seed
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Those that are open, in the order in which they were made. A client that has not connected yet has none."""
+        return tuple(self._connections.values())
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    def host(self, name: str, *addresses: str) -> tuple[str, ...]:
+        """Add a host, with IPv4 and IPv6 addresses, or with the next free one of 10.0.0.0/8; return its addresses.
+
+        With several, names resolve to all of them, in this order. A host that is there already stays as it is, if no
+        other addresses are given. Raises ValueError for what is no address, and for one that another host has.
+        """
+        self._check_usable()
+        if not isinstance(name, str):
+            raise TypeError(f"a host's name must be a string, not {name!r}")
+        if not name:
+            raise ValueError("a host's name must not be empty")
+        key = name.lower()
+        known = self._hosts.get(key)
+        if known is not None and not addresses:
+            return known
+        normal = tuple(str(ipaddress.ip_address(address)) for address in addresses) or (self._free_address(name),)
+        if known is not None and known != normal:
+            raise ValueError(f"the addresses of {name!r} are {known!r} already")
+        for address in normal:
+            if self._names.get(address, key) != key:
+                raise ValueError(f"{address} is an address of {self._names[address]!r} already")
+        self._hosts[key] = normal
+        self._names.update(dict.fromkeys(normal, key))
+        return normal
+
+    def _free_address(self, name: str) -> str:
+        with suppress(ValueError):
+            # A server may be told to listen at an address that nobody has.
+            return str(ipaddress.ip_address(name))
+        address = ipaddress.IPv4Address("10.0.0.1")
+        while str(address) in self._names:
+            address += 1
+        return str(address)
+
+    @contextmanager
+    def at(self, host: str) -> Iterator[None]:
+        """What is done inside this `with`, in tasks that are created there too, is done on that host.
+
+        Connections come from its address, and a server on all addresses is on those of this host. Elsewhere connections
+        come from "localhost", and such a server is on every host. The host is added if it is not there."""
+        self.host(host)
+        token = _place.set((self, host.lower(), None, 0))
+        try:
+            yield
+        finally:
+            _place.reset(token)
+
+    @contextmanager
+    def _bound_to(self, address: Any) -> Iterator[None]:
+        """Connections come from this address and port; a port of 0 is any."""
+        found = self._resolve(address[0], address[1], 0, socket.SOCK_STREAM, 0, 0)[0][4]
+        if found[0] not in self._names:
+            text = f"error while attempting to bind on address {address!r}: no host of this network has it"
+            raise OSError(errno.EADDRNOTAVAIL, text)
+        token = _place.set((self, self._names[found[0]], found[0], found[1]))
+        try:
+            yield
+        finally:
+            _place.reset(token)
+
+    def _known(self, name: str) -> str:
+        """A host's name or an address, as it is known; ValueError if it is not."""
+        if not isinstance(name, str):
+            raise TypeError(f"a host's name or address must be a string, not {name!r}")
+        with suppress(ValueError):
+            name = str(ipaddress.ip_address(name))
+        if name.lower() not in self._hosts and name not in self._names:
+            raise ValueError(f"there is no host {name!r} in this network: host() adds one")
+        return name.lower()
+
+    # -- what lies between them ----------------------------------------------------------------------------------------
+
+    def link(
+        self,
+        a: str | None = None,
+        b: str | None = None,
+        *,
+        latency: Latency = UNSET,
+        bandwidth: float | None = UNSET,
+        fragment: Fragment = UNSET,
+        one_way: bool = False,
+    ) -> None:
+        """Set what the way between two hosts is like; without `b` between `a` and everybody; without both everywhere.
+
+        Hosts are given by name or by address. What is not given stays as it is, and where several settings apply, the
+        latest decides. It goes for what is sent from now on; with `one_way` only from `a` to `b`. For the values see
+        pipe_network(). Raises ValueError for a host that is not there.
+        """
+        self._check_usable()
+        if a is None and b is not None:
+            raise ValueError("a link needs its first host, too")
+        one, other = (None if name is None else self._known(name) for name in (a, b))
+        settings = {"latency": latency, "bandwidth": bandwidth, "fragment": fragment}
+        self._links.set(one, other, **settings)
+        if not one_way:
+            self._links.set(other, one, **settings)
+
+    def partition(self, a: str, b: str | None = None) -> None:
+        """From now on nothing passes between two hosts; without `b`, between `a` and all others.
+
+        Nobody is told: what is on its way, and what is sent, waits for heal(). Clients that want to connect try again
+        after 1, 3, 7, 15, 31 and 63 seconds and have TimeoutError after 127, as on Linux. Raises ValueError for a host
+        that is not there.
+        """
+        self._check_usable()
+        self._cuts.append((self._known(a), None if b is None else self._known(b)))
+        self._update()
+
+    def heal(self, a: str | None = None, b: str | None = None) -> None:
+        """End the partition that was made with the same hosts, in either order; without any, all of them.
+
+        What was on its way is sent again. Raises ValueError if there is no such partition.
+        """
+        self._check_usable()
+        if a is None and b is not None:
+            raise ValueError("heal() needs its first host, too")
+        if a is None:
+            self._cuts.clear()
+        else:
+            one, other = self._known(a), None if b is None else self._known(b)
+            left = [cut for cut in self._cuts if cut not in ((one, other), (other, one))]
+            if left == self._cuts:
+                raise ValueError(f"there is no partition of {a!r}" + (f" and {b!r}" if b is not None else ""))
+            self._cuts = left
+        self._update()
+
+    def _is_cut(self, one: Name, other: Name) -> bool:
+        def cuts(a: str, b: str | None, one: Name, other: Name) -> bool:
+            return one.is_called(a) and (not other.is_called(a) if b is None else other.is_called(b))
+
+        return any(cuts(a, b, one, other) or cuts(a, b, other, one) for a, b in self._cuts)
+
+    def _update(self) -> None:
+        for connection in self.connections:
+            connection._update()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, host: Any, port: Any, family: int, type: int, proto: int, flags: int) -> list[Any]:
+        """What socket.getaddrinfo() would return or raise, if the system knew this network."""
+        if isinstance(host, bytes):
+            host = host.decode("idna")
+        if host in (None, ""):
+            addresses = ("0.0.0.0", "::") if flags & socket.AI_PASSIVE else self._hosts[HERE]
+        else:
+            addresses = (host,)
+            if isinstance(host, str):
+                addresses = self._hosts.get(host.lower().rstrip("."), addresses)
+        # The system's interfaces do not matter, and it is never to ask anybody.
+        flags = flags & ~socket.AI_ADDRCONFIG | socket.AI_NUMERICHOST
+        infos: list[Any] = []
+        error = None
+        for address in addresses:
+            try:
+                infos += socket.getaddrinfo(address, port, family, type, proto, flags)
+            except socket.gaierror as failed:
+                error = failed
+        if not infos and error is not None:
+            raise error
+        return infos
+
+    def _name_of(self, sockaddr: tuple[Any, ...], flags: int) -> tuple[str, str]:
+        """What socket.getnameinfo() would return or raise, if the system knew this network."""
+        known = self._names.get(sockaddr[0])
+        if known is None and flags & socket.NI_NAMEREQD:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        numeric = known is None or bool(flags & socket.NI_NUMERICHOST)
+        flags = flags & ~socket.NI_NAMEREQD | socket.NI_NUMERICHOST
+        host, service = socket.getnameinfo(sockaddr, flags)
+        return (host if numeric or known is None else known), service
+
+    def _name(self, address: str) -> Name:
+        return Name((self._names[address], address))
+
+    def _here(self) -> tuple[str | None, str | None, int]:
+        """Where what runs now is: its host, and what a client has asked for, an address and a port."""
+        place = _place.get()
+        return place[1:] if place is not None and place[0] is self else (None, None, 0)
+
+    # -- servers -------------------------------------------------------------------------------------------------------
+
+    async def _listen(self, hosts: list[Any], port: Any, family: int, flags: int) -> list[Listener]:
+        """The listeners of a server, which do not listen yet."""
+        for host in hosts:
+            if isinstance(host, str) and not self._is_somewhere(host):
+                # Where a server is, there is a host.
+                self.host(host)
+        found = [self._resolve(host, port, family, socket.SOCK_STREAM, 0, flags) for host in hosts]
+        listeners: list[Listener] = []
+        try:
+            for family, _, _, _, address in dict.fromkeys(info for infos in found for info in infos):
+                listeners.append(self._bind(family, address))
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
+        return listeners
+
+    def _is_somewhere(self, host: str) -> bool:
+        """True for a host that is there, for its addresses, and for all addresses."""
+        with suppress(ValueError):
+            host = str(ipaddress.ip_address(host))
+        return host in ("", "0.0.0.0", "::") or host in self._names or host.lower() in self._hosts
+
+    def _bind(self, family: int, address: tuple[Any, ...]) -> Listener:
+        here = self._here()[0] if address[0] in ("0.0.0.0", "::") else None
+        if address[1] == 0:
+            address = (address[0], self._free_port(), *address[2:])
+        for other in self._listeners:
+            if (other.getsockname(), other.host) == (address, here):
+                text = f"error while attempting to bind on address {address!r}: address already in use"
+                raise OSError(errno.EADDRINUSE, text)
+        listener = Listener(self, family, address, here)
+        self._listeners.append(listener)
+        return listener
+
+    def _free_port(self) -> int:
+        taken = {listener.getsockname()[1] for listener in self._listeners}
+        taken |= {connection.client[1] for connection in self._connections.values()}
+        while True:
+            port = self._next_port
+            self._next_port = _FIRST_PORT if port == _LAST_PORT else port + 1
+            if port not in taken:
+                return port
+
+    def _listener_at(self, name: Name, address: tuple[Any, ...]) -> Listener | None:
+        """Who accepts what comes for this address."""
+        host, numeric = name
+        everywhere = "::" if ":" in numeric else "0.0.0.0"
+        listening = {
+            (listener.getsockname()[0], listener.host): listener
+            for listener in self._listeners
+            if listener.listens and listener.getsockname()[1] == address[1]
+        }
+        for where in ((numeric, None), (everywhere, host), (everywhere, None)):
+            if where in listening:
+                return listening[where]
+        return None
+
+    def _close_listener(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    # -- clients -------------------------------------------------------------------------------------------------------
+
+    async def _connect(self, sock: socket.socket, address: Any) -> None:
+        """What sock_connect() does to a TCP socket."""
+        address = self._resolve(address[0], address[1], sock.family, sock.type, sock.proto, 0)[0][4]
+        if address[0] not in self._names:
+            raise OSError(errno.EHOSTUNREACH, f"no host of this network has the address {address[0]}")
+        client_address = self._client_address(sock.family)
+        sender, receiver = self._name(client_address[0]), self._name(address[0])
+        await self._shake_hands(sender, receiver, address)
+        if sock.fileno() < 0:
+            raise OSError(errno.EBADF, "the socket was closed while it was being connected")
+        client = Side(sender, client_address, self._buffer)
+        try:
+            server = Side(receiver, address, self._buffer)
+        except BaseException:
+            client.close(reset=False)
+            raise
+        client.become(sock)
+        connection = Connection(self, self._made, client, server)
+        self._made += 1
+        self._connections[connection.number] = connection
+        connection._start()
+
+    def _client_address(self, family: int) -> tuple[Any, ...]:
+        host, address, port = self._here()
+        if address is None:
+            for candidate in self._hosts[host or HERE]:
+                if (":" in candidate) == (family == socket.AF_INET6):
+                    address = candidate
+                    break
+            else:
+                raise OSError(errno.ENETUNREACH, f"the host {host!r} has no address of this family")
+        rest = (0, 0) if family == socket.AF_INET6 else ()
+        return (address, port or self._free_port(), *rest)
+
+    async def _shake_hands(self, sender: Name, receiver: Name, address: tuple[Any, ...]) -> None:
+        """Return when the client may take itself for connected."""
+        for seconds in _RETRIES:
+            again = self._loop.time() + seconds
+            if await self._passes(sender, receiver):
+                listener = self._listener_at(receiver, address)
+                if await self._passes(receiver, sender):
+                    if listener is None:
+                        raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address!r}")
+                    return
+            await asyncio.sleep(again - self._loop.time())
+            self._check_is_there()
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    async def _passes(self, sender: Name, receiver: Name) -> bool:
+        """Take something from one host to the other; False if it is lost."""
+        if self._is_cut(sender, receiver):
+            return False
+        await asyncio.sleep(self._links.latency(sender, receiver, self._random))
+        self._check_is_there()
+        return not self._is_cut(sender, receiver)
+
+    def _check_is_there(self) -> None:
+        if self._closed:
+            raise OSError(errno.ENETDOWN, "the network was closed")
+
+    # -- for connections and the loop ----------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise RuntimeError("the network is closed")
+        if self._loop is not None:
+            self._loop.clock._check_thread()
+
+    def _call(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Call a method of the loop that keeps the context it is called in: not that of who has sent something."""
+        return self._context.run(function, *args)
+
+    def _note(self, connection: Connection, to: str, data: bytes) -> None:
+        if self._trace is None:
+            return
+        try:
+            self._trace(Delivery(self._loop.time(), connection.number, to, data))
+        except Exception as error:
+            # What has arrived has arrived.
+            message = "the trace function of a pipe_network() has failed"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+
+    def _forget(self, connection: Connection) -> None:
+        del self._connections[connection.number]
+
+    def _side_of(self, sock: Any) -> tuple[Side, Side] | None:
+        """Whose socket it is: his side of the connection, and the other."""
+        for connection in self._connections.values():
+            client, server = connection._sides.values()
+            for side, other in ((client, server), (server, client)):
+                if side._socket() is sock:
+                    return side, other
+        return None
+
+    def _descriptors(self) -> set[int]:
+        """All that have to do with this network, where nothing comes from elsewhere."""
+        found = {listener.fileno() for listener in self._listeners}
+        return found.union(*(connection._descriptors() for connection in self._connections.values()))
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else " not attached" if self._loop is None else ""
+        return f"<{type(self).__name__} hosts={list(self._hosts)!r} connections={len(self._connections)}{state}>"
+
+
+def pipe_network(
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    latency: Latency = 0.0,
+    bandwidth: float | None = None,
+    fragment: Fragment = None,
+    buffer: int = BUFFER,
+    seed: int | str | None = None,
+    trace: Callable[[Delivery], object] | None = None,
+) -> PipeNetwork:
+    """A network in memory for a loop of hotloop.testing, to be used in a `with`.
+
+    Inside it the loop's TCP goes through the network, and nothing of it through the system: create_server(),
+    create_connection(), sock_connect(), getaddrinfo(), getnameinfo() and what is made of them. Where a server is, there
+    is a host of that name; other names are unknown, unless host() has added them.
+
+    `loop` is the loop; None: the one that runs where the `with` begins. `latency` is how long everything takes from one
+    host to another, in seconds: a number, a tuple (lowest, highest), or a function that is called with a
+    random.Random for each piece. `bandwidth` is in bytes per second, for each direction of each connection; None: no
+    limit. `fragment` is the size of the pieces that arrive, in bytes, given like the latency; None: as they were
+    written. `buffer` is how many bytes are on their way in each direction before the sender has to wait; the sockets at
+    both ends take about as much again. `seed` is where all chance comes from; None: what the loop is shuffled by, or 0.
+    `trace` is called with a Delivery for all that arrives.
+
+    Raises ValueError for NaN, infinity, a negative latency, and a bandwidth, a fragment or a buffer that is not
+    positive; TypeError for what is no number. In the `with`: TypeError if the loop is none of hotloop.testing,
+    RuntimeError if it has a network already.
+    """
+    return PipeNetwork(
+        loop=loop, latency=latency, bandwidth=bandwidth, fragment=fragment, buffer=buffer, seed=seed, trace=trace
+    )

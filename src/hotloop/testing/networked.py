@@ -1,0 +1,151 @@
+"""What a loop under test asks its network for, while it has one, instead of the system."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotloop.testing.network import PipeNetwork
+
+    # A mixin, whose methods call those of the class behind it, private ones included.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class Networked(_Behind):  # type: ignore[misc]
+    """Part of hotloop.testing.EventLoop: names, servers and connections of a pipe_network()."""
+
+    _network: "PipeNetwork | None" = None
+
+    def _attach_network(self, network: "PipeNetwork") -> None:
+        self._check_closed()
+        self.clock._check_thread()
+        if self._network is not None:
+            raise RuntimeError(f"the loop has a network already: {self._network!r}")
+        self._network = network
+
+    def _detach_network(self) -> None:
+        self._network = None
+
+    def close(self) -> None:
+        """See loop.close(). The loop's network is closed, too."""
+        if self._network is not None and not self.is_running():
+            self._network.close()
+        super().close()
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    async def getaddrinfo(
+        self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+    ) -> list[Any]:
+        """See loop.getaddrinfo(). A network knows its own hosts and no others."""
+        if self._network is None:
+            found = await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)
+        else:
+            self._check_closed()
+            found = self._network._resolve(host, port, family, type, proto, flags)
+        return found  # type: ignore[no-any-return]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
+        """See loop.getnameinfo(). A network knows its own hosts and no others."""
+        if self._network is None:
+            return await super().getnameinfo(sockaddr, flags)  # type: ignore[no-any-return]
+        self._check_closed()
+        return self._network._name_of(sockaddr, flags)
+
+    # -- servers -------------------------------------------------------------------------------------------------------
+
+    async def create_server(
+        self,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        family: int = socket.AF_UNSPEC,
+        flags: int = socket.AI_PASSIVE,
+        sock: Any = None,
+        reuse_address: bool | None = None,
+        reuse_port: bool | None = None,
+        keep_alive: bool | None = None,
+        start_serving: bool = True,
+        **options: Any,
+    ) -> asyncio.Server:
+        """See loop.create_server(). In a network the server is on the hosts that it names."""
+        network = self._network
+        if network is None or sock is not None or (host is None and port is None):
+            for name, value in (("reuse_port", reuse_port), ("keep_alive", keep_alive)):
+                if value is not None:  # not every Python knows them
+                    options[name] = value
+            return await super().create_server(  # type: ignore[no-any-return]
+                protocol_factory,
+                host,
+                port,
+                family=family,
+                flags=flags,
+                sock=sock,
+                reuse_address=reuse_address,
+                start_serving=start_serving,
+                **options,
+            )
+        several = isinstance(host, Iterable) and not isinstance(host, (str, bytes))
+        listeners = await network._listen(list(host) if several else [host], port, family, flags)
+        try:
+            server = await super().create_server(protocol_factory, sock=listeners[0], start_serving=False, **options)
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
+        # It takes only one by itself.
+        server._sockets[:] = listeners
+        for listener in listeners:
+            listener.setblocking(False)
+        network._servers.append(server)
+        if start_serving:
+            await server.start_serving()
+        return server  # type: ignore[no-any-return]
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, local_addr: Any = None, **options: Any
+    ) -> tuple[Any, Any]:
+        """See loop.create_connection()."""
+        if self._network is None or local_addr is None:
+            if local_addr is not None:
+                options["local_addr"] = local_addr
+            return await super().create_connection(protocol_factory, host, port, **options)  # type: ignore[no-any-return]
+        with self._network._bound_to(local_addr):
+            return await super().create_connection(protocol_factory, host, port, **options)  # type: ignore[no-any-return]
+
+    def sock_connect(self, sock: Any, address: Any) -> Coroutine[Any, Any, None]:
+        """See loop.sock_connect(). In a network the socket becomes that of a connection in memory."""
+        tcp = sock.type == socket.SOCK_STREAM and sock.family in (socket.AF_INET, socket.AF_INET6)
+        if self._network is None or not tcp:
+            return super().sock_connect(sock, address)  # type: ignore[no-any-return]
+        asyncio.base_events._check_ssl_socket(sock)  # type: ignore[attr-defined]
+        if self._debug and sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+        return self._network._connect(sock, address)
+
+    def _make_socket_transport(self, sock: Any, *args: Any, **options: Any) -> Any:
+        return self._with_names(super()._make_socket_transport, sock, args, options)
+
+    def _make_ssl_transport(self, rawsock: Any, *args: Any, **options: Any) -> Any:
+        return self._with_names(super()._make_ssl_transport, rawsock, args, options)
+
+    def _with_names(self, make: Callable[..., Any], sock: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A transport that knows its addresses in the network."""
+        sides = None if self._network is None else self._network._side_of(sock)
+        if sides is None:
+            return make(sock, *args, **options)
+        own, other = sides
+        names = {"sockname": own.address, "peername": other.address}
+        options["extra"] = {**(options.get("extra") or {}), **names}
+        transport = make(sock, *args, **options)
+        own.has_transport(transport)
+        # asyncio's transports ask the socket all the same. Its TLS has a dictionary of its own, which comes first.
+        below = getattr(transport, "_ssl_protocol", transport)
+        getattr(below, "_extra", {}).update(names)
+        return transport

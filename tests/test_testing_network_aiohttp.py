@@ -6,6 +6,7 @@ import functools
 
 import pytest
 from certificates import HOST
+from in_memory import now
 from virtual import run_virtual
 
 from hotloop.testing import pipe_network
@@ -19,10 +20,6 @@ BODY = bytes(range(256)) * 400
 @pytest.fixture
 def run(impl):
     return functools.partial(run_virtual, impl)
-
-
-def now():
-    return asyncio.get_running_loop().time()
 
 
 async def echo(request):
@@ -67,7 +64,7 @@ def test_requests(run, scheme, request):
     client = certificates.client_context() if certificates else True
 
     async def main():
-        with pipe_network(latency=(0.01, 0.1), bandwidth=1e6, fragment=(1, 2000)) as network:
+        async with pipe_network(latency=(0.01, 0.1), bandwidth=1e6, fragment=(1, 2000)) as network:
             async with site(ssl_context=server) as runner, session(client) as http:
                 assert runner.addresses == [("127.0.0.1", 8080), ("::1", 8080, 0, 0)]
                 url = f"{scheme}://{HOST}:8080"
@@ -94,19 +91,18 @@ def test_requests(run, scheme, request):
 
 def test_a_request_that_is_not_answered_in_time(run):
     async def main():
-        with pipe_network(latency=0.01):
-            async with site(), session() as http:
-                with pytest.raises(TimeoutError):
-                    await http.get(f"http://{HOST}:8080/never")
-                # aiohttp rounds long timeouts up to a full second.
-                assert 300 <= now() <= 301
+        async with pipe_network(latency=0.01), site(), session() as http:
+            with pytest.raises(TimeoutError):
+                await http.get(f"http://{HOST}:8080/never")
+            # aiohttp rounds long timeouts up to a full second.
+            assert 300 <= now() <= 301
 
     run(main())
 
 
 def test_a_client_without_its_server(run):
     async def main():
-        with pipe_network(latency=0.01) as network:
+        async with pipe_network(latency=0.01) as network:
             network.host("idle.test")
             async with site("server.test"), session() as http:
                 url = "http://server.test:8080/echo"
@@ -134,7 +130,7 @@ def test_an_address_that_is_dead(run):
     """aiohttp races the addresses of a host by itself, with sockets of its own."""
 
     async def main():
-        with pipe_network() as network:
+        async with pipe_network() as network:
             network.host("server.test", "2001:db8::1", "192.0.2.1")
             async with site("server.test"), session() as http:
                 network.partition("2001:db8::1")

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import functools
 import random
+import socket
+import ssl
 from math import inf, nan
 
 import pytest
+from in_memory import swallow
 from virtual import run_virtual, virtual_class
 
 from hotloop.testing import pipe_network
@@ -15,12 +18,6 @@ from hotloop.testing import pipe_network
 @pytest.fixture
 def run(impl):
     return functools.partial(run_virtual, impl)
-
-
-async def swallow(reader, writer):
-    with contextlib.suppress(OSError):
-        await reader.read()
-    writer.close()
 
 
 def settings_of(network):
@@ -136,6 +133,46 @@ def test_a_trace_may_break_what_it_is_told_of(run):
     run(main())
 
 
+class Narrow:
+    """A socket that takes little at a time."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.fileno, self.shutdown, self.close = sock.fileno, sock.shutdown, sock.close
+
+    def send(self, data):
+        return self.sock.send(data[:4])
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_trace_may_break_what_is_half_delivered(run, resets):
+    async def main():
+        deliveries = []
+
+        def trace(delivery):
+            deliveries.append(delivery.data)
+            if resets:
+                network.connections[0].reset()
+
+        async with pipe_network(trace=trace) as network:
+            await asyncio.start_server(swallow, "server.test", 80)
+            reader, writer = await asyncio.open_connection("server.test", 80)
+            pipe = network.connections[0]._to_server
+            pipe._target = Narrow(pipe._target)
+            writer.write(b"hello, hello")
+            if resets:
+                with pytest.raises(ConnectionResetError):
+                    await reader.read()
+                assert deliveries == [b"hell"]
+            else:
+                writer.write_eof()
+                assert await reader.read() == b""
+                assert deliveries == [b"hell", b"o, h", b"ello", b"", b""]
+            writer.close()
+
+    run(main())
+
+
 # -- hosts -------------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +227,12 @@ def test_what_the_network_leaves_to_the_loop(run):
             with pytest.raises(OSError):
                 await loop.create_server(asyncio.Protocol, ["server.test", "server.test", None], "no such service")
             assert network._listeners == []
+            secured = ssl.create_default_context().wrap_socket(socket.socket(), server_hostname="server.test")
+            with secured, pytest.raises(TypeError, match="cannot be of type SSLSocket"):
+                await loop.sock_connect(secured, ("server.test", 80))
+            loop.set_debug(True)
+            with socket.socket() as sock, pytest.raises(ValueError, match="the socket must be non-blocking"):
+                await loop.sock_connect(sock, ("server.test", 80))
 
     run(main())
 

@@ -10,6 +10,7 @@ import weakref
 import pytest
 from certificates import HOST
 from checks import open_descriptors
+from in_memory import now, swallow
 from virtual import run_virtual
 
 from hotloop.testing import DeadlockError, pipe_network
@@ -19,10 +20,6 @@ from hotloop.testing import connection as connection_module
 @pytest.fixture
 def run(impl):
     return functools.partial(run_virtual, impl)
-
-
-def now():
-    return asyncio.get_running_loop().time()
 
 
 async def accept_one(**options):
@@ -48,79 +45,78 @@ async def both_sides(**options):
                 await writer.wait_closed()
 
 
-async def swallow(reader, writer):
-    with contextlib.suppress(OSError):
-        await reader.read()
-    writer.close()
-
-
 # -- ends --------------------------------------------------------------------------------------------------------------
 
 
 def test_each_direction_ends_by_itself(run):
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((reader, writer), (server_reader, server_writer)):
-                begin = now()
-                writer.write(b"question")
-                writer.write_eof()
-                assert await server_reader.read() == b"question"
-                assert now() == begin + 1
-                await asyncio.sleep(10)
-                server_writer.write(b"answer")
-                server_writer.write_eof()
-                assert await reader.read() == b"answer"
-                assert now() == begin + 12
-                assert network.connections == ()
+        async with (
+            pipe_network(latency=1) as network,
+            both_sides() as ((reader, writer), (server_reader, server_writer)),
+        ):
+            begin = now()
+            writer.write(b"question")
+            writer.write_eof()
+            assert await server_reader.read() == b"question"
+            assert now() == begin + 1
+            await asyncio.sleep(10)
+            server_writer.write(b"answer")
+            server_writer.write_eof()
+            assert await reader.read() == b"answer"
+            assert now() == begin + 12
+            assert network.connections == ()
 
     run(main())
 
 
 def test_what_is_sent_to_who_has_closed_is_answered_with_a_reset(run):
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((_, writer), (server_reader, server_writer)):
-                writer.close()
-                assert await server_reader.read() == b""
-                assert len(network.connections) == 1
-                begin = now()
-                server_writer.write(b"too late")
-                await asyncio.sleep(1.5)
-                assert len(network.connections) == 1
-                await asyncio.sleep(0.5)
-                assert network.connections == ()
-                # asyncio's streams hear of it when they write: they read no further than the end.
-                server_writer.write(b"too late")
-                with pytest.raises(OSError):
-                    await server_writer.wait_closed()
-                assert now() == begin + 2
+        async with (
+            pipe_network(latency=1) as network,
+            both_sides() as ((_, writer), (server_reader, server_writer)),
+        ):
+            writer.close()
+            assert await server_reader.read() == b""
+            assert len(network.connections) == 1
+            begin = now()
+            server_writer.write(b"too late")
+            await asyncio.sleep(1.5)
+            assert len(network.connections) == 1
+            await asyncio.sleep(0.5)
+            assert network.connections == ()
+            # asyncio's streams hear of it when they write: they read no further than the end.
+            server_writer.write(b"too late")
+            with pytest.raises(OSError):
+                await server_writer.wait_closed()
+            assert now() == begin + 2
 
     run(main())
 
 
 def test_who_closes_before_he_has_read_all_resets(run):
     async def main():
-        with pipe_network(latency=1):
-            async with both_sides() as ((_, writer), (server_reader, server_writer)):
-                writer.transport.pause_reading()
-                server_writer.write(b"unread")
-                await asyncio.sleep(2)
-                writer.transport.abort()
-                with pytest.raises(ConnectionResetError):
-                    await server_reader.read()
+        async with pipe_network(latency=1), both_sides() as ((_, writer), (server_reader, server_writer)):
+            writer.transport.pause_reading()
+            server_writer.write(b"unread")
+            await asyncio.sleep(2)
+            writer.transport.abort()
+            with pytest.raises(ConnectionResetError):
+                await server_reader.read()
 
     run(main())
 
 
 def test_a_server_that_closes_before_it_has_accepted(run):
     async def main():
-        with pipe_network(latency=1) as network:
+        deliveries = []
+        async with pipe_network(latency=1, trace=deliveries.append) as network:
             server, _ = await accept_one()
             reader, writer = await asyncio.open_connection("server.test", 80)
+            writer.write(b"hello")
             server.close()
             with pytest.raises(ConnectionResetError):
                 await reader.read()
-            assert (now(), network.connections) == (4, ())
+            assert (now(), network.connections, deliveries) == (4, (), [])
             writer.close()
             # The other way: it listens, and nobody accepts.
             server, _ = await accept_one(backlog=1)
@@ -138,7 +134,7 @@ def test_a_server_that_closes_before_it_has_accepted(run):
 
 def test_a_connection_that_nobody_waits_for_any_more(run):
     async def main():
-        with pipe_network(latency=1) as network:
+        async with pipe_network(latency=1) as network:
             server, accepted = await accept_one()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(asyncio.open_connection("server.test", 80), 1.5)
@@ -164,35 +160,38 @@ def test_a_reset_is_for_both_at_once(run, half_closed, system, monkeypatch):
     if system == "other":
         # Where the end of a pair says nothing of what has not been read.
         monkeypatch.setattr(connection_module, "_CLOSING_RESETS", False)
+        monkeypatch.setattr(connection_module.Side, "_makes_unread", None)
 
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((reader, writer), (server_reader, server_writer)):
-                writer.write(b"read")
-                await asyncio.sleep(1)
-                writer.write(b"lost")
-                if half_closed:
-                    writer.write_eof()
-                await asyncio.sleep(0.5)
-                (connection,) = network.connections
-                begin = now()
-                connection.reset()
-                for each in (reader, server_reader):
-                    with pytest.raises(ConnectionResetError):
-                        assert await each.readexactly(4) == b"read"
-                        await each.read()
-                assert now() == begin
-                assert connection.closed and network.connections == ()
-                connection.reset()
-                for each in (writer, server_writer):
-                    assert each.transport.is_closing()
+        async with (
+            pipe_network(latency=1) as network,
+            both_sides() as ((reader, writer), (server_reader, server_writer)),
+        ):
+            writer.write(b"read")
+            await asyncio.sleep(1)
+            writer.write(b"lost")
+            if half_closed:
+                writer.write_eof()
+            await asyncio.sleep(0.5)
+            (connection,) = network.connections
+            begin = now()
+            connection.reset()
+            for each in (reader, server_reader):
+                with pytest.raises(ConnectionResetError):
+                    assert await each.readexactly(4) == b"read"
+                    await each.read()
+            assert now() == begin
+            assert connection.closed and network.connections == ()
+            connection.reset()
+            for each in (writer, server_writer):
+                assert each.transport.is_closing()
 
     run(main())
 
 
 def test_a_reset_below_tls(run, certificates):
     async def main():
-        with pipe_network(latency=1) as network:
+        async with pipe_network(latency=1) as network:
             network.host(HOST)
             accepted = asyncio.get_running_loop().create_future()
             server = await asyncio.start_server(
@@ -215,55 +214,78 @@ def test_a_reset_below_tls(run, certificates):
 
 def test_a_stall(run):
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((_, writer), (server_reader, _)):
-                (connection,) = network.connections
-                writer.write(b"on its way,")
-                await asyncio.sleep(0.5)
-                connection.stall()
-                writer.write(b" and sent meanwhile")
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(server_reader.read(1), 1000)
-                assert "stalled" in repr(connection) and "30 and 0 bytes" in repr(connection)
-                connection.resume()
-                begin = now()
-                assert await server_reader.readexactly(30) == b"on its way, and sent meanwhile"
-                assert now() == begin + 1
+        async with pipe_network(latency=1) as network, both_sides() as ((_, writer), (server_reader, _)):
+            (connection,) = network.connections
+            writer.write(b"on its way,")
+            await asyncio.sleep(0.5)
+            connection.stall()
+            writer.write(b" and sent meanwhile")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(server_reader.read(1), 1000)
+            assert "stalled" in repr(connection) and "30 and 0 bytes" in repr(connection)
+            connection.resume()
+            begin = now()
+            assert await server_reader.readexactly(30) == b"on its way, and sent meanwhile"
+            assert now() == begin + 1
 
     run(main())
 
 
 def test_a_stall_holds_the_end_of_the_stream_and_a_short_one_nothing_else(run):
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((_, writer), (server_reader, _)):
-                (connection,) = network.connections
-                writer.write_eof()
-                await asyncio.sleep(0)
-                connection.stall()
-                connection.stall()
-                await asyncio.sleep(5)
-                assert not server_reader.at_eof()
-                connection.resume()
-                connection.resume()
-                begin = now()
-                assert await server_reader.read() == b""
-                assert now() == begin + 1
+        async with pipe_network(latency=1) as network, both_sides() as ((_, writer), (server_reader, _)):
+            (connection,) = network.connections
+            writer.write_eof()
+            await asyncio.sleep(0)
+            connection.stall()
+            connection.stall()
+            await asyncio.sleep(5)
+            assert not server_reader.at_eof()
+            connection.resume()
+            connection.resume()
+            begin = now()
+            assert await server_reader.read() == b""
+            assert now() == begin + 1
 
     run(main())
 
 
 def test_a_sender_pauses_in_a_stall(run):
     async def main():
-        with pipe_network() as network:
-            async with both_sides() as ((_, writer), (server_reader, _)):
-                network.connections[0].stall()
-                writer.write(bytes(2_000_000))
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(writer.drain(), 3600)
-                network.connections[0].resume()
-                assert await server_reader.readexactly(2_000_000) == bytes(2_000_000)
-                await writer.drain()
+        async with pipe_network() as network, both_sides() as ((_, writer), (server_reader, _)):
+            network.connections[0].stall()
+            writer.write(bytes(2_000_000))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(writer.drain(), 3600)
+            network.connections[0].resume()
+            assert await server_reader.readexactly(2_000_000) == bytes(2_000_000)
+            await writer.drain()
+
+    run(main())
+
+
+def test_a_stall_while_the_receiver_does_not_read(run):
+    """When there is room again, nothing comes all the same."""
+
+    async def main():
+        deliveries = []
+        async with (
+            pipe_network(trace=deliveries.append) as network,
+            both_sides(limit=1000) as ((_, writer), (server_reader, _)),
+        ):
+            writer.write(bytes(2_000_000))
+            await asyncio.sleep(1)
+            (connection,) = network.connections
+            connection.stall()
+            delivered = len(deliveries)
+            received = len(await server_reader.read(1_000_000))
+            with pytest.raises(TimeoutError):
+                while True:
+                    received += len(await asyncio.wait_for(server_reader.read(1_000_000), 1))
+            assert len(deliveries) == delivered > 0
+            assert received == sum(len(each.data) for each in deliveries)
+            connection.resume()
+            await server_reader.readexactly(2_000_000 - received)
 
     run(main())
 
@@ -275,7 +297,7 @@ def test_a_partition(run):
     """It is for connections that are there and for new ones, and the loss of it is felt as on Linux."""
 
     async def main():
-        with pipe_network(latency=0.25) as network:
+        async with pipe_network(latency=0.25) as network:
             network.host("other.test")
             async with both_sides() as ((_, writer), (server_reader, _)):
                 server = await asyncio.start_server(swallow, "server.test", 80)
@@ -310,7 +332,7 @@ def test_a_partition(run):
 
 def test_what_is_on_one_host_is_not_parted(run):
     async def main():
-        with pipe_network() as network:
+        async with pipe_network() as network:
             network.host("server.test")
             network.partition("server.test")
             with network.at("server.test"):
@@ -322,7 +344,7 @@ def test_what_is_on_one_host_is_not_parted(run):
 
 def test_a_partition_in_the_middle_of_connecting(run):
     async def main():
-        with pipe_network(latency=0.25) as network:
+        async with pipe_network(latency=0.25) as network:
             server, accepted = await accept_one()
             connecting = asyncio.ensure_future(asyncio.open_connection("server.test", 80))
             for delay in (0.125, 0.25 + 0.875):
@@ -335,6 +357,15 @@ def test_a_partition_in_the_middle_of_connecting(run):
             assert not accepted.done()
             assert now() == 3.5
             await accepted
+            # What is sent into one is lost, even if that ends before it would have arrived.
+            network.partition("server.test")
+            connecting = asyncio.ensure_future(asyncio.open_connection("server.test", 81))
+            await asyncio.sleep(0.125)
+            begin = now()
+            network.heal()
+            with pytest.raises(ConnectionRefusedError):
+                await connecting
+            assert now() == begin - 0.125 + 1.5
             server.close()
             writer.transport.abort()
             accepted.result()[1].transport.abort()
@@ -349,9 +380,8 @@ def test_an_answer_that_never_comes_is_a_deadlock(run):
     """Nothing comes from outside in such a network, so there is nothing to wait for."""
 
     async def main():
-        with pipe_network(latency=1):
-            async with both_sides() as ((reader, _), _):
-                await reader.read()
+        async with pipe_network(latency=1), both_sides() as ((reader, _), _):
+            await reader.read()
 
     with pytest.raises(DeadlockError, match="no timer is pending"):
         run(main())
@@ -359,11 +389,10 @@ def test_an_answer_that_never_comes_is_a_deadlock(run):
 
 def test_a_deadlock_names_what_is_held(run):
     async def main():
-        with pipe_network(latency=1) as network:
-            async with both_sides() as ((_, writer), (server_reader, _)):
-                writer.write(b"hello")
-                network.partition("server.test")
-                await server_reader.read()
+        async with pipe_network(latency=1) as network, both_sides() as ((_, writer), (server_reader, _)):
+            writer.write(b"hello")
+            network.partition("server.test")
+            await server_reader.read()
 
     with pytest.raises(DeadlockError, match=r"<Connection 0 cut localhost:49152 to server\.test:80, 5 and 0 bytes"):
         run(main())
@@ -372,9 +401,8 @@ def test_a_deadlock_names_what_is_held(run):
 def test_what_comes_from_elsewhere_is_waited_for(run, pair):
     async def main():
         loop = asyncio.get_running_loop()
-        with pipe_network():
-            async with both_sides():
-                await asyncio.wait_for(loop.sock_recv(pair[0], 1), None)
+        async with pipe_network(), both_sides():
+            await asyncio.wait_for(loop.sock_recv(pair[0], 1), None)
 
     with pytest.raises(DeadlockError, match=r"nothing has woken the loop for 0\.02 s"):
         run(main(), patience=0.02)
@@ -406,8 +434,31 @@ def test_at_the_end_of_the_network_its_connections_end(run):
             await each.wait_closed()
         network.close()
         assert open_descriptors().keys() == before.keys()
-        with pipe_network():
-            assert loop._network is not network
+        assert loop._network is None
+
+    run(main())
+
+
+def test_everybody_sees_the_end_of_the_network(run):
+    """Before the `async with` ends: even servers that have still to hear of it."""
+
+    async def main():
+        ended = []
+
+        async def serve(reader, writer):
+            with contextlib.closing(writer):
+                ended.append(await reader.read())
+                await asyncio.sleep(0)
+                ended.append(now())
+
+        async with pipe_network(latency=1):
+            await asyncio.start_server(serve, "server.test", 80)
+            _, writer = await asyncio.open_connection("server.test", 80)
+            await asyncio.sleep(2)
+            writer.write(b"hello")
+            writer.close()
+            await asyncio.sleep(0.5)
+        assert ended == [b"hello", 4.5]
 
     run(main())
 
@@ -426,9 +477,8 @@ def test_the_loop_closes_its_network(impl):
 
 def test_a_network_is_not_kept(run):
     async def main():
-        with pipe_network() as network:
-            async with both_sides():
-                pass
+        async with pipe_network() as network, both_sides():
+            pass
         return weakref.ref(network)
 
     kept = run(main())

@@ -46,7 +46,7 @@ class Run:
 
     async def main(self):
         self.loop = asyncio.get_running_loop()
-        with pipe_network(**self.options, trace=self.note) as network:
+        async with pipe_network(**self.options, trace=self.note) as network:
             server = await asyncio.start_server(self.serve, "server.test", 80)
             await asyncio.gather(self.disturb(network), *(self.connect(*each) for each in enumerate(self.clients)))
             server.close()

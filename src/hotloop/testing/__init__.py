@@ -3,7 +3,7 @@
     hotloop.testing.run(main())                            # sleeping takes no time
     hotloop.testing.run(main(), shuffle=17)                # and independent callbacks run in another order
     hotloop.testing.run_seeds(test, seeds=range(200))      # in two hundred of them
-    with hotloop.testing.pipe_network(latency=0.05): ...   # and connections are made in memory
+    async with hotloop.testing.pipe_network(latency=0.05): ...  # and connections are made in memory
 
 Nothing here is imported unless a program asks for it.
 """

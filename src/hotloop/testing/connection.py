@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import sys
+from asyncio import trsock
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,44 @@ class Side:
         with suppress(BlockingIOError):  # there is more than enough already
             sock.send(b"\0")
         return True
+
+
+class NetworkSocket(trsock.TransportSocket):
+    """What a transport says that its socket is: one of the network's family, with the network's addresses.
+
+    It takes TCP's options, which have nothing to do here."""
+
+    __slots__ = ("_address", "_options", "_peer")
+
+    def __init__(self, sock: socket.socket, address: tuple[Any, ...], peer: tuple[Any, ...]) -> None:
+        super().__init__(sock)
+        self._address, self._peer = address, peer
+        self._options: dict[int, Any] = {}
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET if len(self._address) == 2 else socket.AF_INET6
+
+    @property
+    def proto(self) -> int:
+        return socket.IPPROTO_TCP
+
+    def getsockname(self) -> tuple[Any, ...]:
+        return self._address
+
+    def getpeername(self) -> tuple[Any, ...]:
+        return self._peer
+
+    def setsockopt(self, level: int, option: int, *value: Any) -> None:
+        if level == socket.IPPROTO_TCP:
+            self._options[option] = value[0]
+        else:
+            super().setsockopt(level, option, *value)
+
+    def getsockopt(self, level: int, option: int, *size: int) -> Any:
+        if level == socket.IPPROTO_TCP:
+            return self._options.get(option, 0)
+        return super().getsockopt(level, option, *size)
 
 
 class Connection:
@@ -205,6 +244,7 @@ class Listener(socket.socket):
         self._waiting: deque[tuple[Connection, socket.socket]] = deque()
         own, self._bell = socket.socketpair()
         super().__init__(own.family, own.type, own.proto, own.detach())
+        self.setblocking(False)
 
     @property
     def family(self) -> socket.AddressFamily:

@@ -55,7 +55,7 @@ class Delivery(NamedTuple):
 
 
 class PipeNetwork:
-    """A network in memory: see pipe_network(). Of a loop, from the beginning of its `with` to the end.
+    """A network in memory: see pipe_network(). Of a loop, from the beginning of its `async with` or `with` to the end.
 
     All times are in seconds, by loop.time(). Methods are for the loop's own thread, and for any while the loop does not
     run; elsewhere they raise RuntimeError. So does everything after close().
@@ -117,8 +117,23 @@ class PipeNetwork:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> "PipeNetwork":
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the network, as the end of an `async with` does: close(), and let everybody see the end of it.
+
+        What is left of servers' tasks has run when this returns, as far as it can at this time."""
+        self.close()
+        await asyncio.get_running_loop().clock.advance(0, ignore_holds=True)  # type: ignore[attr-defined]
+
     def close(self) -> None:
-        """End the network, as the end of the `with` does.
+        """End the network, as the end of a `with` does.
 
         Servers are closed. What is on its way arrives at once, then each side of each connection sees the end of the
         stream; what is held by a partition or a stall is lost. Idempotent.
@@ -296,7 +311,8 @@ class PipeNetwork:
             addresses = ("0.0.0.0", "::") if flags & socket.AI_PASSIVE else self._hosts[HERE]
         else:
             addresses = (host,)
-            if isinstance(host, str):
+            # There are no datagrams here: what is to be sent to these hosts must not go to others.
+            if isinstance(host, str) and (type != socket.SOCK_DGRAM or host == HERE):
                 addresses = self._hosts.get(host.lower().rstrip("."), addresses)
         # The system's interfaces do not matter, and it is never to ask anybody.
         flags = flags & ~socket.AI_ADDRCONFIG | socket.AI_NUMERICHOST
@@ -446,7 +462,7 @@ class PipeNetwork:
         """Take something from one host to the other; False if it is lost."""
         if self._is_cut(sender, receiver):
             return False
-        await asyncio.sleep(self._links.latency(sender, receiver, self._random))
+        await asyncio.sleep(self._call(self._links.latency, sender, receiver, self._random))
         self._check_is_there()
         return not self._is_cut(sender, receiver)
 
@@ -508,13 +524,13 @@ def pipe_network(
     seed: int | str | None = None,
     trace: Callable[[Delivery], object] | None = None,
 ) -> PipeNetwork:
-    """A network in memory for a loop of hotloop.testing, to be used in a `with`.
+    """A network in memory for a loop of hotloop.testing, to be used in an `async with`, or a `with`.
 
     Inside it the loop's TCP goes through the network, and nothing of it through the system: create_server(),
     create_connection(), sock_connect(), getaddrinfo(), getnameinfo() and what is made of them. Where a server is, there
     is a host of that name; other names are unknown, unless host() has added them.
 
-    `loop` is the loop; None: the one that runs where the `with` begins. `latency` is how long everything takes from one
+    `loop` is the loop; None: the one that runs where it begins. `latency` is how long everything takes from one
     host to another, in seconds: a number, a tuple (lowest, highest), or a function that is called with a
     random.Random for each piece. `bandwidth` is in bytes per second, for each direction of each connection; None: no
     limit. `fragment` is the size of the pieces that arrive, in bytes, given like the latency; None: as they were
@@ -523,7 +539,7 @@ def pipe_network(
     `trace` is called with a Delivery for all that arrives.
 
     Raises ValueError for NaN, infinity, a negative latency, and a bandwidth, a fragment or a buffer that is not
-    positive; TypeError for what is no number. In the `with`: TypeError if the loop is none of hotloop.testing,
+    positive; TypeError for what is no number. Where it begins: TypeError if the loop is none of hotloop.testing,
     RuntimeError if it has a network already.
     """
     return PipeNetwork(

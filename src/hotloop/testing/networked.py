@@ -5,6 +5,8 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
+from hotloop.testing.connection import NetworkSocket
+
 if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
 
@@ -99,8 +101,6 @@ class Networked(_Behind):  # type: ignore[misc]
             raise
         # It takes only one by itself.
         server._sockets[:] = listeners
-        for listener in listeners:
-            listener.setblocking(False)
         network._servers.append(server)
         if start_serving:
             await server.start_serving()
@@ -141,11 +141,12 @@ class Networked(_Behind):  # type: ignore[misc]
         if sides is None:
             return make(sock, *args, **options)
         own, other = sides
-        names = {"sockname": own.address, "peername": other.address}
-        options["extra"] = {**(options.get("extra") or {}), **names}
+        known = NetworkSocket(sock, own.address, other.address)
+        extra = {"socket": known, "sockname": own.address, "peername": other.address}
+        options["extra"] = {**(options.get("extra") or {}), **extra}
         transport = make(sock, *args, **options)
         own.has_transport(transport)
         # asyncio's transports ask the socket all the same. Its TLS has a dictionary of its own, which comes first.
         below = getattr(transport, "_ssl_protocol", transport)
-        getattr(below, "_extra", {}).update(names)
+        getattr(below, "_extra", {}).update(extra)
         return transport

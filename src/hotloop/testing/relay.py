@@ -49,7 +49,6 @@ class Pipe:
         self._queue: deque[Item] = deque()
         self._size = 0  # bytes in the queue
         self._free_at = 0.0  # when the line has sent what it was given before
-        self._latest = 0.0  # when the last in the queue is due
         self._handle: Any = None  # of the next _deliver()
         self._reads = self._writes = False  # whether the loop watches for this
         self._has_read_all = self._stopped = self._held = False
@@ -112,15 +111,16 @@ class Pipe:
         bandwidth = self._network._links.bandwidth(self._sender, self._receiver)
         latency = self._draw_latency()
         self._free_at = max(self._loop.time(), self._free_at) + (size / bandwidth if bandwidth else 0.0)
-        self._latest = max(self._latest, self._free_at + latency)
-        self._queue.append(Item(self._latest, what, apart))
+        # What is due before what was sent before it waits for that.
+        self._queue.append(Item(self._free_at + latency, what, apart))
         self._size += size
         if self._handle is None and not self._writes:
             self._schedule()
 
     def _draw_latency(self) -> float:
         with self._broken_by_errors():
-            return self._network._links.latency(self._sender, self._receiver, self._rng)
+            links = self._network._links
+            return self._network._call(links.latency, self._sender, self._receiver, self._rng)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,6 @@ class Pipe:
         if not held and self._queue:
             earliest = self._loop.time() + self._draw_latency()
             self._queue = deque(item._replace(due=max(item.due, earliest)) for item in self._queue)
-            self._latest = max(self._latest, earliest)
             self._schedule()
 
     def flush(self) -> None:

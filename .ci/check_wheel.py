@@ -22,7 +22,7 @@ SOURCES = re.compile(r"src/(?P<file>hotloop/.*\.(py|pyi|typed|c|h))")
 MODULES = re.compile(r"ext/(?P<stem>hotloop/_c/\w+)\.pyx")
 COMPILED = re.compile(r"(?P<stem>[\w/]+)\.[\w-]+\.so")
 TAGS = re.compile(r"[^-]+-[^-]+-(?P<python>\w+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")
-METADATA = {"METADATA", "RECORD", "WHEEL", "top_level.txt", "licenses/LICENSE"}
+METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 # A path with two parts at least, where a string begins or after what options and messages have before one.
 ABSOLUTE_PATH = re.compile(rb"(?<![\w./+~*<>-])/[\w.+-]+(?:/[\w.+-]+)+")
 # What programs find at run time, on every machine.

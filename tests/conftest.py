@@ -12,6 +12,9 @@ from certificates import _certificate_files, _certificates  # noqa: F401
 from checks import AsyncioLog, Leftovers, close_checked
 from secured import secured_on
 
+# The latter has an entry point, too, which only counts where hotloop is installed.
+pytest_plugins = ["pytester", "hotloop.pytest_plugin"]
+
 SECONDS_BEFORE_A_TEST_HANGS = int(os.environ.get("HOTLOOP_TEST_SECONDS", "120"))
 
 hypothesis.settings.register_profile(

@@ -50,7 +50,8 @@ def folder(tmp_path):
 def run(command, folder, impl, **keywords):
     """Run what a reader would type, with `python` being this interpreter."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name}
+    # What a reader has who has installed hotloop: its plugin for pytest.
+    environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name, "PYTEST_PLUGINS": "hotloop.pytest_plugin"}
     return subprocess.run(
         command,
         cwd=folder,

@@ -141,7 +141,7 @@ sanitize-test: build/sanitize-venv/.installed
 LEAK_TESTS := accepting datagrams debug futures garbage handles lifecycle pipes processes readers ready_queue \
 	selector sendfile server_scenarios servers sock_methods sock_waiting stream_closing stream_contexts stream_errors \
 	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe timer_contexts timers \
-	tls_closing tls_connecting tls_errors tls_reading tls_upgrading tls_writing
+	tls_closing tls_connecting tls_errors tls_reading tls_timeouts tls_upgrading tls_writing
 
 leak-test: $(VENV)/.built
 	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \

@@ -11,6 +11,7 @@ import pytest
 from certificates import _certificate_files, _certificates  # noqa: F401
 from checks import AsyncioLog, Leftovers, close_checked
 from secured import secured_on
+from virtual import virtual_class
 
 # The latter has an entry point, too, which only counts where hotloop is installed.
 pytest_plugins = ["pytester", "hotloop.pytest_plugin"]
@@ -108,6 +109,12 @@ def impl(request, asyncio_log, load_implementation):
     leftovers.check()  # collects garbage, so that what is reported from a __del__ is in the log by now
     unexpected = asyncio_log.take()
     assert not unexpected, "asyncio's logger was told:\n" + "\n".join(unexpected)
+
+
+@pytest.fixture
+def hotloop_loop_class(impl):
+    """Tests with virtual time run on each implementation as well: what the plugin's other fixtures are made of."""
+    return virtual_class(impl.EventLoop)
 
 
 @pytest.fixture

@@ -434,9 +434,7 @@ def test_nothing_is_imported_before_it_is_needed(pytester):
 
 
 def test_hotloop_itself_does_not_need_pytest():
-    code = (
-        "import sys, hotloop.testing; hotloop.run; assert not {'pytest', '_pytest'} & sys.modules.keys()"
-    )
+    code = "import sys, hotloop.testing; hotloop.run; assert not {'pytest', '_pytest'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 

@@ -1,14 +1,12 @@
 """TLS: close(), abort(), and how the peer leaves; what is still sent, what is still told, and how the connection ends.
 
 P03: after close() no more data is delivered, and the socket is gone within `ssl_shutdown_timeout`, whatever the peer
-does.
+does: test_tls_timeouts.py has more of it.
 """
 
 import asyncio
-import contextlib
 import os
 import ssl
-import sys
 
 import pytest
 from certificates import TLS_1_2, TLS_1_3, every_version
@@ -334,27 +332,6 @@ def test_p03_closing_from_inside_a_callback(tls, side, make_protocol):
 
 @every_side
 @every_version
-@pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
-def test_p03_a_peer_that_keeps_sending(tls, side, version, reads):
-    """Without ever answering our close_notify."""
-    secured = tls.open(side, version=version, kind="tcp", ssl_shutdown_timeout=SOON)
-    secured.peer.write(b"s" * 10 * PIECE)
-    run_once(tls.loop, 3)
-    secured.transport.close()
-    before = len(secured.protocol.received)
-
-    def gone():
-        if not secured.peer.unsent and not secured.protocol.lost:
-            secured.peer.write(b"s" * PIECE)
-        return secured.protocol.lost
-
-    secured.run_until(gone, peer_reads=reads)
-    assert len(secured.protocol.received) == before
-    assert secured.socket.fileno() == -1
-
-
-@every_side
-@every_version
 def test_p03_a_peer_that_says_nothing(tls, side, version):
     secured = tls.open(side, version=version, ssl_shutdown_timeout=SOON)
     secured.transport.close()
@@ -362,43 +339,6 @@ def test_p03_a_peer_that_says_nothing(tls, side, version):
     assert isinstance(secured.protocol.error, TimeoutError)
     assert str(secured.protocol.error) == "SSL shutdown timed out"
     assert secured.protocol.calls == ["connection_made", "connection_lost"]
-    assert secured.socket.fileno() == -1
-
-
-@every_side
-def test_p03_a_peer_that_does_not_read(tls, side):
-    secured = tls.open(side, ssl_shutdown_timeout=SOON)
-    secured.fill()
-    secured.transport.close()
-    secured.run_until_lost(peer_reads=False)
-    assert isinstance(secured.protocol.error, TimeoutError)
-    assert secured.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
-
-
-@every_side
-def test_p03_a_peer_that_closes_but_does_not_read(tls, side):
-    """Its close_notify has come; what waits to be sent does not go away."""
-    secured = tls.open(side, kind="tcp", ssl_shutdown_timeout=SOON)
-    if sys.version_info < (3, 14, 10):
-        skip_on_asyncios(
-            secured.transport, "with the peer's close_notify its timer ends, before what it has is flushed"
-        )
-    secured.fill()
-    with contextlib.suppress(ssl.SSLWantReadError):
-        secured.peer.tls.unwrap()
-    secured.peer.push()
-    secured.run_until_lost(peer_reads=False)
-    assert isinstance(secured.protocol.error, TimeoutError)
-    assert secured.socket.fileno() == -1
-
-
-@every_side
-def test_p03_with_reading_paused(tls, side):
-    """The peer's answer is not read by a protocol that has paused: the timeout ends it all the same."""
-    secured = tls.open(side, ssl_shutdown_timeout=SOON)
-    secured.transport.pause_reading()
-    secured.transport.close()
-    secured.run_until(lambda: secured.protocol.lost)
     assert secured.socket.fileno() == -1
 
 

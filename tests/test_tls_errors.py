@@ -15,7 +15,6 @@ from recording import Recorder, when_data_comes
 from secured import ViewRecorder, every_protocol, every_side, run_until_or_error
 from stepping import run_once, run_until
 
-SOON = 0.05  # seconds; a timeout that is waited for
 REPORT = {"message", "exception", "transport", "protocol"}
 
 
@@ -206,44 +205,6 @@ def test_no_debug_log_without_debugging(tls, debug_log):
 
 
 # Timeouts
-
-
-@every_side
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_handshake_that_takes_too_long(tls, side, step):
-    making, peer, protocol = tls.begin(side, ssl_handshake_timeout=SOON)
-    for _ in range(step):
-        peer.shake()
-    run_until(tls.loop, making.done)
-    error = making.exception()
-    assert type(error) is ConnectionAbortedError
-    assert str(error) == f"SSL handshake is taking longer than {SOON} seconds: aborting the connection"
-    assert protocol.calls == []
-    run_until(tls.loop, lambda: peer.pump() or peer.saw_end)
-    peer.socket.close()
-
-
-def test_a_servers_clients_that_take_too_long(impl, certificates):
-    async def main():
-        loop = asyncio.get_running_loop()
-        protocol = Recorder()
-        context = certificates.server_context()
-        server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=context, ssl_handshake_timeout=SOON)
-        with socket.create_connection(server.sockets[0].getsockname()) as client:
-            client.setblocking(False)
-            assert await loop.sock_recv(client, 100) == b""
-        assert protocol.calls == []
-        server.close()
-        await settle()
-
-    impl.run(main())
-
-
-@every_side
-def test_a_handshake_in_time_leaves_no_timer(tls, side):
-    secured = tls.open(side, ssl_handshake_timeout=1000)
-    secured.deliver(b"data")
-    assert [handle for handle in tls.loop._scheduled if not handle.cancelled()] == []
 
 
 @every_side

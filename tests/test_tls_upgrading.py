@@ -362,18 +362,6 @@ def test_cancelling(tls, side, turns):
     plain.socket.close()
 
 
-@every_side
-def test_a_handshake_that_takes_too_long(tls, side):
-    plain = Plain(tls, side)
-    sock = plain.transport.get_extra_info("socket")
-    upgrading, _ = plain.begin(ssl_handshake_timeout=0.05)
-    run_until(tls.loop, upgrading.done)
-    with pytest.raises(ConnectionAbortedError, match=r"taking longer than 0\.05 seconds"):
-        upgrading.result()
-    run_until(tls.loop, lambda: sock.fileno() == -1)
-    plain.socket.close()
-
-
 def test_what_cannot_be_upgraded(tls):
     loop, context = tls.loop, tls.certificates.client_context()
     plain = Plain(tls, "client")

@@ -247,6 +247,46 @@ def test_a_loop_class_of_ones_own(run):
     result.assert_outcomes(passed=1)
 
 
+def test_a_network_of_its_own(run):
+    result = run(
+        """
+        import asyncio, pytest
+        networks = []
+
+        async def echo(reader, writer):
+            writer.write(await reader.readline())
+            writer.close()
+
+        async def served(network, clock):
+            networks.append(network)
+            with network.at("server.test"):
+                server = await asyncio.start_server(echo, "server.test", 80)
+            reader, writer = await asyncio.open_connection("server.test", 80)
+            began = clock.time()
+            writer.write(b"line\\n")
+            assert await reader.readline() == b"line\\n"
+            writer.close()
+            return clock.time() - began
+
+        async def test_async(hotloop_network, hotloop_clock):
+            assert await served(hotloop_network, hotloop_clock) == 0
+
+        @pytest.mark.hotloop(seeds=3)
+        async def test_seeds(hotloop_network, hotloop_clock, hotloop_loop):
+            hotloop_network.link(latency=0.25)
+            assert await served(hotloop_network, hotloop_clock) == 0.5
+            assert hotloop_network.seed == hotloop_loop._shuffler.seed
+
+        def test_plain(hotloop_network, hotloop_loop, hotloop_clock):
+            assert hotloop_loop.run_until_complete(served(hotloop_network, hotloop_clock)) == 0
+
+        def test_each_had_its_own():
+            assert len(set(map(id, networks))) == 5
+        """
+    )
+    result.assert_outcomes(passed=4)
+
+
 # -- asynchronous fixtures ---------------------------------------------------------------------------------------------
 
 
@@ -412,7 +452,7 @@ def test_help(run):
     result = run("", "--markers")
     result.stdout.fnmatch_lines(["@pytest.mark.hotloop([*], seeds=None, start=0.0, relax=(), *): run the test on *"])
     result = run("", "--fixtures")
-    for name in ("hotloop_loop_class", "hotloop_loop", "hotloop_clock"):
+    for name in ("hotloop_loop_class", "hotloop_loop", "hotloop_clock", "hotloop_network"):
         result.stdout.fnmatch_lines([f"{name} -- *pytest_plugin.py:*"])
     result = run("", "--help")
     result.stdout.fnmatch_lines(["hotloop: tests with virtual time:", "*--hotloop-seed=SEED*", "*--hotloop-seeds=N*"])

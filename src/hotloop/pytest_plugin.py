@@ -32,7 +32,7 @@ import pytest
 from _pytest.runner import call_and_report
 
 if TYPE_CHECKING:
-    from hotloop.testing import Clock, EventLoop
+    from hotloop.testing import Clock, EventLoop, PipeNetwork
 
 MARKER = "hotloop"
 LOOP_OPTIONS = ("start", "relax", "io_grace", "patience")
@@ -304,6 +304,16 @@ def hotloop_loop(request: pytest.FixtureRequest, hotloop_loop_class: type[EventL
 def hotloop_clock(hotloop_loop: EventLoop) -> Clock:
     """The clock of the test's loop, a hotloop.testing.Clock: freeze(), advance(), resume(), time(), hold()."""
     return hotloop_loop.clock
+
+
+@pytest.fixture
+def hotloop_network(hotloop_loop: EventLoop) -> Iterator[PipeNetwork]:
+    """A network in memory that the test's loop makes all its connections in, a hotloop.testing.PipeNetwork: host(),
+    link(), at(), partition(), heal(), connections. Override it to have another that pipe_network() makes."""
+    from hotloop.testing import pipe_network
+
+    with pipe_network(loop=hotloop_loop) as network:
+        yield network
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

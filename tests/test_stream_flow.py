@@ -1,10 +1,11 @@
 """Stream transports: the write buffer's size and limits, and when the protocol is told to pause (P28)."""
 
 import itertools
+import socket
 import sys
 
 import pytest
-from connecting import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncios
+from connecting import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, skip_on_asyncios
 from recording import Recorder
 from stepping import run_once, run_until
 
@@ -149,6 +150,27 @@ def test_p28_resumed_before_the_buffer_is_empty(loop, connections):
     connection.receive(written)
     assert flow(connection) == ["pause", "resume"]
     assert 0 < sizes[0] <= high
+
+
+@pytest.mark.skipif("pair" not in KINDS, reason="there are no Unix sockets, whose buffers are as small as one says")
+def test_p28_paused_before_write_returns_whatever_waits_for_the_end_of_the_turn(loop, connections):
+    """A limit that is low holds in each turn, although much more than it may be sent together at the turn's end."""
+    ours, peer = connected_sockets("pair")
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connection = connections.over(ours, peer)
+    connection.transport.set_write_buffer_limits(high=1000)
+    seen = []
+
+    def burst():
+        while not flow(connection) and len(seen) < 10:
+            connection.transport.write(bytes(4000))
+            seen.append(connection.protocol.calls[-1])
+
+    loop.call_soon(burst)
+    run_once(loop)
+    assert seen[-1] == "pause_writing"
+    assert connection.receive(4000 * len(seen)) == bytes(4000 * len(seen))
+    assert flow(connection) == ["pause", "resume"]
 
 
 def test_lower_limits_pause_at_once(loop, connections):

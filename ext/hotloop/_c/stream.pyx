@@ -403,7 +403,8 @@ cdef class StreamTransport(SocketTransport):
         """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
         if self.blocked:
             return self.pause_protocol()
-        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT:
+        # Above the high-water mark it must be known now whether the kernel takes it: write() pauses before it returns.
+        if not self.loop.in_turn or self.output.bytes > <size_t>min(FLUSH_AT - 1, self.high_water):
             return self.send_now()
         if not self.unflushed:
             self.unflushed = True

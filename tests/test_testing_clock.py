@@ -226,6 +226,25 @@ def test_kinds_of_descriptors_that_may_be_late(pair):
         assert tcp.getsockname()
 
 
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_socket_that_is_watched_blocks_as_before(run, pair, blocks):
+    """Whatever a new socket object on the same descriptor would make of it: the default timeout's, on PyPy always."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        pair[0].setblocking(blocks)
+        loop.add_reader(pair[0].fileno(), print)
+        socket.setdefaulttimeout(5)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            socket.setdefaulttimeout(None)
+            loop.remove_reader(pair[0].fileno())
+        assert os.get_blocking(pair[0].fileno()) == blocks
+
+    run(main())
+
+
 # -- what holds the clock ----------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ is watched that could have bytes on their way, give them `io_grace`; go to the n
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -286,9 +287,12 @@ def _forget_caller(handle: Any) -> None:
 def _may_be_late(fd: int) -> bool:
     """True for a socket where what was sent need not have arrived yet."""
     with suppress(OSError):
+        blocks = os.get_blocking(fd)
         known = socket.socket(fileno=fd)
         family = known.family
         known.detach()
+        # PyPy makes it one that blocks.
+        os.set_blocking(fd, blocks)
         return family not in _LOCAL
     return False
 

@@ -256,7 +256,7 @@ class PipeNetwork:
         self._check_usable()
         if a is None and b is not None:
             raise ValueError("a link needs its first host, too")
-        one, other = (None if name is None else self._known(name) for name in (a, b))
+        one, other = [None if name is None else self._known(name) for name in (a, b)]
         settings = {"latency": latency, "bandwidth": bandwidth, "fragment": fragment}
         self._links.set(one, other, **settings)
         if not one_way:

@@ -31,6 +31,7 @@ cdef class LoopCore(LoopState):
     cdef Py_ssize_t to_flush        # how many they are
     cdef list flushed               # the list to use next; None while it is in use
     cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
+    cdef uint64_t items_run         # callbacks and task steps that were begun, ever
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1

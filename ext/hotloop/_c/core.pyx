@@ -483,6 +483,7 @@ cdef class LoopCore(LoopState):
                 break
             todo[0] -= 1
             running[0] = pop(ready)
+            self.items_run += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
             if self.debug:
@@ -498,6 +499,12 @@ cdef class LoopCore(LoopState):
             if repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
                 todo[0] = ready.count
         return 0
+
+    def _progress(self):
+        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
+        run; -1 while the loop does not run any. It may be called at any time."""
+        # Plain reads: whoever looks again and again may be told of a change one look later.
+        return self.items_run if self.in_turn and not shared_peek(&self.asleep) else -1
 
     cdef int flush_later(self, Watcher watcher) except -1:
         """At the end of this turn, have the watcher give the kernel what it was told to write."""

@@ -20,10 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from itertools import repeat
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop._pure.future import Future
+from hotloop._pure.meter import Meter
 from hotloop._pure.ready import Handle, ReadyQueue, new_handle
 from hotloop._pure.stdlib import base_events, events
 from hotloop._pure.task import Task
@@ -57,7 +59,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
         # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
         self._wakeup_needed = True
-        self._next_poll = 0.0  # by _clock()
+        self._meter = Meter()
         super().__init__(selector)
         self._ready = ReadyQueue()
 
@@ -75,7 +77,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         self._run_forever_setup()
-        self._next_poll = 0.0
+        self._meter.next_poll = 0.0
         try:
             while True:
                 self._run_once()
@@ -106,31 +108,47 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _run_once(self) -> None:
         """Run one iteration: poll if it is time to, then run what is queued by now."""
         ready = self._ready
-        if not ready or self._clock() >= self._next_poll:
+        meter = self._meter
+        outer = meter.batch  # if a callback runs the loop itself, as nest_asyncio does
+        if not ready or self._clock() >= meter.next_poll:
+            meter.batch = None
             self._poll(ready)
         self._wakeup_needed = False
+        count = len(ready)
+        meter.batch = batch = repeat(None, count)
+        meter.items += count
+        if outer is not None:
+            meter.enter(outer)
+        complete = False
         handle = None
         try:
             if self._debug:
-                self._run_batch_in_debug_mode(ready)
+                self._run_batch_in_debug_mode(ready, batch)
                 return
-            for _ in range(len(ready)):
+            for _ in batch:
                 try:
                     handle = ready.popleft()
                 except IndexError:
-                    # A callback has run the loop itself, as nest_asyncio does, and so the rest of the batch.
+                    # An inner iteration has run the rest of the batch.
+                    meter.items -= 1
                     break
                 if not handle._cancelled:
                     handle._run()
+            else:
+                complete = True
         finally:
             self._wakeup_needed = True
+            meter.batch = outer
+            if not complete or outer is not None:
+                meter.leave(outer, batch)
             # The traceback of an exception that a task keeps leads back to this frame, which must not keep the task.
             del handle
 
-    def _run_batch_in_debug_mode(self, ready: ReadyQueue) -> None:
+    def _run_batch_in_debug_mode(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and report every callback that takes slow_callback_duration or longer."""
-        for _ in range(len(ready)):
+        for _ in batch:
             if not ready:
+                self._meter.items -= 1
                 break
             self._current_handle = ready.popleft()
             try:
@@ -138,6 +156,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     self._run_timed(self._current_handle)
             finally:
                 self._current_handle = None
+
+    def _progress(self) -> int:
+        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
+        run; -1 while the loop does not run any. It may be called at any time."""
+        return self._meter.progress()
 
     def _run_timed(self, handle: Any) -> None:
         start = self.time()
@@ -161,7 +184,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             now = self.time()
             timeout = deadline - now
             if timeout <= 0:
-                if self._clock() < self._next_poll:
+                if self._clock() < self._meter.next_poll:
                     # A timer that is due is as good as a queued callback: no reason to poll before it is time to.
                     timers.expire(now, ready)
                     return
@@ -172,7 +195,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         if timers.heap:
             timers.expire(now, ready)
         # Where loop.time() was replaced, any number of callbacks may be too many: poll in each iteration there.
-        self._next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
+        self._meter.next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
 
     def _longest_wait(self, timeout: float | None, ready: ReadyQueue) -> float | None:
         """What to give to select(), which may sleep from now on, for `timeout` seconds (None: no limit) at most."""

@@ -1,0 +1,10 @@
+from hotloop._c.loop_state import LoopState
+from typing_extensions import disjoint_base
+
+SLICE_NANOSECONDS: int
+
+# What it has, at run time, is a loop's, which is asyncio's to everybody else.
+@disjoint_base
+class LoopPolling(LoopState): ...
+
+__test__: dict[str, str]

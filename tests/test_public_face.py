@@ -54,6 +54,7 @@ class TestNames:
             "EventLoopPolicy",
             "Future",
             "Task",
+            "Metrics",
             "DefaultSelector",
             "implementation",
         }

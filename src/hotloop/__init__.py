@@ -23,6 +23,7 @@ _HOMES = {
     "EventLoopPolicy": "hotloop.policy",
     "Future": "hotloop._impl",
     "Task": "hotloop._impl",
+    "Metrics": "hotloop.metrics",
     "DefaultSelector": "hotloop._impl",
     "implementation": "hotloop._impl",
 }
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from hotloop._impl import implementation as implementation
     from hotloop.loop import EventLoop as EventLoop
     from hotloop.loop import new_event_loop as new_event_loop
+    from hotloop.metrics import Metrics as Metrics
     from hotloop.policy import EventLoopPolicy as EventLoopPolicy
     from hotloop.policy import install as install
     from hotloop.runner import run as run

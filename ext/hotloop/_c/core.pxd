@@ -20,8 +20,6 @@ cdef class LoopCore(LoopPolling):
     cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
     cdef Py_ssize_t to_flush        # how many they are
     cdef list flushed               # the list to use next; None while it is in use
-    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
-    cdef uint64_t items_run         # callbacks and task steps that were begun, ever
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
@@ -35,7 +33,10 @@ cdef class LoopCore(LoopPolling):
     cdef char *buffer(self) except NULL
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
+    cdef int run_observed(self, Runnable item) except -1
     cdef int run_timed(self, Runnable item) except -1
+    cdef int end_slice(self, PyObject *last) except -1
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1
     cdef int leave(self) except -1
     cdef int post(self, Handle handle) except -1
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)

@@ -9,15 +9,18 @@ that were queued earlier, then I/O, then timers that have come due. Most iterati
 Threads: a loop's state belongs to the thread that runs it. See lock.h for what others may touch.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_XDECREF
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
+from hotloop._c.loop_state cimport OBSERVE_TIMES, loop_metrics
 from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
     Handle,
@@ -32,6 +35,7 @@ from hotloop._c.ready cimport (
     report,
     retire,
     run_reporting,
+    unwrap,
 )
 from hotloop._c.task cimport Task, new_task
 from hotloop._c.timers cimport TimerHandle, new_timer
@@ -43,11 +47,18 @@ cdef extern from "quiet.h":
 import sys
 from asyncio import base_events, events
 
+from hotloop._callbacks import describe
+
 cdef extern from "clock.h":
     double clock_seconds()
+    uint64_t clock_ticks()
 
 cdef extern from "keep_freed.h":
     void keep_freed(size_t size)
+
+cdef extern from "metrics.h":
+    void metrics_begin_batch(loop_metrics *, Py_ssize_t items) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
 cdef extern from "one_argument.h":
     void one_argument_install(
@@ -68,6 +79,14 @@ cdef extern from "pythread.h":
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
 # create_task() hands unknown keywords on to the task since 3.13.3.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
+
+
+cdef inline bint slice_is_over(LoopCore self) noexcept:
+    """At the end of a batch: read the clock, and see whether it is time to poll."""
+    cdef uint64_t now = clock_ticks()
+    self.metrics.mark = now
+    # A counter that runs backwards gives a huge difference, and so a poll.
+    return now - self.polled_at > self.metrics.slice_ticks
 
 
 cdef class LoopCore(LoopPolling):
@@ -240,12 +259,14 @@ cdef class LoopCore(LoopPolling):
         self._set_coroutine_origin_tracking(self.debug)
         hooks = sys.get_asyncgen_hooks()
         self.thread_id = self.home = PyThread_get_thread_ident()
+        self.begin_measuring()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
             begin_reusing_contexts()
             self.run_until_stopped()
         finally:
+            self.end_measuring()
             self.leave()
             end_reusing_contexts()
             self.stopping = False
@@ -269,12 +290,17 @@ cdef class LoopCore(LoopPolling):
     def _run_once(self):
         # By somebody who drives the loop himself, maybe inside the step of a task that he has made not the current one.
         cdef object entered = self.ready.entered
+        cdef bint alone = not self.metrics.running
         self.ready.entered = None
+        if alone:
+            self.begin_measuring()
         try:
             self.iterate(False)
             self.leave()
         finally:
             self.ready.entered = entered
+            if alone:
+                self.end_measuring()
 
     def stop(self):
         """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
@@ -302,7 +328,10 @@ cdef class LoopCore(LoopPolling):
         cdef Py_ssize_t todo = self.ready.count
         cdef PyObject *running = NULL
         cdef bint outer = self.in_turn
+        cdef Runnable failed
         self.in_turn = True
+        if todo:
+            metrics_begin_batch(&self.metrics, todo)
         try:
             while todo:
                 try:
@@ -313,7 +342,10 @@ cdef class LoopCore(LoopPolling):
                 except BaseException as error:
                     if running == NULL:
                         raise
-                    report(self, steal(running), error)
+                    failed = steal(running)
+                    report(self, failed, error)
+                    if todo == 0 and slice_is_over(self):
+                        self.end_slice(<PyObject *>failed)
         finally:
             self.in_turn = outer
             if self.to_flush:
@@ -324,35 +356,85 @@ cdef class LoopCore(LoopPolling):
         """Run until an item raises: run_batches() is given a reference to it, and goes on with the rest. So the usual
         item costs no try statement."""
         cdef ReadyQueue ready = self.ready
+        cdef bint over
         while todo[0]:
             if ready.count == 0:
                 # The loop was closed, or somebody has emptied the queue.
                 todo[0] = 0
+                self.metrics.mark = clock_ticks()
                 break
             todo[0] -= 1
             running[0] = pop(ready)
-            self.items_run += 1
+            self.metrics.items += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
-            if self.debug:
-                self.run_timed(<Runnable>running[0])
+            if self.observing:
+                self.metrics.cancelled += self.run_observed(<Runnable>running[0])
             else:
-                (<Runnable>running[0]).run()
+                self.metrics.cancelled += (<Runnable>running[0]).run()
+            if todo[0]:
+                retire(running[0])
+                running[0] = NULL
+                continue
+            over = slice_is_over(self)
+            if over:
+                self.end_slice(running[0])
             retire(running[0])
             running[0] = NULL
-            if todo[0]:
-                continue
             if self.to_flush:
                 self.flush()
-            if repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
+                self.metrics.mark = clock_ticks()
+            if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
                 todo[0] = ready.count
+                metrics_begin_batch(&self.metrics, todo[0])
+        return 0
+
+    cdef int end_slice(self, PyObject *last) except -1:
+        """The `last` item of a batch has run, and it is time to poll."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
+        metrics.long_batch = True
+        metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
+        if passed > metrics.slice_ticks and (
+            self.observing == 0 or (self.observing == OBSERVE_TIMES and metrics.batch == 1)
+        ):
+            self.took_long(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
+        return 0
+
+    cdef int run_observed(self, Runnable item) except -1:
+        """Run an item that is timed, for one reason or several."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
+        cdef uint64_t passed
+        cdef int cancelled = 0
+        if self.observing == OBSERVE_TIMES and metrics.batch == 1:
+            # The end of its batch is soon enough.
+            return item.run()
+        try:
+            cancelled = self.run_timed(item) if self.debug else item.run()
+        finally:
+            metrics.mark = clock_ticks()
+            passed = metrics_passed(began, metrics.mark)
+            if passed > metrics.slice_ticks:
+                self.took_long(item, passed, 1)
+        return cancelled
+
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
+        """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
+        cdef double nanoseconds = <double>passed * self.metrics.rate
+        if nanoseconds > self.metrics.longest:
+            self.metrics.longest = nanoseconds
+            record = (int(nanoseconds), of, *describe(unwrap(item)))
+            # Other threads may look at it.
+            with cython.critical_section(self):
+                self.longest = record
         return 0
 
     def _progress(self):
         """For a thread that watches this one: a number that is another one as soon as another callback or task step is
         run; -1 while the loop does not run any. It may be called at any time."""
         # Plain reads: whoever looks again and again may be told of a change one look later.
-        return self.items_run if self.in_turn and not shared_peek(&self.asleep) else -1
+        return self.metrics.items if self.in_turn and not shared_peek(&self.asleep) else -1
 
     cdef int flush_later(self, Watcher watcher) except -1:
         """At the end of this turn, have the watcher give the kernel what it was told to write."""
@@ -395,7 +477,7 @@ cdef class LoopCore(LoopPolling):
     cdef int run_timed(self, Runnable item) except -1:
         """Run an item in debug mode: tell of one that takes long."""
         if item.is_cancelled():
-            return 0
+            return 1
         self._current_handle = item
         began = self.now()
         try:

@@ -20,11 +20,17 @@ cdef class LoopPolling(LoopState):
     cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
     cdef unsigned int polls         # without the GIL being released in between
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
+    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
     cdef int leave(self) except -1
+    cdef bint must_poll(self) noexcept
     cdef bint poll_is_due(self) noexcept
+    cdef int begin_measuring(self) noexcept
+    cdef int end_measuring(self) noexcept
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept
+    cdef int polled(self) noexcept
     cdef int poll(self) except -1
     cdef int64_t wait_time(self) except? -2
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept

@@ -11,7 +11,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport LoopState
+from hotloop._c.loop_state cimport OBSERVE_TIMES, LoopState, loop_metrics, metrics_histogram
 from hotloop._c.polling cimport type_version_of
 from hotloop._c.selector cimport poller_batch
 from hotloop._c.timers cimport timer_heap_first
@@ -21,6 +21,7 @@ cdef extern from "quiet.h":
     pass
 
 cdef extern from "clock.h":
+    int64_t clock_nanoseconds()
     uint64_t clock_ticks()
     uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
@@ -31,8 +32,19 @@ cdef extern from "lock.h":
     int shared_peek(shared_flag *)
     int shared_exchange(shared_flag *, int)
 
+cdef extern from "metrics.h":
+    enum:
+        METRICS_LONG_CALLBACK
+    void metrics_begin(loop_metrics *, uint64_t now) noexcept
+    void metrics_end_slice(loop_metrics *) noexcept
+    void metrics_polled(loop_metrics *, uint64_t now, bint waited) noexcept
+    void metrics_end(loop_metrics *, uint64_t now) noexcept
+    void metrics_add(metrics_histogram *, uint64_t count, double total) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
+
 # How long queued work may keep the loop from looking at I/O and timers.
 SLICE_NANOSECONDS = 100_000
+cdef int64_t SLICE = SLICE_NANOSECONDS
 # The same with room for what the two clocks and their readings differ by.
 cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
 # asyncio's upper bound of one wait, in seconds.
@@ -41,6 +53,27 @@ cdef double LONGEST_WAIT = 24 * 3600.0
 cdef unsigned int POLLS_PER_GIL_RELEASE = 8
 
 cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
+# When this module was loaded, by both clocks.
+cdef int64_t loaded_nanoseconds = clock_nanoseconds()
+cdef uint64_t loaded_ticks = clock_ticks()
+
+
+cdef double nanoseconds_in_a_tick() noexcept:
+    """The longer the process has run, the better it is known. 0: the counter is not to be trusted."""
+    cdef uint64_t before, after
+    cdef int64_t passed
+    cdef double first, rate
+    if slice_ticks == 0:
+        return 0
+    first = <double>SLICE / <double>slice_ticks
+    before = clock_ticks()
+    passed = clock_nanoseconds() - loaded_nanoseconds
+    after = clock_ticks()
+    if passed < 20 * SLICE or after - before > slice_ticks // 10:
+        return first
+    rate = <double>passed / <double>(before - loaded_ticks)
+    # The machine may have slept, which the two clocks see differently.
+    return rate if 0.98 * first < rate < 1.02 * first else first
 
 
 cdef class LoopPolling(LoopState):
@@ -62,25 +95,35 @@ cdef class LoopPolling(LoopState):
 
     # -- polling -------------------------------------------------------------------------------------------------------
 
-    cdef bint poll_is_due(self) noexcept:
-        # A counter that runs backwards gives a huge difference, and so a poll.
+    cdef bint must_poll(self) noexcept:
+        """Whether the next iteration polls, however short it is since the last one has."""
         return (
             self.ready.count == 0
             or self.poll_next
             or self.clock is not None
             or (FREE_THREADED and shared_peek(&self.inbox.filled))
-            or clock_ticks() - self.polled_at > slice_ticks
         )
+
+    cdef bint poll_is_due(self) noexcept:
+        # A counter that runs backwards gives a huge difference, and so a poll.
+        return self.must_poll() or clock_ticks() - self.polled_at > slice_ticks
 
     cdef int poll(self) except -1:
         """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
         cdef int64_t nanoseconds
-        cdef double now
+        cdef uint64_t polled_before = self.polled_at
+        cdef double now, earliest
         self.poll_next = False
         self.leave()
         if self.type_version != type_version_of(self):
             self.find_overrides()
+        if self.in_turn:
+            # Inside of a callback, which has run since the clock was read.
+            self.metrics.mark = clock_ticks()
+        metrics_end_slice(&self.metrics)
+        self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
         nanoseconds = self.wait_time()
+        self.metrics.waiting = nanoseconds != 0
         if self.poller is not None:
             self.poll_ours(nanoseconds)
         else:
@@ -89,12 +132,39 @@ cdef class LoopPolling(LoopState):
             self.inbox.empty_into(self.ready)
         if self.timers.heap.live:
             now = self.now()
-            self.timers.expire(now, self.ready)
+            earliest = self.timers.expire(now, self.ready)
+            if earliest <= now:
+                self.note_lateness(now - earliest, polled_before)
             self.slice_ends = now + SLICE_SECONDS
         else:
             # Not worth reading the clock; the next call_at() has it read.
             self.slice_ends = INFINITY
+        return 0
+
+    cdef int begin_measuring(self) noexcept:
+        """The loop begins to run."""
+        self.metrics.rate = nanoseconds_in_a_tick()
+        self.metrics.slice_ticks = slice_ticks
+        self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
         self.polled_at = clock_ticks()
+        metrics_begin(&self.metrics, self.polled_at)
+        return 0
+
+    cdef int end_measuring(self) noexcept:
+        """The loop runs no more."""
+        metrics_end(&self.metrics, clock_ticks())
+        return 0
+
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
+        """One that was due already when it was set is late only since the timers were looked at before."""
+        cdef double known = <double>metrics_passed(polled_before, self.polled_at) * self.metrics.rate
+        metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
+        return 0
+
+    cdef int polled(self) noexcept:
+        """The poll has ended: a new slice begins."""
+        self.polled_at = clock_ticks()
+        metrics_polled(&self.metrics, self.polled_at, self.metrics.waiting)
         return 0
 
     cdef int64_t wait_time(self) except? -2:
@@ -124,6 +194,7 @@ cdef class LoopPolling(LoopState):
             self.polls = 0
         batch = self.poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
+        self.polled()
         try:
             for index in range(count):
                 self.dispatch(batch, index)
@@ -145,6 +216,7 @@ cdef class LoopPolling(LoopState):
         # The attribute, because a subclass may have put its own in the class.
         ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
+        self.polled()
         self._process_events(ready)
         return 0
 

@@ -1,5 +1,6 @@
-from hotloop._c.loop_state import LoopState
 from typing_extensions import disjoint_base
+
+from hotloop._c.loop_state import LoopState
 
 SLICE_NANOSECONDS: int
 

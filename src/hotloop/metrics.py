@@ -73,6 +73,21 @@ class LongestCallback:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowCallback:
+    """What a hook of loop.set_slow_callback_hook() is given."""
+
+    duration: float
+    """In seconds."""
+    name: str | None
+    """The qualified name, as of LongestCallback, as are the next three."""
+    file: str | None
+    line: int | None
+    task: str | None
+    handle: Any
+    """The asyncio.Handle, asyncio.Task or transport that the loop has run. It keeps alive what it was called with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """A snapshot of an event loop. All but the gauges are counters that never decrease, since the loop was made.
 

@@ -20,7 +20,7 @@ from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport OBSERVE_TIMES, loop_metrics
+from hotloop._c.loop_state cimport OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
 from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
     Handle,
@@ -415,9 +415,15 @@ cdef class LoopCore(LoopPolling):
         finally:
             metrics.mark = clock_ticks()
             passed = metrics_passed(began, metrics.mark)
-            if passed > metrics.slice_ticks:
+            if passed > metrics.slice_ticks or (self.observing & OBSERVE_SLOW and not cancelled):
                 self.took_long(item, passed, 1)
         return cancelled
+
+    def _report_slow(self, hook, seconds):
+        """Have `hook(loop, seconds, item)` called for what takes that long, on the way out of it; None: no more."""
+        self.slow_hook = hook
+        self.slow_after = seconds * 1e9
+        self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
 
     cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
         """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
@@ -428,6 +434,10 @@ cdef class LoopCore(LoopPolling):
             # Other threads may look at it.
             with cython.critical_section(self):
                 self.longest = record
+        if self.observing & OBSERVE_SLOW and of == 1 and nanoseconds >= self.slow_after:
+            self.slow_hook(self, nanoseconds * 1e-9, unwrap(item))
+            # What the hook has taken is not the next one's.
+            self.metrics.mark = clock_ticks()
         return 0
 
     def _progress(self):

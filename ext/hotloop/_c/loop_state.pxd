@@ -59,11 +59,14 @@ cdef extern from "metrics.h":
 cdef enum:
     OBSERVE_TIMES = 1               # each is timed, because those of the slice before took long
     OBSERVE_DEBUG = 2               # debug mode
+    OBSERVE_SLOW = 4                # somebody is told of those that take long
 
 
 cdef class LoopState:
     cdef loop_metrics metrics
     cdef int observing              # OBSERVE_TIMES and the like; 0: items are just run
+    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
+    cdef double slow_after
     cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
     cdef ReadyQueue ready
     cdef TimerQueue timers

@@ -57,6 +57,8 @@ class TestNames:
             "Metrics",
             "DefaultSelector",
             "implementation",
+            "Stall",
+            "watch_stalls",
         }
         expected |= {"EpollSelector"} if hasattr(select, "epoll") else set()
         expected |= {"KqueueSelector"} if hasattr(select, "kqueue") else set()

@@ -26,6 +26,8 @@ _HOMES = {
     "Metrics": "hotloop.metrics",
     "DefaultSelector": "hotloop._impl",
     "implementation": "hotloop._impl",
+    "Stall": "hotloop.instruments.stalls",
+    "watch_stalls": "hotloop.instruments.stalls",
 }
 # The platform's own; neither on Windows.
 if hasattr(select, "epoll"):
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from hotloop._impl import Future as Future
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
+    from hotloop.instruments.stalls import Stall as Stall
+    from hotloop.instruments.stalls import watch_stalls as watch_stalls
     from hotloop.loop import EventLoop as EventLoop
     from hotloop.loop import new_event_loop as new_event_loop
     from hotloop.metrics import Metrics as Metrics

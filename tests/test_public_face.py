@@ -59,6 +59,8 @@ class TestNames:
             "implementation",
             "Stall",
             "watch_stalls",
+            "format_tasks",
+            "dump_tasks_on",
         }
         expected |= {"EpollSelector"} if hasattr(select, "epoll") else set()
         expected |= {"KqueueSelector"} if hasattr(select, "kqueue") else set()

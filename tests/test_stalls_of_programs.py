@@ -156,6 +156,7 @@ def test_bad_keywords(impl):
             (TypeError, {"stall_after": "1"}),
             (TypeError, {"stall_after": 1, "stall_report": 1}),
             (ValueError, {"stall_report": print}),
+            (ValueError, {"dump_tasks_on": 999}),
         ):
             coroutine = main()
             try:

@@ -28,6 +28,8 @@ _HOMES = {
     "implementation": "hotloop._impl",
     "Stall": "hotloop.instruments.stalls",
     "watch_stalls": "hotloop.instruments.stalls",
+    "format_tasks": "hotloop.instruments.pictures",
+    "dump_tasks_on": "hotloop.instruments.dumps",
 }
 # The platform's own; neither on Windows.
 if hasattr(select, "epoll"):
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from hotloop._impl import Future as Future
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
+    from hotloop.instruments.dumps import dump_tasks_on as dump_tasks_on
+    from hotloop.instruments.pictures import format_tasks as format_tasks
     from hotloop.instruments.stalls import Stall as Stall
     from hotloop.instruments.stalls import watch_stalls as watch_stalls
     from hotloop.loop import EventLoop as EventLoop

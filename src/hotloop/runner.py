@@ -19,6 +19,7 @@ def run(
     debug: bool | None = None,
     stall_after: float | None = None,
     stall_report: "Callable[[Stall], object] | None" = None,
+    dump_tasks_on: int | None = None,
 ) -> _T:
     """Run the coroutine `main` to its end on a new event loop and return its result, as asyncio.run() does.
 
@@ -27,7 +28,8 @@ def run(
     RuntimeError where an event loop is already running in this thread.
 
     `stall_after` (in seconds) has every callback reported that blocks the loop for longer, to `stall_report` if there
-    is one: see watch_stalls().
+    is one: see watch_stalls(). `dump_tasks_on` is a signal at which all tasks are written to the standard error: see
+    dump_tasks_on().
     """
     # Runner would notice too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
@@ -41,4 +43,8 @@ def run(
 
             report = stalls.log_stall if stall_report is None else stall_report
             instruments.enter_context(stalls.watch_stalls(runner.get_loop(), stall_after, report))
+        if dump_tasks_on is not None:
+            from hotloop.instruments import dumps
+
+            instruments.enter_context(dumps.dump_tasks_on(runner.get_loop(), dump_tasks_on))
         return runner.run(main)

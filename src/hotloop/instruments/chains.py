@@ -106,7 +106,13 @@ def waiters(future: Any) -> list[Any]:
     found = getattr(future, "_asyncio_awaited_by", None)
     if found is None and hasattr(future, "_callbacks"):
         found = awaited_by(future)
-    return sorted(found or (), key=name_of)
+    return sorted(found or (), key=name_key)
+
+
+def name_key(future: Any) -> list[tuple[int, str]]:
+    """To sort by: Task-9 comes before Task-10."""
+    words = name_of(future).replace("-", " ").replace("'", " ").split()
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
 
 
 def name_of(future: Any) -> str:

@@ -61,6 +61,7 @@ class TestNames:
             "watch_stalls",
             "format_tasks",
             "dump_tasks_on",
+            "allow_inspection",
         }
         expected |= {"EpollSelector"} if hasattr(select, "epoll") else set()
         expected |= {"KqueueSelector"} if hasattr(select, "kqueue") else set()

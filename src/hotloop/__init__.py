@@ -30,6 +30,7 @@ _HOMES = {
     "watch_stalls": "hotloop.instruments.stalls",
     "format_tasks": "hotloop.instruments.pictures",
     "dump_tasks_on": "hotloop.instruments.dumps",
+    "allow_inspection": "hotloop.instruments.inspection",
 }
 # The platform's own; neither on Windows.
 if hasattr(select, "epoll"):
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
     from hotloop.instruments.dumps import dump_tasks_on as dump_tasks_on
+    from hotloop.instruments.inspection import allow_inspection as allow_inspection
     from hotloop.instruments.pictures import format_tasks as format_tasks
     from hotloop.instruments.stalls import Stall as Stall
     from hotloop.instruments.stalls import watch_stalls as watch_stalls

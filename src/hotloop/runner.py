@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ def run(
     stall_after: float | None = None,
     stall_report: "Callable[[Stall], object] | None" = None,
     dump_tasks_on: int | None = None,
+    inspect: "bool | str | os.PathLike[str] | None" = None,
 ) -> _T:
     """Run the coroutine `main` to its end on a new event loop and return its result, as asyncio.run() does.
 
@@ -29,7 +31,9 @@ def run(
 
     `stall_after` (in seconds) has every callback reported that blocks the loop for longer, to `stall_report` if there
     is one: see watch_stalls(). `dump_tasks_on` is a signal at which all tasks are written to the standard error: see
-    dump_tasks_on().
+    dump_tasks_on(). `inspect` opens a socket for `python -m hotloop top`, at the path that it is, or with True at one
+    that is found by the number of the process: see allow_inspection(). None leaves it to the environment variable
+    HOTLOOP_INSPECT, which is a path or 1.
     """
     # Runner would notice too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
@@ -47,4 +51,13 @@ def run(
             from hotloop.instruments import dumps
 
             instruments.enter_context(dumps.dump_tasks_on(runner.get_loop(), dump_tasks_on))
+        if inspect is None:
+            asked = os.environ.get("HOTLOOP_INSPECT", "")
+            inspect = True if asked == "1" else asked
+        if inspect:
+            from hotloop.instruments import inspection
+
+            instruments.enter_context(
+                inspection.allow_inspection(runner.get_loop(), None if inspect is True else inspect)
+            )
         return runner.run(main)

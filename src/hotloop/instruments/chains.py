@@ -6,7 +6,7 @@ ago.
 
 import asyncio
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
@@ -132,13 +132,14 @@ def describe_waiters(task: Any) -> list[str]:
         if waiter in seen:
             continue
         seen.add(waiter)
-        place = _own_place(await_chain(waiter.get_coro())) if hasattr(waiter, "get_coro") else ""
-        lines.append(f"{indent}{name_of(waiter)}{place}")
+        place = own_place(waiter.get_coro()) if hasattr(waiter, "get_coro") else None
+        at = "" if place is None else f", at {place.filename}:{place.line} in {place.name}()"
+        lines.append(f"{indent}{name_of(waiter)}{at}")
         found += ((further, indent + "  ") for further in reversed(waiters(waiter)))
     return lines
 
 
-def _own_place(chain: Iterable[Place]) -> str:
+def own_place(coroutine: Any) -> Place | None:
     """The innermost place that is not in asyncio: the line of the program that waits."""
-    own = [place for place in chain if not place.filename.startswith(_ASYNCIO)]
-    return f", at {own[-1].filename}:{own[-1].line} in {own[-1].name}()" if own else ""
+    own = [place for place in await_chain(coroutine) if not place.filename.startswith(_ASYNCIO)]
+    return own[-1] if own else None

@@ -21,17 +21,17 @@ def format_tasks(loop: asyncio.AbstractEventLoop) -> str:
     tasks = sorted(asyncio.all_tasks(loop), key=name_key)
     running = asyncio.current_task(loop)
     awaited = _awaited_tasks(tasks)
-    lines = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'} of {_describe_loop(loop)}"]
+    lines = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'} of {describe_loop(loop)}"]
     if running is None and _in_callback(loop):
-        lines += ["", "no task runs, but a callback:", *_stack(loop)]
+        lines += ["", "no task runs, but a callback:", *stack_of(loop)]
     for task in tasks:
         runs = task is running
         lines += ["", _describe(task, "runs" if runs else _waiting(task, awaited.get(task, [])))]
-        lines += _stack(loop) if runs else [f"  {place}" for place in await_chain(task.get_coro())]
+        lines += stack_of(loop) if runs else [f"  {place}" for place in await_chain(task.get_coro())]
     return "\n".join(lines) + "\n"
 
 
-def _describe_loop(loop: Any) -> str:
+def describe_loop(loop: Any) -> str:
     thread_id = getattr(loop, "_thread_id", None)
     if thread_id is None:
         return repr(loop)
@@ -84,7 +84,7 @@ def _in_callback(loop: Any) -> bool:
     return hasattr(loop, "_progress") and loop._progress() >= 0
 
 
-def _stack(loop: Any) -> list[str]:
+def stack_of(loop: Any) -> list[str]:
     """The stack of the thread that the loop runs in, without what looks at it from there."""
     frame = sys._current_frames().get(getattr(loop, "_thread_id", None) or 0)
     stack = [] if frame is None else list(traceback.walk_stack(frame))[::-1]

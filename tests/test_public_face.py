@@ -54,8 +54,14 @@ class TestNames:
             "EventLoopPolicy",
             "Future",
             "Task",
+            "Metrics",
             "DefaultSelector",
             "implementation",
+            "Stall",
+            "watch_stalls",
+            "format_tasks",
+            "dump_tasks_on",
+            "allow_inspection",
         }
         expected |= {"EpollSelector"} if hasattr(select, "epoll") else set()
         expected |= {"KqueueSelector"} if hasattr(select, "kqueue") else set()

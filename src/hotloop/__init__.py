@@ -23,8 +23,14 @@ _HOMES = {
     "EventLoopPolicy": "hotloop.policy",
     "Future": "hotloop._impl",
     "Task": "hotloop._impl",
+    "Metrics": "hotloop.metrics",
     "DefaultSelector": "hotloop._impl",
     "implementation": "hotloop._impl",
+    "Stall": "hotloop.instruments.stalls",
+    "watch_stalls": "hotloop.instruments.stalls",
+    "format_tasks": "hotloop.instruments.pictures",
+    "dump_tasks_on": "hotloop.instruments.dumps",
+    "allow_inspection": "hotloop.instruments.inspection",
 }
 # The platform's own; neither on Windows.
 if hasattr(select, "epoll"):
@@ -40,8 +46,14 @@ if TYPE_CHECKING:
     from hotloop._impl import Future as Future
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
+    from hotloop.instruments.dumps import dump_tasks_on as dump_tasks_on
+    from hotloop.instruments.inspection import allow_inspection as allow_inspection
+    from hotloop.instruments.pictures import format_tasks as format_tasks
+    from hotloop.instruments.stalls import Stall as Stall
+    from hotloop.instruments.stalls import watch_stalls as watch_stalls
     from hotloop.loop import EventLoop as EventLoop
     from hotloop.loop import new_event_loop as new_event_loop
+    from hotloop.metrics import Metrics as Metrics
     from hotloop.policy import EventLoopPolicy as EventLoopPolicy
     from hotloop.policy import install as install
     from hotloop.runner import run as run

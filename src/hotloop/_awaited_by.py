@@ -29,7 +29,7 @@ def _waiters(future: Any, callback: Callable[..., object]) -> Iterator[Any]:
         # What waits for the end of a task that it has cancelled: partial(_release_waiter, waiter).
         for argument in callback.args:
             if _is_future(argument):
-                yield from getattr(argument, "_asyncio_awaited_by", None) or ()
+                yield from _told_or_found(argument) or ()
     elif isinstance(callback, FunctionType):
         yield from _closure_waiters(callback)
 
@@ -58,6 +58,18 @@ def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
         task = variables.get(name)
         if _is_future(task):
             yield task
+            return
+    # Before Python 3.14 these functions know only the future that stands for them all.
+    for name in ("outer", "waiter"):
+        between = variables.get(name)
+        if _is_future(between):
+            yield from _told_or_found(between) or ()
+
+
+def _told_or_found(future: Any) -> set[Any] | None:
+    """The waiters of one that may be asyncio's, which has been told of them since Python 3.14."""
+    told: set[Any] | None = getattr(future, "_asyncio_awaited_by", None)
+    return awaited_by(future) if told is None and hasattr(future, "_callbacks") else told
 
 
 def _closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:

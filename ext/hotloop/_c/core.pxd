@@ -1,10 +1,8 @@
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
-from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport LoopState
+from hotloop._c.polling cimport LoopPolling
 from hotloop._c.ready cimport Handle, Runnable
-from hotloop._c.selector cimport poller_batch
 from hotloop._c.watcher cimport Watcher
 
 
@@ -13,24 +11,15 @@ cdef enum:
     READ_SIZE = 256 * 1024
 
 
-cdef class LoopCore(LoopState):
+cdef class LoopCore(LoopPolling):
     cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
-    cdef object clock               # what time() was replaced by; None: it is time.monotonic()
     cdef set replaced               # methods replaced on this very loop, by setting an attribute
-    cdef unsigned int type_version  # of the class when it was last searched for overrides
-    cdef bint runs_itself           # _run_once() is not overridden
-    cdef bint poll_next             # whatever the time slice says
-    cdef uint64_t polled_at         # in ticks
-    cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
-    cdef unsigned int polls         # without the GIL being released in between
-    cdef shared_flag asleep         # in a wait that poller.wake() has to end
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
     cdef int registered_first       # how many more connections are, because one was not and had nothing to read
     cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
     cdef Py_ssize_t to_flush        # how many they are
     cdef list flushed               # the list to use next; None while it is in use
-    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
@@ -39,20 +28,15 @@ cdef class LoopCore(LoopState):
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1
     cdef int iterate(self, bint repeat) except -1
-    cdef bint poll_is_due(self) noexcept
-    cdef int poll(self) except -1
-    cdef int64_t wait_time(self) except? -2
-    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
-    cdef int poll_ours(self, int64_t nanoseconds) except -1
-    cdef int poll_foreign(self, int64_t nanoseconds) except -1
-    cdef int dispatch(self, poller_batch *batch, int index) except -1
     cdef int flush_later(self, Watcher watcher) except -1
     cdef int flush(self) except -1
     cdef char *buffer(self) except NULL
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
+    cdef int run_observed(self, Runnable item) except -1
     cdef int run_timed(self, Runnable item) except -1
+    cdef int end_slice(self, PyObject *last) except -1
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1
     cdef int leave(self) except -1
-    cdef int wake(self) except -1
     cdef int post(self, Handle handle) except -1
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)

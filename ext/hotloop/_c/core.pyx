@@ -4,27 +4,24 @@ hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. What runs
 is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's own code.
 
 One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks
-that were queued earlier, then I/O, then timers that have come due. asyncio polls in every iteration. Here an iteration
-that finds work queued skips it, unless SLICE_NANOSECONDS have passed since the last poll, or somebody has set a timer
-that is due already. So I/O and timers wait at most that long, and the batch under way, however busy the ready queue is;
-and short callbacks cost no system call each.
+that were queued earlier, then I/O, then timers that have come due. Most iterations need no poll (polling.pyx).
 
 Threads: a loop's state belongs to the thread that runs it. See lock.h for what others may touch.
 """
 
-from cpython.exc cimport PyErr_CheckSignals
+cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_XDECREF
-from libc.math cimport INFINITY
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport LoopState
+from hotloop._c.loop_state cimport OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
+from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
     Handle,
     ReadyQueue,
@@ -38,11 +35,11 @@ from hotloop._c.ready cimport (
     report,
     retire,
     run_reporting,
+    unwrap,
 )
-from hotloop._c.selector cimport poller_batch
 from hotloop._c.task cimport Task, new_task
-from hotloop._c.timers cimport TimerHandle, new_timer, timer_heap_first
-from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.timers cimport TimerHandle, new_timer
+from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
     pass
@@ -50,13 +47,18 @@ cdef extern from "quiet.h":
 import sys
 from asyncio import base_events, events
 
+from hotloop._callbacks import describe
+
 cdef extern from "clock.h":
     double clock_seconds()
     uint64_t clock_ticks()
-    uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
 cdef extern from "keep_freed.h":
     void keep_freed(size_t size)
+
+cdef extern from "metrics.h":
+    void metrics_begin_batch(loop_metrics *, Py_ssize_t items) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
 cdef extern from "one_argument.h":
     void one_argument_install(
@@ -68,37 +70,26 @@ cdef extern from "one_argument.h":
 
 cdef extern from "lock.h":
     bint FREE_THREADED
-    void shared_set(shared_flag *, int)
-    int shared_get(shared_flag *)
     int shared_peek(shared_flag *)
-    int shared_exchange(shared_flag *, int)
-
-cdef extern from *:
-    """
-    static inline unsigned int type_version_of(PyObject *object) { return Py_TYPE(object)->tp_version_tag; }
-    """
-    unsigned int type_version_of(object)
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
-# How long queued work may keep the loop from looking at I/O and timers.
-SLICE_NANOSECONDS = 100_000
-# The same with room for what the two clocks and their readings differ by.
-cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
-# asyncio's upper bound of one wait, in seconds.
-cdef double LONGEST_WAIT = 24 * 3600.0
-# A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
-cdef unsigned int POLLS_PER_GIL_RELEASE = 8
 # Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
 # create_task() hands unknown keywords on to the task since 3.13.3.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
-cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
+
+cdef inline bint slice_is_over(LoopCore self) noexcept:
+    """At the end of a batch: read the clock, and see whether it is time to poll."""
+    cdef uint64_t now = clock_ticks()
+    self.metrics.mark = now
+    # A counter that runs backwards gives a huge difference, and so a poll.
+    return now - self.polled_at > self.metrics.slice_ticks
 
 
-cdef class LoopCore(LoopState):
+cdef class LoopCore(LoopPolling):
     """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def __cinit__(self, *args, **kwargs):
@@ -259,21 +250,6 @@ cdef class LoopCore(LoopState):
             push(self.ready, handle)
         return self.wake()
 
-    cdef int wake(self) except -1:
-        """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
-        if not self.runs_itself or self.type_version != type_version_of(self):
-            # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
-            self._write_to_self()
-        elif shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
-            self._write_to_self()
-        return 0
-
-    def _write_to_self(self):
-        if self.poller is not None:
-            self.poller.wake()
-        else:
-            super()._write_to_self()
-
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run_forever(self):
@@ -283,12 +259,14 @@ cdef class LoopCore(LoopState):
         self._set_coroutine_origin_tracking(self.debug)
         hooks = sys.get_asyncgen_hooks()
         self.thread_id = self.home = PyThread_get_thread_ident()
+        self.begin_measuring()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
             begin_reusing_contexts()
             self.run_until_stopped()
         finally:
+            self.end_measuring()
             self.leave()
             end_reusing_contexts()
             self.stopping = False
@@ -312,12 +290,17 @@ cdef class LoopCore(LoopState):
     def _run_once(self):
         # By somebody who drives the loop himself, maybe inside the step of a task that he has made not the current one.
         cdef object entered = self.ready.entered
+        cdef bint alone = not self.metrics.running
         self.ready.entered = None
+        if alone:
+            self.begin_measuring()
         try:
             self.iterate(False)
             self.leave()
         finally:
             self.ready.entered = entered
+            if alone:
+                self.end_measuring()
 
     def stop(self):
         """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
@@ -339,122 +322,16 @@ cdef class LoopCore(LoopState):
             self.poll()
         return self.run_batches(repeat)
 
-    cdef bint poll_is_due(self) noexcept:
-        # A counter that runs backwards gives a huge difference, and so a poll.
-        return (
-            self.ready.count == 0
-            or self.poll_next
-            or self.clock is not None
-            or (FREE_THREADED and shared_peek(&self.inbox.filled))
-            or clock_ticks() - self.polled_at > slice_ticks
-        )
-
-    cdef int poll(self) except -1:
-        """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
-        cdef int64_t nanoseconds
-        cdef double now
-        self.poll_next = False
-        self.leave()
-        if self.type_version != type_version_of(self):
-            self.find_overrides()
-        nanoseconds = self.wait_time()
-        if self.poller is not None:
-            self.poll_ours(nanoseconds)
-        else:
-            self.poll_foreign(nanoseconds)
-        if FREE_THREADED and shared_peek(&self.inbox.filled):
-            self.inbox.empty_into(self.ready)
-        if self.timers.heap.live:
-            now = self.now()
-            self.timers.expire(now, self.ready)
-            self.slice_ends = now + SLICE_SECONDS
-        else:
-            # Not worth reading the clock; the next call_at() has it read.
-            self.slice_ends = INFINITY
-        self.polled_at = clock_ticks()
-        return 0
-
-    cdef int64_t wait_time(self) except? -2:
-        """How long the poll may block, in nanoseconds; -1: without limit."""
-        cdef double wait
-        if self.ready.count or self.stopping:
-            return 0
-        self.ready.relax()
-        if not self.timers.heap.live:
-            return -1
-        wait = timer_heap_first(&self.timers.heap).deadline - self.now()
-        if wait > LONGEST_WAIT:
-            wait = LONGEST_WAIT
-        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
-
-    cdef int poll_ours(self, int64_t nanoseconds) except -1:
-        cdef poller_batch *batch
-        cdef int count, index
-        cdef bint release_gil = nanoseconds != 0
-        if release_gil:
-            nanoseconds = self.fall_asleep(nanoseconds)
-        else:
-            PyErr_CheckSignals()
-            self.polls += 1
-            release_gil = self.polls >= POLLS_PER_GIL_RELEASE
-        if release_gil:
-            self.polls = 0
-        batch = self.poller.wait(nanoseconds, release_gil, &count)
-        shared_set(&self.asleep, 0)
-        try:
-            for index in range(count):
-                self.dispatch(batch, index)
-        finally:
-            if self.poller is not None:
-                self.poller.release(batch)
-        return 0
-
-    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
-        """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
-        callback since the queue was looked at saw a loop that was awake."""
-        shared_set(&self.asleep, 1)
-        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
-
-    cdef int poll_foreign(self, int64_t nanoseconds) except -1:
-        """The same on a selector that is not ours."""
-        if nanoseconds:
-            nanoseconds = self.fall_asleep(nanoseconds)
-        # The attribute, because a subclass may have put its own in the class.
-        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
-        shared_set(&self.asleep, 0)
-        self._process_events(ready)
-        return 0
-
-    cdef int dispatch(self, poller_batch *batch, int index) except -1:
-        """Tell the watcher of an event, which queues itself or its callbacks."""
-        cdef int fd = -1, happened = 0
-        cdef PyObject *entry = self.poller.event(batch, index, &fd, &happened)
-        if entry == NULL:
-            return 0
-        if self.poller.registrations[fd].watched:
-            return (<Watcher>entry).happened(happened)
-        # Registered with the selector by somebody who knows what asyncio keeps there.
-        self._process_events([(<object>entry, happened)])
-        return 0
-
-    def _process_events(self, event_list):
-        """Queue what select() has returned: for those who run the loop themselves."""
-        foreign = []
-        for key, happened in event_list:
-            if isinstance(key.data, Watcher):
-                # select() does not say whether there is more to come than one read brings.
-                (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
-            else:
-                foreign.append((key, happened))
-        super()._process_events(foreign)
-
     cdef int run_batches(self, bint repeat) except -1:
         """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
         is time to poll or to stop."""
         cdef Py_ssize_t todo = self.ready.count
         cdef PyObject *running = NULL
         cdef bint outer = self.in_turn
+        cdef Runnable failed
         self.in_turn = True
+        if todo:
+            metrics_begin_batch(&self.metrics, todo)
         try:
             while todo:
                 try:
@@ -465,7 +342,10 @@ cdef class LoopCore(LoopState):
                 except BaseException as error:
                     if running == NULL:
                         raise
-                    report(self, steal(running), error)
+                    failed = steal(running)
+                    report(self, failed, error)
+                    if todo == 0 and slice_is_over(self):
+                        self.end_slice(<PyObject *>failed)
         finally:
             self.in_turn = outer
             if self.to_flush:
@@ -476,28 +356,95 @@ cdef class LoopCore(LoopState):
         """Run until an item raises: run_batches() is given a reference to it, and goes on with the rest. So the usual
         item costs no try statement."""
         cdef ReadyQueue ready = self.ready
+        cdef bint over
         while todo[0]:
             if ready.count == 0:
                 # The loop was closed, or somebody has emptied the queue.
                 todo[0] = 0
+                self.metrics.mark = clock_ticks()
                 break
             todo[0] -= 1
             running[0] = pop(ready)
+            self.metrics.items += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
-            if self.debug:
-                self.run_timed(<Runnable>running[0])
+            if self.observing:
+                self.metrics.cancelled += self.run_observed(<Runnable>running[0])
             else:
-                (<Runnable>running[0]).run()
+                self.metrics.cancelled += (<Runnable>running[0]).run()
+            if todo[0]:
+                retire(running[0])
+                running[0] = NULL
+                continue
+            over = slice_is_over(self)
+            if over:
+                self.end_slice(running[0])
             retire(running[0])
             running[0] = NULL
-            if todo[0]:
-                continue
             if self.to_flush:
                 self.flush()
-            if repeat and not self.stopping and not self.poll_is_due() and self.runs_itself:
+                self.metrics.mark = clock_ticks()
+            if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
                 todo[0] = ready.count
+                metrics_begin_batch(&self.metrics, todo[0])
         return 0
+
+    cdef int end_slice(self, PyObject *last) except -1:
+        """The `last` item of a batch has run, and it is time to poll."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
+        metrics.long_batch = True
+        metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
+        if passed > metrics.slice_ticks and (
+            self.observing == 0 or (self.observing == OBSERVE_TIMES and metrics.batch == 1)
+        ):
+            self.took_long(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
+        return 0
+
+    cdef int run_observed(self, Runnable item) except -1:
+        """Run an item that is timed, for one reason or several."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
+        cdef uint64_t passed
+        cdef int cancelled = 0
+        if self.observing == OBSERVE_TIMES and metrics.batch == 1:
+            # The end of its batch is soon enough.
+            return item.run()
+        try:
+            cancelled = self.run_timed(item) if self.debug else item.run()
+        finally:
+            metrics.mark = clock_ticks()
+            passed = metrics_passed(began, metrics.mark)
+            if passed > metrics.slice_ticks or (self.observing & OBSERVE_SLOW and not cancelled):
+                self.took_long(item, passed, 1)
+        return cancelled
+
+    def _report_slow(self, hook, seconds):
+        """Have `hook(loop, seconds, item)` called for what takes that long, on the way out of it; None: no more."""
+        self.slow_hook = hook
+        self.slow_after = seconds * 1e9
+        self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
+
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
+        """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
+        cdef double nanoseconds = <double>passed * self.metrics.rate
+        if nanoseconds > self.metrics.longest:
+            self.metrics.longest = nanoseconds
+            record = (int(nanoseconds), of, *describe(unwrap(item)))
+            # Other threads may look at it.
+            with cython.critical_section(self):
+                self.longest = record
+        if self.observing & OBSERVE_SLOW and of == 1 and nanoseconds >= self.slow_after:
+            self.slow_hook(self, nanoseconds * 1e-9, unwrap(item))
+            # What the hook has taken is not the next one's.
+            self.metrics.mark = clock_ticks()
+        return 0
+
+    def _progress(self):
+        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
+        run; -1 while the loop does not run any. It may be called at any time."""
+        # Plain reads: whoever looks again and again may be told of a change one look later.
+        return self.metrics.items if self.in_turn and not shared_peek(&self.asleep) else -1
 
     cdef int flush_later(self, Watcher watcher) except -1:
         """At the end of this turn, have the watcher give the kernel what it was told to write."""
@@ -540,7 +487,7 @@ cdef class LoopCore(LoopState):
     cdef int run_timed(self, Runnable item) except -1:
         """Run an item in debug mode: tell of one that takes long."""
         if item.is_cancelled():
-            return 0
+            return 1
         self._current_handle = item
         began = self.now()
         try:

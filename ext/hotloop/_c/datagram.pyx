@@ -31,6 +31,7 @@ from hotloop._c.address cimport (
     socklen_t,
 )
 from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.loop_state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.socket_transport cimport SocketTransport, name_of
 from hotloop._c.transport cimport os_error
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -126,6 +127,7 @@ cdef class DatagramTransport(SocketTransport):
             if count != -EAGAIN:
                 self.protocol.error_received(os_error(count))
             return False
+        metrics_received(&self.loop.metrics, count)
         data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
         self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
         self.sender_length = min(length, <socklen_t>sizeof(raw))
@@ -147,6 +149,7 @@ cdef class DatagramTransport(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal read error on datagram transport")
             return False
+        metrics_received(&self.loop.metrics, len(data))
         self.protocol.datagram_received(data, sender)
         return True
 
@@ -214,6 +217,7 @@ cdef class DatagramTransport(SocketTransport):
             sent = datagram_send(self.fd, view.buf, view.len, to, length)
             PyBuffer_Release(&view)
         if sent >= 0:
+            metrics_sent(&self.loop.metrics, sent)
             return True
         if sent == -EAGAIN:
             return False
@@ -221,12 +225,11 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef bint send_foreign(self, object data, object address) except -1:
         try:
-            if self.connected:
-                self.sock.send(data)
-            else:
-                self.sock.sendto(data, address)
+            sent = self.sock.send(data) if self.connected else self.sock.sendto(data, address)
         except (BlockingIOError, InterruptedError):
             return False
+        # A socket of somebody's own may say nothing.
+        metrics_sent(&self.loop.metrics, sent if isinstance(sent, int) else len(data))
         return True
 
     cdef int enqueue(self, object data, object address) except -1:
@@ -299,6 +302,7 @@ cdef DatagramTransport open_datagram(
         transport.family = sock.family
     try:
         transport.open(loop, protocol, None, waiter)
+        transport.count_as(METRICS_DATAGRAM)
     except BaseException:
         transport.release()
         raise

@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox
 from hotloop._c.ready cimport ReadyQueue
@@ -5,7 +7,67 @@ from hotloop._c.selector cimport PollerSelector
 from hotloop._c.timers cimport TimerQueue
 
 
+cdef extern from "metrics.h":
+    enum:
+        METRICS_BUCKETS
+        METRICS_TCP
+        METRICS_STREAM
+        METRICS_DATAGRAM
+        METRICS_READ_PIPE
+        METRICS_WRITE_PIPE
+        METRICS_KINDS
+
+    ctypedef struct metrics_histogram:
+        uint64_t count
+        double total
+        double maximum
+        uint64_t *buckets
+
+    ctypedef struct loop_metrics:
+        double rate
+        uint64_t slice_ticks
+        uint64_t long_ticks
+        uint64_t mark
+        uint64_t slice_began
+        uint64_t batch_began
+        uint64_t before_last
+        bint long_batch
+        bint timed
+        bint running
+        bint waiting
+        Py_ssize_t batch
+        uint64_t items
+        uint64_t cancelled
+        uint64_t iterations
+        uint64_t polls
+        double busy
+        double idle
+        double longest
+        metrics_histogram delay
+        metrics_histogram lateness
+        uint64_t bytes_received
+        uint64_t receives
+        uint64_t bytes_sent
+        uint64_t sends
+        Py_ssize_t *transports
+
+    void metrics_received(loop_metrics *, Py_ssize_t count) noexcept
+    void metrics_sent(loop_metrics *, Py_ssize_t count) noexcept
+
+
+# Why items are not just run; see LoopCore.run_observed().
+cdef enum:
+    OBSERVE_TIMES = 1               # each is timed, because those of the slice before took long
+    OBSERVE_DEBUG = 2               # debug mode
+    OBSERVE_SLOW = 4                # somebody is told of those that take long
+
+
 cdef class LoopState:
+    cdef loop_metrics metrics
+    cdef int observing              # OBSERVE_TIMES and the like; 0: items are just run
+    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
+    cdef double slow_after
+    cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
     cdef ReadyQueue ready
     cdef TimerQueue timers
     cdef object selector            # anything with the selectors API; None: closed, or not there yet

@@ -61,6 +61,7 @@ cdef class LoopState:
     @_debug.setter
     def _debug(self, value):
         self.debug = bool(value)
+        self.observing = self.observing & ~OBSERVE_DEBUG | (OBSERVE_DEBUG if self.debug else 0)
         self.ready.direct = self.schedules_itself and not self.debug
 
     @property

@@ -7,6 +7,7 @@ they make is native. On a selector that is not ours they are asyncio's own.
 from hotloop._c.accept cimport accept_connections, can_accept
 from hotloop._c.core cimport LoopCore
 from hotloop._c.datagram cimport open_datagram
+from hotloop._c.measure cimport measure, watched
 from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
 from hotloop._c.process cimport program_has_a_watcher, watch_process
 from hotloop._c.sockets cimport (
@@ -89,6 +90,13 @@ cdef class NetworkCore(LoopCore):
         )
         new_tls_transport(tls)
         return tls
+
+    def _measure(self):
+        # For loop.metrics(): see _instruments.py.
+        return measure(self)
+
+    def _watched(self):
+        return None if self.poller is None else watched(self)
 
     def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
         if self.poller is None:

@@ -21,6 +21,7 @@ from libc.errno cimport EAGAIN, EIO
 
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
+from hotloop._c.loop_state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
 from hotloop._c.output cimport iovec, output_append, output_clear, output_send
 from hotloop._c.receive cimport next_size, receive_bytes
 from hotloop._c.transport cimport Transport, os_error
@@ -68,6 +69,7 @@ cdef class PipeTransport(Transport):
         cdef object pipe = self.pipe
         cdef int fd = self.fd
         cdef list sharing
+        self.count_as(0)
         if pipe is None:
             return 0
         self.stop_watching()
@@ -157,6 +159,7 @@ cdef class ReadPipeTransport(PipeTransport):
         self.events = 0
         data = self.read(&count)
         if count > 0:
+            metrics_received(&self.loop.metrics, count)
             self.expected = next_size(count)
             # What it raises is reported, and no reason to close, as in asyncio.
             self.protocol.data_received(data)
@@ -315,6 +318,8 @@ cdef class WritePipeTransport(PipeTransport):
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         sent = pipe_write(self.fd, view.buf, view.len)
         PyBuffer_Release(&view)
+        if sent > 0:
+            metrics_sent(&self.loop.metrics, sent)
         if sent == view.len:
             return 0
         if sent < 0 and sent != -EAGAIN:
@@ -352,6 +357,8 @@ cdef class WritePipeTransport(PipeTransport):
             if sent < 0 and not full:
                 self.ignored += 1
                 return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+            if sent > 0:
+                metrics_sent(&self.loop.metrics, sent)
         return self.watch(POLLER_WRITE) if full else self.unwatch(POLLER_WRITE)
 
     cdef int ready_to_write(self) except -1:
@@ -412,6 +419,7 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
     if not can_be_polled(os.fstat(fd).st_mode):
         raise ValueError("Pipe transport is for pipes/sockets only.")
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    transport.count_as(METRICS_READ_PIPE)
     return transport
 
 
@@ -428,6 +436,7 @@ cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object proto
         FIFOS_MISLEAD and stat.S_ISFIFO(status.st_mode) and status.st_nlink > 0
     )
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    transport.count_as(METRICS_WRITE_PIPE)
     return transport
 
 

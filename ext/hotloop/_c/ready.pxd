@@ -1,10 +1,11 @@
 from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint64_t
 
 
 cdef class Runnable:
-    cdef int run(self) except -1
+    cdef int run(self) except -1    # 1: not, because it was cancelled
     cdef bint is_cancelled(self) noexcept
     cdef int withdraw(self) except -1
     cdef tuple done_callback(self)
@@ -17,6 +18,7 @@ cdef class ReadyQueue:
     cdef Py_ssize_t mask        # len(ring) - 1
     cdef bint direct            # futures and tasks may queue themselves: no debug mode, call_soon() is LoopCore's own
     cdef bint closed            # the loop is closed: queueing raises
+    cdef uint64_t steps         # of tasks, those included that were started eagerly
     cdef object entered         # the task that current_task() answers with, left lazily; None: none
 
     cdef int resize(self, Py_ssize_t size) except -1
@@ -79,5 +81,6 @@ cdef void end_reusing_contexts() noexcept
 cdef Handle new_handle(object callback, tuple args, object loop, object context)
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context)
 cdef int retire(PyObject *item) except -1
+cdef object unwrap(object item)
 cdef int run_reporting(Runnable item, object loop) except -1
 cdef int report(object loop, Runnable item, object error) except -1

@@ -75,8 +75,9 @@ cdef class ForeignRunnable(Runnable):
     cdef object handle
 
     cdef int run(self) except -1:
-        if not self.handle._cancelled:
-            self.handle._run()
+        if self.handle._cancelled:
+            return 1
+        self.handle._run()
         return 0
 
     cdef bint is_cancelled(self) noexcept:
@@ -171,6 +172,7 @@ cdef object steal(PyObject *item):
 
 
 cdef object unwrap(object item):
+    """What Python code has put on the queue."""
     return (<ForeignRunnable>item).handle if type(item) is ForeignRunnable else item
 
 
@@ -313,7 +315,7 @@ cdef class Handle(Runnable):
             # Which may run the garbage collector, and with it code that cancels.
             self.own_context()
         if self.dropped:
-            return 0
+            return 1
         # Held here, because the callback may cancel its own handle.
         callback = self.callback
         args = self.args
@@ -421,13 +423,12 @@ cdef class _ThreadSafeHandle(Handle):
     cdef int run(self) except -1:
         self.runner = PyThread_get_thread_ident()
         try:
-            Handle.run(self)
+            return Handle.run(self)
         finally:
             self.runner = 0
             if self.finished is not None:
                 self.finished.set()
                 self.finished = None
-        return 0
 
     cdef int wait_for_run(self) except -1:
         cdef object finished

@@ -49,6 +49,7 @@ cdef class SocketTransport(Transport):
     cdef int release(self) except -1:
         cdef object sock = self.sock
         cdef int fd = self.fd, error
+        self.count_as(0)
         if fd < 0:
             return 0
         if is_shared(self) and (self.extra is None or "sockname" not in self.extra):

@@ -23,6 +23,7 @@ from hotloop._c.address cimport (
     socklen_t,
 )
 from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.loop_state cimport metrics_received, metrics_sent
 from hotloop._c.operation cimport SocketOperation, new_operation
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
 
@@ -188,13 +189,30 @@ cdef bint is_plain(SocketOperation self) except -1:
 
 cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
     """Have the socket object do it."""
+    cdef object result
     self.keeps = False
     try:
-        return own(getattr(self.sock, name)(*arguments))
+        result = getattr(self.sock, name)(*arguments)
+        count_moved(self.loop, name, result)
+        return own(result)
     except (BlockingIOError, InterruptedError):
         return NULL
     except StopIteration as error:
         raise RuntimeError("coroutine raised StopIteration") from error
+
+
+cdef int count_moved(LoopCore loop, str name, object result) except -1:
+    """What a socket's method says that it has moved, if it does."""
+    if type(result) is tuple and result:
+        result = result[0]
+    if type(result) is bytes:
+        result = len(result)
+    if type(result) is int and result > 0:
+        if name.startswith("send"):
+            metrics_sent(&loop.metrics, result)
+        else:
+            metrics_received(&loop.metrics, result)
+    return 0
 
 
 cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
@@ -251,6 +269,8 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
         return NULL if self.keeps else by_method(self, "recv", (self.argument,))
     if count == 0:
         self.doubt_registration()
+    else:
+        metrics_received(&loop.metrics, count)
     loop.last_received = count
     return data
 
@@ -271,6 +291,8 @@ cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
         return NULL if self.keeps else by_method(self, "recv_into", (self.argument,))
     if count == 0:
         self.doubt_registration()
+    else:
+        metrics_received(&self.loop.metrics, count)
     return own(count)
 
 
@@ -289,6 +311,7 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
+    metrics_received(&self.loop.metrics, count)
     data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
     return own((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
@@ -318,6 +341,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     PyBuffer_Release(&view)
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
+    metrics_received(&self.loop.metrics, count)
     return own((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
@@ -368,6 +392,7 @@ cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noex
         if sent < 0:
             return <int>sent
         self.progress += sent
+        metrics_sent(&self.loop.metrics, sent)
         if self.progress >= size:
             return ALL_SENT
     return ENOUGH_SENT
@@ -410,6 +435,7 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
         PyBuffer_Release(&view)
     if must_wait(self, sent):
         return NULL if self.keeps else by_method(self, "sendto", (self.argument, self.other))
+    metrics_sent(&self.loop.metrics, sent)
     return own(sent)
 
 
@@ -514,6 +540,7 @@ async def send_file(loop, sock, file, offset, count):
                 continue
             if done == 0:
                 break
+            metrics_sent(&(<LoopCore>loop).metrics, done)
             sent += done
             sends += 1
             if sends % SENDS_PER_TURN == 0:

@@ -28,6 +28,7 @@ from hotloop._c.clients cimport attach, detach
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
+from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, metrics_received, metrics_sent
 from hotloop._c.output cimport iovec, keep, output_clear, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
@@ -182,6 +183,7 @@ cdef class StreamTransport(SocketTransport):
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
         """Look at what a read of at most `room` bytes has returned; True if there is something for the protocol."""
         if count > 0:
+            metrics_received(&self.loop.metrics, count)
             self.filled = count == room
             if not self.filled and not self.events & POLLER_MORE:
                 self.events &= ~POLLER_READ
@@ -395,6 +397,8 @@ cdef class StreamTransport(SocketTransport):
             if view.len < SEND_BEFORE_COPYING:
                 return False
             sent[0] = max(socket_send(self.fd, view.buf, view.len), 0)
+            if sent[0]:
+                metrics_sent(&self.loop.metrics, sent[0])
             return sent[0] == view.len
         finally:
             PyBuffer_Release(&view)
@@ -426,6 +430,8 @@ cdef class StreamTransport(SocketTransport):
             if sent < 0 and not full:
                 self.write_failed(os_error(sent))
                 return 0
+            if sent > 0:
+                metrics_sent(&self.loop.metrics, sent)
         if full and not self.blocked:
             self.blocked = True
             self.watch()
@@ -564,6 +570,7 @@ cdef StreamTransport open_stream(
             transport.server = server
             attach(server, transport)
         transport.open(loop, protocol, context, waiter)
+        transport.count_as(METRICS_TCP if transport.edge else METRICS_STREAM)
     except BaseException:
         transport.release()
         raise

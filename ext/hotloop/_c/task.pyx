@@ -355,6 +355,8 @@ cdef class Task(Future):
         cdef PyObject *yielded = NULL
         cdef object coro = self.coro
         cdef PySendResult status
+        if self.queue is not None:
+            self.queue.steps += 1
         if error is None:
             status = PyIter_Send(<PyObject *>coro, <PyObject *>None, &yielded)
         else:

@@ -30,7 +30,7 @@ cdef class TimerQueue:
     cdef int push(self, TimerHandle handle) except -1
     cdef int lend_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
-    cdef int expire(self, double now, ReadyQueue ready) except -1
+    cdef double expire(self, double now, ReadyQueue ready) except? -1
     cdef int clear(self) except -1
     cdef list in_order(self)
 

@@ -113,10 +113,12 @@ cdef class TimerQueue:
         put(self.handles, handle.slot, None)
         return 0
 
-    cdef int expire(self, double now, ReadyQueue ready) except -1:
-        """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock."""
+    cdef double expire(self, double now, ReadyQueue ready) except? -1:
+        """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
+        earliest of the deadlines, infinity if there is none."""
         cdef const timer_due *first = timer_heap_first(&self.heap)
         cdef TimerHandle handle
+        cdef double earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
         while first != NULL and first.deadline <= now:
             handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
             timer_heap_pop(&self.heap)
@@ -126,7 +128,7 @@ cdef class TimerQueue:
             first = timer_heap_first(&self.heap)
         if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
             self.clear()
-        return 0
+        return earliest
 
     cdef int clear(self) except -1:
         """Drop all handles."""

@@ -30,6 +30,7 @@ cdef class Transport(Watcher):
     cdef bint protocol_paused       # pause_writing() was called, and resume_writing() not yet
     cdef Py_ssize_t high_water      # in bytes
     cdef Py_ssize_t low_water       # in bytes
+    cdef int counted                # as which of the METRICS_ kinds of open transports; 0: not
     cdef tuple limits               # (low, high) as they were given; None: the defaults
 
     cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1
@@ -56,6 +57,7 @@ cdef class Transport(Watcher):
     cdef int connection_lost(self, object error) except -1
     cdef int warn_of_lost_write(self) except -1
     cdef int is_open(self) noexcept
+    cdef int count_as(self, int kind) noexcept
 
 
 cdef Py_ssize_t as_size(object limit) except? -1

@@ -229,6 +229,16 @@ cdef class Transport(Watcher):
     cdef int is_open(self) noexcept:
         return self.fd >= 0
 
+    cdef int count_as(self, int kind) noexcept:
+        """As an open transport of that kind (0: as none), for loop.metrics()."""
+        if self.loop is not None:
+            if self.counted:
+                self.loop.metrics.transports[self.counted] -= 1
+            if kind:
+                self.loop.metrics.transports[kind] += 1
+            self.counted = kind
+        return 0
+
     # -- connection_lost() ---------------------------------------------------------------------------------------------
 
     cdef int fatal_error(self, object error, str message) except -1:

@@ -7,8 +7,6 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
-SLICE_NANOSECONDS: int
-
 # A mixin at run time, in front of asyncio's class; the methods that it overrides have the types they have there.
 @disjoint_base
 class LoopCore(asyncio.SelectorEventLoop):

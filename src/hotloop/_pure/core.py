@@ -20,17 +20,16 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from itertools import repeat
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop._pure.future import Future
+from hotloop._pure.meter import TIME_SLICE, Meter
 from hotloop._pure.ready import Handle, ReadyQueue, new_handle
 from hotloop._pure.stdlib import base_events, events
 from hotloop._pure.task import Task
 from hotloop._pure.timers import TimerHandle, TimerQueue, new_timer
-
-TIME_SLICE = 0.0001
-"""For how long, in seconds, queued callbacks may keep the loop from polling."""
 
 # From Python 3.14 on, one that other threads may cancel.
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
@@ -57,7 +56,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
         # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
         self._wakeup_needed = True
-        self._next_poll = 0.0  # by _clock()
+        self._meter = Meter()
         super().__init__(selector)
         self._ready = ReadyQueue()
 
@@ -75,13 +74,15 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         self._run_forever_setup()
-        self._next_poll = 0.0
+        self._meter.next_poll = 0.0
+        self._meter.begin(self._clock())
         try:
             while True:
                 self._run_once()
                 if self._stopping:
                     break
         finally:
+            self._meter.end(self._clock())
             self._run_forever_cleanup()
 
     if sys.version_info < (3, 13):
@@ -106,38 +107,115 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _run_once(self) -> None:
         """Run one iteration: poll if it is time to, then run what is queued by now."""
         ready = self._ready
-        if not ready or self._clock() >= self._next_poll:
+        meter = self._meter
+        if not meter.running:
+            self._run_once_alone()
+            return
+        outer = meter.batch  # if a callback runs the loop itself, as nest_asyncio does
+        if not ready or meter.mark >= meter.next_poll:
+            if outer is not None:
+                meter.mark = self._clock()
+            meter.batch = None
             self._poll(ready)
         self._wakeup_needed = False
+        count = len(ready)
+        meter.batch = batch = repeat(None, count)
+        meter.items += count
+        if count:
+            meter.iterations += 1
+        began = meter.mark
+        if outer is not None:
+            meter.enter(outer)
+        complete = False
         handle = None
         try:
-            if self._debug:
-                self._run_batch_in_debug_mode(ready)
+            if meter.observing or self._debug:
+                self._run_observed(ready, batch)
                 return
-            for _ in range(len(ready)):
+            for _ in batch:
                 try:
                     handle = ready.popleft()
                 except IndexError:
-                    # A callback has run the loop itself, as nest_asyncio does, and so the rest of the batch.
+                    # An inner iteration has run the rest of the batch.
+                    meter.items -= 1
                     break
                 if not handle._cancelled:
                     handle._run()
+                else:
+                    meter.cancelled += 1
+            else:
+                complete = True
         finally:
             self._wakeup_needed = True
+            meter.batch = outer
+            if not complete or outer is not None:
+                meter.leave(outer, batch)
+            meter.mark = self._clock()
+            if meter.mark - began > TIME_SLICE:
+                meter.long_batch(self, began, handle, count)
             # The traceback of an exception that a task keeps leads back to this frame, which must not keep the task.
             del handle
 
-    def _run_batch_in_debug_mode(self, ready: ReadyQueue) -> None:
-        """Run what is queued, and report every callback that takes slow_callback_duration or longer."""
-        for _ in range(len(ready)):
+    def _run_once_alone(self) -> None:
+        """By somebody who drives the loop himself: the time between his calls is none of the loop's."""
+        self._meter.begin(self._clock())
+        try:
+            self._run_once()
+        finally:
+            self._meter.end(self._clock())
+
+    def _run_observed(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
+        """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
+        meter = self._meter
+        for _ in batch:
             if not ready:
+                meter.items -= 1
                 break
-            self._current_handle = ready.popleft()
+            handle = ready.popleft()
+            if handle._cancelled:
+                meter.cancelled += 1
+                continue
+            began = meter.mark
             try:
-                if not self._current_handle._cancelled:
-                    self._run_timed(self._current_handle)
+                if self._debug:
+                    self._run_in_debug_mode(handle)
+                else:
+                    handle._run()
             finally:
-                self._current_handle = None
+                meter.mark = self._clock()
+                if meter.mark - began > TIME_SLICE or meter.slow_hook is not None:
+                    meter.took_long(self, handle, meter.mark - began)
+                del handle  # see _run_once()
+
+    def _run_in_debug_mode(self, handle: Any) -> None:
+        self._current_handle = handle
+        try:
+            self._run_timed(handle)
+        finally:
+            self._current_handle = None
+            del handle  # see _run_once()
+
+    def _progress(self) -> int:
+        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
+        run; -1 while the loop does not run any. It may be called at any time."""
+        return self._meter.progress()
+
+    def _measure(self) -> dict[str, Any]:
+        """For loop.metrics(): see _instruments.py."""
+        timers = sum(not handle._cancelled for handle in self._timers.heap)
+        numbers = self._meter.numbers(self._clock())
+        return numbers | {"ready": len(self._ready), "timers": timers, "transports": self._open_transports()}
+
+    def _watched(self) -> None:
+        """The selector's map tells it all."""
+
+    def _report_slow(self, hook: Callable[..., object] | None, seconds: float) -> None:
+        """Have `hook(loop, seconds, handle)` called for what takes that long, on the way out of it; None: no more."""
+        meter = self._meter
+        meter.slow_hook = hook
+        meter.slow_after = seconds
+        if hook is not None:
+            meter.observing = True
 
     def _run_timed(self, handle: Any) -> None:
         start = self.time()
@@ -161,18 +239,28 @@ class LoopCore(_Behind):  # type: ignore[misc]
             now = self.time()
             timeout = deadline - now
             if timeout <= 0:
-                if self._clock() < self._next_poll:
+                if self._clock() < self._meter.next_poll:
                     # A timer that is due is as good as a queued callback: no reason to poll before it is time to.
                     timers.expire(now, ready)
                     return
                 timeout = 0
-        self._process_events(self._selector.select(self._longest_wait(timeout, ready)))
+        meter = self._meter
+        polled_before = meter.slice_began
+        meter.end_slice()
+        wait = self._longest_wait(timeout, ready)
+        meter.waiting = wait != 0
+        events = self._selector.select(wait)
+        meter.polled(self._clock())
+        self._process_events(events)
         clock = self._clock()
         now = self.time()
         if timers.heap:
-            timers.expire(now, ready)
+            earliest = timers.expire(now, ready)
+            if earliest is not None:
+                # One that was due already when it was set is late only since the timers were looked at before.
+                meter.lateness.add(1, min(now - earliest, clock - polled_before))
         # Where loop.time() was replaced, any number of callbacks may be too many: poll in each iteration there.
-        self._next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
+        self._meter.next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
 
     def _longest_wait(self, timeout: float | None, ready: ReadyQueue) -> float | None:
         """What to give to select(), which may sleep from now on, for `timeout` seconds (None: no limit) at most."""

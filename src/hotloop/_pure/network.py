@@ -4,10 +4,12 @@ The transports are the standard library's, which are written in Python already.
 """
 
 import asyncio
+import socket
 from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
 from hotloop._pure.core import FallbackLoopCore, LoopCore
+from hotloop._pure.metered import MeteredSocket
 
 if TYPE_CHECKING:
     import ssl
@@ -15,6 +17,45 @@ if TYPE_CHECKING:
 
 class NetworkCore(LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
+
+    def _make_socket_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._metered(super()._make_socket_transport(sock, *arguments, **keywords))
+
+    def _make_ssl_transport(self, rawsock: Any, *arguments: Any, **keywords: Any) -> Any:
+        transport = super()._make_ssl_transport(rawsock, *arguments, **keywords)
+        # The one below, which is not told to anybody yet.
+        self._metered(self._transports.get(rawsock.fileno()))
+        return transport
+
+    def _make_datagram_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self._metered(super()._make_datagram_transport(sock, *arguments, **keywords))
+
+    def _make_read_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
+        transport = super()._make_read_pipe_transport(*arguments, **keywords)
+        self._meter.pipes.add(transport)
+        return transport
+
+    def _make_write_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
+        transport = super()._make_write_pipe_transport(*arguments, **keywords)
+        self._meter.pipes.add(transport)
+        return transport
+
+    def _metered(self, transport: Any) -> Any:
+        """What asyncio's transport of a socket moves counts from here on."""
+        if transport is not None and transport._sock is not None:
+            transport._sock = MeteredSocket(transport._sock, self._meter)
+        return transport
+
+    def _open_transports(self) -> dict[str, int]:
+        """The open transports by kind, for loop.metrics()."""
+        kinds = dict.fromkeys(("tcp", "stream", "datagram", "read_pipe", "write_pipe"), 0)
+        for transport in list(self._transports.values()):
+            if transport._sock is not None:
+                kinds[_kind_of_socket(transport._sock)] += 1
+        for transport in list(self._meter.pipes):
+            if transport._pipe is not None:
+                kinds["write_pipe" if isinstance(transport, asyncio.WriteTransport) else "read_pipe"] += 1
+        return kinds
 
     def _make_tls_protocol(
         self,
@@ -40,6 +81,12 @@ class NetworkCore(LoopCore):
 
 class FallbackNetworkCore(NetworkCore, FallbackLoopCore):
     """The same on the loop that hands out the interpreter's own futures and tasks."""
+
+
+def _kind_of_socket(sock: Any) -> str:
+    if sock.type == socket.SOCK_DGRAM:
+        return "datagram"
+    return "tcp" if sock.family in (socket.AF_INET, socket.AF_INET6) else "stream"
 
 
 class TlsProtocol(sslproto.SSLProtocol):

@@ -43,6 +43,7 @@ class Task(Future):
     _fut_waiter: Any = None
     _must_cancel = False  # the next step throws CancelledError into the coroutine
     _num_cancels_requested = 0
+    _meter: Any = None  # the loop's, if it is one of ours
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -69,6 +70,7 @@ class Task(Future):
         self._name = f"Task-{tasks._task_name_counter()}" if name is None else str(name)
         self._coro = coro
         self._context = copy_context() if context is None else context
+        self._meter = getattr(self._loop, "_meter", None)
         if eager_start and self._loop.is_running():
             try:
                 self.__eager_start()
@@ -221,6 +223,8 @@ class Task(Future):
             del self, future
 
     def __run_coroutine(self, exc: BaseException | None) -> None:
+        if self._meter is not None:
+            self._meter.steps += 1
         try:
             yielded = self._coro.send(None) if exc is None else self._coro.throw(exc)
         except StopIteration as stop:

@@ -100,8 +100,10 @@ class TimerQueue:
             heap[:] = live  # in place: the list is loop._scheduled
             self._cancelled = 0
 
-    def expire(self, now: float, ready: ReadyQueue) -> None:
-        """Queue every handle whose deadline has come, by deadline, and among equal deadlines the oldest first."""
+    def expire(self, now: float, ready: ReadyQueue) -> float | None:
+        """Queue every handle whose deadline has come, by deadline, and among equal deadlines the oldest first.
+
+        Returns the earliest of the deadlines; None if there is none."""
         heap = self.heap
         due = []
         # Never early by the loop's own clock.
@@ -117,6 +119,7 @@ class TimerQueue:
             with suppress(AttributeError):
                 due.sort(key=_deadline_and_age)
         ready.extend(due)
+        return due[0]._when if due else None
 
     def next_deadline(self) -> float | None:
         """The earliest deadline; None if nothing is pending."""

@@ -37,6 +37,10 @@ def _follow(invocation: Invocation) -> int:
             import hotloop.bench
 
             return hotloop.bench.main(invocation.arguments)
+        case "top":
+            from hotloop.cli import top
+
+            return top.run(invocation.arguments)
         case "info":
             _prepare(invocation)
             from hotloop.cli import info

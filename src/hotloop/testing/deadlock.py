@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+from hotloop.instruments.chains import summary
 
 if TYPE_CHECKING:
     from hotloop.testing.clock import Clock
@@ -53,25 +54,9 @@ def describe(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, p
         reason += ", and nothing is there that could wake the loop"
     else:
         reason += f", and nothing has woken the loop for {patience:g} s"
-    tasks = sorted(_describe_tasks(asyncio.all_tasks(loop)))
+    tasks = sorted(map(summary, asyncio.all_tasks(loop)))
     waiting = "\n".join(f"  {line}" for line in tasks) or "  no task"
     network = getattr(loop, "_network", None)
     held = [connection for connection in network.connections if connection._is_held()] if network else []
     waiting += "".join(f"\n  {connection!r}" for connection in held)
     return f"deadlock: {reason}. What waits:\n{waiting}"
-
-
-def _describe_tasks(tasks: Iterable[asyncio.Task[Any]]) -> Iterable[str]:
-    for task in tasks:
-        yield f"{task.get_name()}: {_place(task.get_coro())}"
-
-
-def _place(coroutine: Any) -> str:
-    """Where a suspended coroutine waits: its innermost frame."""
-    name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
-    while getattr(getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
-        coroutine = coroutine.cr_await
-    frame = getattr(coroutine, "cr_frame", None)
-    if frame is None:
-        return f"{name}()"
-    return f"{name}(), at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}()"

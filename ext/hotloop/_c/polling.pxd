@@ -1,0 +1,40 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.inbox cimport shared_flag
+from hotloop._c.loop_state cimport LoopState
+from hotloop._c.selector cimport poller_batch
+
+cdef extern from *:
+    """
+    static inline unsigned int type_version_of(PyObject *object) { return Py_TYPE(object)->tp_version_tag; }
+    """
+    unsigned int type_version_of(object)
+
+
+cdef class LoopPolling(LoopState):
+    cdef object clock               # what time() was replaced by; None: it is time.monotonic()
+    cdef unsigned int type_version  # of the class when it was last searched for overrides
+    cdef bint runs_itself           # _run_once() is not overridden
+    cdef bint poll_next             # whatever the time slice says
+    cdef uint64_t polled_at         # in ticks
+    cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
+    cdef unsigned int polls         # without the GIL being released in between
+    cdef shared_flag asleep         # in a wait that poller.wake() has to end
+    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
+
+    cdef int find_overrides(self) except -1
+    cdef double now(self) except? -1
+    cdef int leave(self) except -1
+    cdef bint must_poll(self) noexcept
+    cdef bint poll_is_due(self) noexcept
+    cdef int begin_measuring(self) noexcept
+    cdef int end_measuring(self) noexcept
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept
+    cdef int polled(self) noexcept
+    cdef int poll(self) except -1
+    cdef int64_t wait_time(self) except? -2
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
+    cdef int poll_ours(self, int64_t nanoseconds) except -1
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1
+    cdef int dispatch(self, poller_batch *batch, int index) except -1
+    cdef int wake(self) except -1

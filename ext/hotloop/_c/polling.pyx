@@ -1,0 +1,261 @@
+"""LoopPolling: when a loop looks at I/O and timers, how long it waits for them, and what ends the wait.
+
+asyncio polls in every iteration. Here an iteration that finds work queued skips it, unless SLICE_NANOSECONDS have
+passed since the last poll, or somebody has set a timer that is due already. So I/O and timers wait at most that long,
+and the batch under way, however busy the ready queue is; and short callbacks cost no system call each.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.inbox cimport shared_flag
+from hotloop._c.loop_state cimport OBSERVE_TIMES, LoopState, loop_metrics, metrics_histogram
+from hotloop._c.polling cimport type_version_of
+from hotloop._c.selector cimport poller_batch
+from hotloop._c.timers cimport timer_heap_first
+from hotloop._c.watcher cimport POLLER_MORE, Watcher
+
+cdef extern from "quiet.h":
+    pass
+
+cdef extern from "clock.h":
+    int64_t clock_nanoseconds()
+    uint64_t clock_ticks()
+    uint64_t clock_ticks_per_slice(int64_t nanoseconds)
+
+cdef extern from "lock.h":
+    bint FREE_THREADED
+    void shared_set(shared_flag *, int)
+    int shared_get(shared_flag *)
+    int shared_peek(shared_flag *)
+    int shared_exchange(shared_flag *, int)
+
+cdef extern from "metrics.h":
+    enum:
+        METRICS_LONG_CALLBACK
+    void metrics_begin(loop_metrics *, uint64_t now) noexcept
+    void metrics_end_slice(loop_metrics *) noexcept
+    void metrics_polled(loop_metrics *, uint64_t now, bint waited) noexcept
+    void metrics_end(loop_metrics *, uint64_t now) noexcept
+    void metrics_add(metrics_histogram *, uint64_t count, double total) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
+
+# How long queued work may keep the loop from looking at I/O and timers.
+SLICE_NANOSECONDS = 100_000
+cdef int64_t SLICE = SLICE_NANOSECONDS
+# The same with room for what the two clocks and their readings differ by.
+cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
+# asyncio's upper bound of one wait, in seconds.
+cdef double LONGEST_WAIT = 24 * 3600.0
+# A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
+cdef unsigned int POLLS_PER_GIL_RELEASE = 8
+
+cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
+# When this module was loaded, by both clocks.
+cdef int64_t loaded_nanoseconds = clock_nanoseconds()
+cdef uint64_t loaded_ticks = clock_ticks()
+
+
+cdef double nanoseconds_in_a_tick() noexcept:
+    """The longer the process has run, the better it is known. 0: the counter is not to be trusted."""
+    cdef uint64_t before, after
+    cdef int64_t passed
+    cdef double first, rate
+    if slice_ticks == 0:
+        return 0
+    first = <double>SLICE / <double>slice_ticks
+    before = clock_ticks()
+    passed = clock_nanoseconds() - loaded_nanoseconds
+    after = clock_ticks()
+    if passed < 20 * SLICE or after - before > slice_ticks // 10:
+        return first
+    rate = <double>passed / <double>(before - loaded_ticks)
+    # The machine may have slept, which the two clocks see differently.
+    return rate if 0.98 * first < rate < 1.02 * first else first
+
+
+cdef class LoopPolling(LoopState):
+    """What LoopCore has of polling."""
+
+    # -- what LoopCore supplies ----------------------------------------------------------------------------------------
+
+    cdef int find_overrides(self) except -1:
+        """See which methods are somebody else's, after `type_version` has become another one."""
+        raise NotImplementedError
+
+    cdef double now(self) except? -1:
+        """time(), whoever's it is, in seconds."""
+        raise NotImplementedError
+
+    cdef int leave(self) except -1:
+        """End the step of the task that ran last."""
+        raise NotImplementedError
+
+    # -- polling -------------------------------------------------------------------------------------------------------
+
+    cdef bint must_poll(self) noexcept:
+        """Whether the next iteration polls, however short it is since the last one has."""
+        return (
+            self.ready.count == 0
+            or self.poll_next
+            or self.clock is not None
+            or (FREE_THREADED and shared_peek(&self.inbox.filled))
+        )
+
+    cdef bint poll_is_due(self) noexcept:
+        # A counter that runs backwards gives a huge difference, and so a poll.
+        return self.must_poll() or clock_ticks() - self.polled_at > slice_ticks
+
+    cdef int poll(self) except -1:
+        """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
+        cdef int64_t nanoseconds
+        cdef uint64_t polled_before = self.polled_at
+        cdef double now, earliest
+        self.poll_next = False
+        self.leave()
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        if self.in_turn:
+            # Inside of a callback, which has run since the clock was read.
+            self.metrics.mark = clock_ticks()
+        metrics_end_slice(&self.metrics)
+        self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
+        nanoseconds = self.wait_time()
+        self.metrics.waiting = nanoseconds != 0
+        if self.poller is not None:
+            self.poll_ours(nanoseconds)
+        else:
+            self.poll_foreign(nanoseconds)
+        if FREE_THREADED and shared_peek(&self.inbox.filled):
+            self.inbox.empty_into(self.ready)
+        if self.timers.heap.live:
+            now = self.now()
+            earliest = self.timers.expire(now, self.ready)
+            if earliest <= now:
+                self.note_lateness(now - earliest, polled_before)
+            self.slice_ends = now + SLICE_SECONDS
+        else:
+            # Not worth reading the clock; the next call_at() has it read.
+            self.slice_ends = INFINITY
+        return 0
+
+    cdef int begin_measuring(self) noexcept:
+        """The loop begins to run."""
+        self.metrics.rate = nanoseconds_in_a_tick()
+        self.metrics.slice_ticks = slice_ticks
+        self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
+        self.polled_at = clock_ticks()
+        metrics_begin(&self.metrics, self.polled_at)
+        return 0
+
+    cdef int end_measuring(self) noexcept:
+        """The loop runs no more."""
+        metrics_end(&self.metrics, clock_ticks())
+        return 0
+
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
+        """One that was due already when it was set is late only since the timers were looked at before."""
+        cdef double known = <double>metrics_passed(polled_before, self.polled_at) * self.metrics.rate
+        metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
+        return 0
+
+    cdef int polled(self) noexcept:
+        """The poll has ended: a new slice begins."""
+        self.polled_at = clock_ticks()
+        metrics_polled(&self.metrics, self.polled_at, self.metrics.waiting)
+        return 0
+
+    cdef int64_t wait_time(self) except? -2:
+        """How long the poll may block, in nanoseconds; -1: without limit."""
+        cdef double wait
+        if self.ready.count or self.stopping:
+            return 0
+        self.ready.relax()
+        if not self.timers.heap.live:
+            return -1
+        wait = timer_heap_first(&self.timers.heap).deadline - self.now()
+        if wait > LONGEST_WAIT:
+            wait = LONGEST_WAIT
+        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
+
+    cdef int poll_ours(self, int64_t nanoseconds) except -1:
+        cdef poller_batch *batch
+        cdef int count, index
+        cdef bint release_gil = nanoseconds != 0
+        if release_gil:
+            nanoseconds = self.fall_asleep(nanoseconds)
+        else:
+            PyErr_CheckSignals()
+            self.polls += 1
+            release_gil = self.polls >= POLLS_PER_GIL_RELEASE
+        if release_gil:
+            self.polls = 0
+        batch = self.poller.wait(nanoseconds, release_gil, &count)
+        shared_set(&self.asleep, 0)
+        self.polled()
+        try:
+            for index in range(count):
+                self.dispatch(batch, index)
+        finally:
+            if self.poller is not None:
+                self.poller.release(batch)
+        return 0
+
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
+        """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
+        callback since the queue was looked at saw a loop that was awake."""
+        shared_set(&self.asleep, 1)
+        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
+
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1:
+        """The same on a selector that is not ours."""
+        if nanoseconds:
+            nanoseconds = self.fall_asleep(nanoseconds)
+        # The attribute, because a subclass may have put its own in the class.
+        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
+        shared_set(&self.asleep, 0)
+        self.polled()
+        self._process_events(ready)
+        return 0
+
+    cdef int dispatch(self, poller_batch *batch, int index) except -1:
+        """Tell the watcher of an event, which queues itself or its callbacks."""
+        cdef int fd = -1, happened = 0
+        cdef PyObject *entry = self.poller.event(batch, index, &fd, &happened)
+        if entry == NULL:
+            return 0
+        if self.poller.registrations[fd].watched:
+            return (<Watcher>entry).happened(happened)
+        # Registered with the selector by somebody who knows what asyncio keeps there.
+        self._process_events([(<object>entry, happened)])
+        return 0
+
+    def _process_events(self, event_list):
+        """Queue what select() has returned: for those who run the loop themselves."""
+        foreign = []
+        for key, happened in event_list:
+            if isinstance(key.data, Watcher):
+                # select() does not say whether there is more to come than one read brings.
+                (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
+            else:
+                foreign.append((key, happened))
+        super()._process_events(foreign)
+
+    # -- waking up -----------------------------------------------------------------------------------------------------
+
+    cdef int wake(self) except -1:
+        """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
+        if not self.runs_itself or self.type_version != type_version_of(self):
+            # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
+            self._write_to_self()
+        elif shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
+            self._write_to_self()
+        return 0
+
+    def _write_to_self(self):
+        if self.poller is not None:
+            self.poller.wake()
+        else:
+            super()._write_to_self()

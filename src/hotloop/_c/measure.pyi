@@ -1,0 +1,5 @@
+# For the other compiled modules: nothing of it can be used from Python.
+
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

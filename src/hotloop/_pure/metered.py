@@ -1,0 +1,62 @@
+"""MeteredSocket: what moves through asyncio's transports of sockets, counted for loop.metrics()."""
+
+from typing import Any
+
+from hotloop._pure.meter import Meter
+
+
+class MeteredSocket:
+    """A socket as a transport uses it. What it moves counts; all else is the socket's own."""
+
+    __slots__ = ("_meter", "_socket")
+
+    def __init__(self, socket: Any, meter: Meter) -> None:
+        self._socket = socket
+        self._meter = meter
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def recv(self, size: int) -> Any:
+        """See socket.recv(), as for the others."""
+        data = self._socket.recv(size)
+        if data:
+            self._received(len(data))
+        return data
+
+    def recv_into(self, buffer: Any) -> Any:
+        """See socket.recv_into()."""
+        count = self._socket.recv_into(buffer)
+        if count:
+            self._received(count)
+        return count
+
+    def recvfrom(self, size: int) -> Any:
+        """See socket.recvfrom()."""
+        received = self._socket.recvfrom(size)
+        self._received(len(received[0]))
+        return received
+
+    def send(self, data: Any) -> Any:
+        """See socket.send()."""
+        return self._sent(self._socket.send(data))
+
+    def sendmsg(self, buffers: Any) -> Any:
+        """See socket.sendmsg()."""
+        return self._sent(self._socket.sendmsg(buffers))
+
+    def sendto(self, data: Any, address: Any) -> Any:
+        """See socket.sendto()."""
+        return self._sent(self._socket.sendto(data, address))
+
+    def _received(self, count: int) -> None:
+        meter = self._meter
+        meter.bytes_received += count
+        meter.receives += 1
+
+    def _sent(self, count: Any) -> Any:
+        # A socket of somebody's own may say nothing.
+        meter = self._meter
+        meter.bytes_sent += count or 0
+        meter.sends += 1
+        return count

@@ -1,0 +1,154 @@
+"""`python -m hotloop top`: what an event loop of another process does, once a second.
+
+It asks at the socket that the program has opened on request (hotloop.instruments.inspection), and has no other way in.
+Tasks that are at the same place are one line, because a server has thousands of them.
+"""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from hotloop.cli.arguments import UsageError
+
+_SECONDS_FOR_AN_ANSWER = 10.0
+_STACK_AT_MOST = 8
+"""Lines; the innermost are shown."""
+_CLEAR = "\x1b[H\x1b[J"
+
+
+@dataclass
+class Options:
+    path: Path
+    once: bool = False
+    interval: float = 1.0
+    """In seconds."""
+
+
+def parse(arguments: list[str]) -> Options:
+    """Raises UsageError."""
+    words, target = list(arguments), None
+    once, interval = False, 1.0
+    while words:
+        word = words.pop(0)
+        if word == "--once":
+            once = True
+        elif word == "--interval" and words:
+            interval = _seconds(words.pop(0))
+        elif word.startswith("-") or target is not None:
+            raise UsageError(f"top takes a process or a socket, --once and --interval SECONDS, not {word!r}")
+        else:
+            target = word
+    if target is None:
+        raise UsageError("top needs the number of a process, or the path of its socket")
+    if target.isdecimal():
+        from hotloop.instruments.inspection import default_path
+
+        return Options(default_path(int(target)), once, interval)
+    return Options(Path(target), once, interval)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        raise UsageError(f"--interval must be a positive number of seconds, not {text!r}")
+    return seconds
+
+
+def fetch(path: Path) -> dict[str, Any]:
+    """The state of the loop behind a socket; OSError where nobody answers."""
+    answer = bytearray()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_SECONDS_FOR_AN_ANSWER)
+        connection.connect(os.fspath(path))
+        while chunk := connection.recv(1 << 16):
+            answer += chunk
+    try:
+        state: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        raise ConnectionAbortedError("the answer is not complete") from None
+    return state
+
+
+def run(arguments: list[str]) -> int:
+    """Returns the exit code: 1 if there is nobody to ask."""
+    options = parse(arguments)
+    before: dict[str, Any] | None = None
+    since = 0.0  # when the callback that runs now was first seen, by the other process's clock
+    try:
+        while True:
+            state = fetch(options.path)
+            if before is None or state.get("progress") != before.get("progress"):
+                since = state["time"]
+            size = shutil.get_terminal_size()
+            text = render(state, before, state["time"] - since)
+            if options.once:
+                print(text)
+                return 0
+            lines = [line[: size.columns] for line in text.splitlines()[: size.lines - 1]]
+            print(_CLEAR + "\n".join(lines), flush=True)
+            before = state
+            time.sleep(options.interval)
+    except KeyboardInterrupt:
+        return 0
+    except OSError as error:
+        ended = "has ended" if before is not None else "cannot be asked: did it call allow_inspection()?"
+        print(f"hotloop: the program behind {options.path} {ended} ({error})", file=sys.stderr)
+        return 1
+
+
+def render(state: dict[str, Any], before: dict[str, Any] | None, same_callback: float) -> str:
+    """The screen. `same_callback` is for how many seconds the callback that runs has been seen to do so."""
+    head = f"process {state['pid']}, Python {state['python']}, hotloop {state['hotloop']}"
+    if "loop" not in state:
+        return f"{head}\nits event loop was closed"
+    lines = [f"{head}, {state['loop']}", *_activity(state, before), _doing(state, same_callback)]
+    if state["progress"] >= 0:
+        lines += state["stack"][-_STACK_AT_MOST:]
+    tasks = state["tasks"]
+    lines += ["", f"{len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}", f"{'count':>9}  {'state':5}  where"]
+    places = Counter((task["state"], task["coroutine"], _place(task)) for task in tasks)
+    for (doing, coroutine, place), count in sorted(places.items(), key=lambda item: (-item[1], item[0])):
+        lines.append(f"{count:>9,}  {doing:5}  {coroutine}(){place}")
+    return "\n".join(lines)
+
+
+def _place(task: dict[str, Any]) -> str:
+    if task["place"] is None:
+        return ""
+    filename, line, name = task["place"]
+    return f", at {filename}:{line}" + (f" in {name}()" if name != task["coroutine"] else "")
+
+
+def _doing(state: dict[str, Any], same_callback: float) -> str:
+    if state["progress"] < 0:
+        return "waiting"
+    what = "a callback" if state["task"] is None else f"task {state['task']!r}"
+    return f"running {what}" + (f", the same for {same_callback:.1f} s" if same_callback else "")
+
+
+def _activity(state: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
+    """Rates since the screen before; of the first one, since the loop was made."""
+    metrics = state.get("metrics")
+    if metrics is None:
+        return []
+    earlier = ((before or {}).get("metrics")) or {}
+    gained = {name: metrics[name] - earlier.get(name, 0) for name in metrics if isinstance(metrics[name], int)}
+    seconds = (gained["busy_ns"] + gained["idle_ns"]) / 1e9
+    if not seconds:
+        return []
+    return [
+        f"busy {gained['busy_ns'] / seconds / 1e7:.1f} %, callbacks {gained['callbacks'] / seconds:,.0f}/s, "
+        f"task steps {gained['task_steps'] / seconds:,.0f}/s, polls {gained['polls'] / seconds:,.0f}/s, "
+        f"in {gained['bytes_received'] / seconds / 1e6:,.2f} MB/s, out {gained['bytes_sent'] / seconds / 1e6:,.2f} MB/s"
+    ]

@@ -1,0 +1,145 @@
+"""Await chains: where a task waits, from its own coroutine to the innermost, and who waits for it in turn.
+
+All of it is read from outside, maybe while another thread runs the loop: what is said of a task is what was so a moment
+ago.
+"""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from types import AsyncGeneratorType, CoroutineType, FrameType
+from typing import Any, NamedTuple
+
+from hotloop._awaited_by import awaited_by
+
+_DEEPEST = 1000
+"""No chain is followed further: coroutines may be resumed in other threads while theirs is read, and form any shape."""
+
+_ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
+
+_WRAPPERS = {
+    "async_generator_asend": AsyncGeneratorType,
+    "async_generator_athrow": AsyncGeneratorType,
+    "coroutine_wrapper": CoroutineType,
+}
+"""Awaitables of the interpreter's own that have no attribute for what they drive, by the name of their class."""
+
+
+class Place(NamedTuple):
+    """Where a coroutine is suspended, or runs."""
+
+    filename: str
+    line: int
+    """0: unknown."""
+    name: str
+    """The function's qualified name."""
+
+    def __str__(self) -> str:
+        return f'File "{self.filename}", line {self.line}, in {self.name}'
+
+
+def await_chain(coroutine: Any) -> list[Place]:
+    """Where a suspended coroutine waits: its own frame first, the innermost last.
+
+    Of one that runs, its own frame only: the rest is on the stack of its thread. Nothing of one that is not written in
+    Python."""
+    places = [_place(frame) for frame in _frames(coroutine)]
+    # Where futures are written in Python, how they wait is of no interest.
+    return [place for place in places if place.name != "Future.__await__"]
+
+
+def innermost(coroutine: Any) -> Any:
+    """What a coroutine awaits in the end: a coroutine or awaitable without a frame, itself if it awaits nothing."""
+    for _ in range(_DEEPEST):
+        awaited = _awaited(coroutine)
+        if awaited is None:
+            break
+        coroutine = awaited
+    return coroutine
+
+
+def _frames(coroutine: Any) -> Iterator[FrameType]:
+    for _ in range(_DEEPEST):
+        for name in ("cr_frame", "gi_frame", "ag_frame"):
+            frame = getattr(coroutine, name, None)
+            if frame is not None:
+                yield frame
+                break
+        coroutine = _awaited(coroutine)
+        if coroutine is None:
+            break
+
+
+def _awaited(coroutine: Any) -> Any:
+    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
+        awaited = getattr(coroutine, name, None)
+        if awaited is not None:
+            return awaited
+    driven = _WRAPPERS.get(type(coroutine).__name__)
+    if driven is not None:
+        return next((referent for referent in gc.get_referents(coroutine) if isinstance(referent, driven)), None)
+    return None
+
+
+def _place(frame: FrameType) -> Place:
+    code = frame.f_code
+    return Place(code.co_filename, frame.f_lineno or 0, code.co_qualname)
+
+
+def function_name(coroutine: Any) -> str:
+    """The qualified name of a coroutine's function, as far as it has one."""
+    return getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
+
+
+def summary(task: "asyncio.Task[Any]") -> str:
+    """One line: the task's name, its coroutine, and the innermost place where it waits."""
+    coroutine = task.get_coro()
+    text = f"{task.get_name()}: {function_name(coroutine)}()"
+    chain = await_chain(coroutine)
+    if chain:
+        text += f", at {chain[-1].filename}:{chain[-1].line} in {chain[-1].name}()"
+    return text
+
+
+def waiters(future: Any) -> list[Any]:
+    """The tasks, and futures of others, that wait for `future`, by name."""
+    found = getattr(future, "_asyncio_awaited_by", None)
+    if found is None and hasattr(future, "_callbacks"):
+        found = awaited_by(future)
+    return sorted(found or (), key=name_key)
+
+
+def name_key(future: Any) -> list[tuple[int, str]]:
+    """To sort by: Task-9 comes before Task-10."""
+    words = name_of(future).replace("-", " ").replace("'", " ").split()
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+
+
+def name_of(future: Any) -> str:
+    """A task's name in quotes, or what else a future is."""
+    if hasattr(future, "get_name"):
+        return f"task {future.get_name()!r}"
+    return f"a {type(future).__name__}"
+
+
+def describe_waiters(task: Any) -> list[str]:
+    """Who waits for a task, and for whom these wait in turn: a line each, indented by two spaces a step."""
+    lines: list[str] = []
+    seen = {task}
+    found = [(waiter, "") for waiter in reversed(waiters(task))]
+    while found and len(lines) < _DEEPEST:
+        waiter, indent = found.pop()
+        if waiter in seen:
+            continue
+        seen.add(waiter)
+        place = own_place(waiter.get_coro()) if hasattr(waiter, "get_coro") else None
+        at = "" if place is None else f", at {place.filename}:{place.line} in {place.name}()"
+        lines.append(f"{indent}{name_of(waiter)}{at}")
+        found += ((further, indent + "  ") for further in reversed(waiters(waiter)))
+    return lines
+
+
+def own_place(coroutine: Any) -> Place | None:
+    """The innermost place that is not in asyncio: the line of the program that waits."""
+    own = [place for place in await_chain(coroutine) if not place.filename.startswith(_ASYNCIO)]
+    return own[-1] if own else None

@@ -1,0 +1,122 @@
+"""The picture of all tasks at a signal.
+
+The signal's handler is one of the signal module's and not of the loop, because a loop that is blocked runs no handlers.
+Python runs it in the main thread, between two instructions of whatever runs there, or inside a call that waits; so it
+must not use what may be in use in that moment, such as the buffer of sys.stderr.
+"""
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FrameType
+
+from hotloop.instruments.pictures import format_tasks
+
+logger = logging.getLogger("hotloop.tasks")
+
+_MILLISECONDS_FOR_STDERR = 1000
+"""How long to wait for whoever reads the standard error, where writing does not block, before giving up the rest."""
+
+
+class TaskDump:
+    """The pictures that one signal asks for: see dump_tasks_on(). A context manager that stops at its end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, signum: int, write: Callable[[str], object]) -> None:
+        self._loop = weakref.ref(loop)
+        self._signum = signum
+        self._write = write
+        self._handler = self._handle
+        self._stopped = False
+        try:
+            self._previous = signal.signal(signum, self._handler)
+        except OSError as error:
+            raise ValueError(f"signal {signum} cannot be handled") from error
+
+    def stop(self) -> None:
+        """Give the signal back to whom it belonged before, unless somebody else has taken it since. Idempotent.
+
+        RuntimeError outside the main thread."""
+        _check_main_thread("stopped")
+        if not self._stopped and signal.getsignal(self._signum) == self._handler:
+            signal.signal(self._signum, self._previous)
+        self._stopped = True
+
+    def __enter__(self) -> "TaskDump":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _handle(self, _signum: int, _frame: FrameType | None) -> None:
+        loop = self._loop()
+        if loop is None:
+            return
+        try:
+            self._write(format_tasks(loop))
+        except Exception:
+            # It would come up in the middle of whatever the main thread does.
+            logger.exception("the tasks could not be written")
+
+
+def write_to_stderr(text: str) -> None:
+    """Write to the standard error past its buffer, whose lock may be held."""
+    stream = sys.stderr
+    if stream is None:
+        return
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        stream.write(text)  # one that a program has put there, without a file
+        return
+    data = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            writable = select.poll()
+            writable.register(descriptor, select.POLLOUT)
+            if not writable.poll(_MILLISECONDS_FOR_STDERR):
+                return
+
+
+def _check_main_thread(what: str) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(f"dumps at a signal can only be {what} in the main thread, where Python handles signals")
+
+
+def dump_tasks_on(
+    loop: asyncio.AbstractEventLoop,
+    signum: int,
+    write: Callable[[str], object] = write_to_stderr,
+) -> TaskDump:
+    """Write a picture of all tasks of `loop`, as format_tasks() makes it, whenever the signal `signum` comes.
+
+    `write` gets the text; it is called in a signal handler, in the main thread, and its exceptions are logged. Without
+    one, the text goes to the standard error.
+
+    The loop may be blocked, and may run in another thread, as long as the main thread runs Python code or waits in
+    something that signals interrupt. It lasts until stop() of what is returned, a context manager, which restores the
+    handler that was there before. Raises ValueError for a signal that there is not or that cannot be handled, and
+    RuntimeError outside the main thread, if the signal dumps tasks already, or where its handler could not be restored.
+    """
+    _check_main_thread("started")
+    if not isinstance(loop, asyncio.AbstractEventLoop):
+        raise TypeError(f"an event loop was expected, not {loop!r}")
+    if not callable(write):
+        raise TypeError(f"what writes the tasks must be callable, not {write!r}")
+    if not isinstance(signum, int):
+        raise TypeError(f"a signal must be a number, not {signum!r}")
+    if signum not in signal.valid_signals():
+        raise ValueError(f"there is no signal {signum}")
+    present = signal.getsignal(signum)
+    if isinstance(getattr(present, "__self__", None), TaskDump):
+        raise RuntimeError(f"signal {signum} dumps tasks already")
+    if present is None:
+        raise RuntimeError(f"the handler of signal {signum} was not installed by Python, and could not be restored")
+    return TaskDump(loop, signum, write)

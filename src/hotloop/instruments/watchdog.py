@@ -1,0 +1,112 @@
+"""The watchdog's thread: one for the whole process, which looks at whatever is watched, and ends when nothing is.
+
+It is a daemon, because a program's end must not wait for it; at the interpreter's exit it is given a moment to report
+what has ended just before. A forked child has no such thread and watches nothing: it may begin anew.
+"""
+
+import atexit
+import os
+import threading
+from time import monotonic
+from typing import Protocol
+
+_SECONDS_TO_FINISH = 1.0
+"""How long the interpreter's exit waits for a report that is under way."""
+
+
+class Watched(Protocol):
+    """What the thread looks at."""
+
+    interval: float
+    """In seconds: how often."""
+
+    def look(self, now: float, late: float) -> bool:
+        """Called in the watchdog's thread. `now` is time.monotonic(); `late` is by how many seconds the thread woke up
+        after it should have, which is when it was kept from running. False: no more."""
+
+
+class Watchdog:
+    """Looks at each of the watched when it is due."""
+
+    def __init__(self) -> None:
+        self._registered = False
+        self._reset()
+
+    def _reset(self) -> None:
+        # Reentrant, because a signal handler may stop a watch while its thread adds or stops one.
+        self._changed = threading.Condition(threading.RLock())
+        self._due: dict[Watched, float] = {}
+        self._thread: threading.Thread | None = None
+        self._ending = False
+
+    def add(self, watched: Watched) -> None:
+        """From now on look at it. RuntimeError where no thread can be started."""
+        with self._changed:
+            if not self._registered:
+                self._registered = True
+                atexit.register(self._finish)
+                if hasattr(os, "register_at_fork"):
+                    os.register_at_fork(after_in_child=self._reset)
+            self._due[watched] = monotonic() + watched.interval
+            if self._thread is not None:
+                self._changed.notify()
+                return
+            thread = threading.Thread(target=self._run, name="hotloop-watchdog", daemon=True)
+            thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # debuggers leave such threads alone
+            try:
+                thread.start()
+            except RuntimeError:
+                del self._due[watched]
+                raise
+            self._thread = thread
+
+    def hurry(self, watched: Watched) -> None:
+        """Look at it now, if it is watched still."""
+        with self._changed:
+            if watched in self._due:
+                self._due[watched] = monotonic()
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._due:
+                    self._thread = None
+                    return
+                due, late = self._wait()
+                ending = self._ending
+            while due:
+                watched = due.pop()
+                if not watched.look(monotonic(), late):
+                    with self._changed:
+                        self._due.pop(watched, None)
+                del watched  # nothing is kept alive by a thread that sleeps
+            if ending:
+                return
+
+    def _wait(self) -> tuple[list[Watched], float]:
+        """Sleep until something is due: what that is, and how much too long the sleep was."""
+        planned = min(self._due.values())
+        timeout = planned - monotonic()
+        if timeout > 0:
+            self._changed.wait(timeout)
+        now = monotonic()
+        due = [watched for watched, when in self._due.items() if when <= now]
+        for watched in due:
+            self._due[watched] = now + watched.interval
+        # What was late for another reason than its sleep has taken up the time itself, with a report.
+        return due, max(now - planned, 0.0) if timeout > 0 else 0.0
+
+    def _finish(self) -> None:
+        """At exit: a last look at everything."""
+        with self._changed:
+            thread = self._thread
+            for watched in self._due:
+                self._due[watched] = 0.0
+            self._ending = True
+            self._changed.notify()
+        if thread is not None:
+            thread.join(_SECONDS_TO_FINISH)
+
+
+WATCHDOG = Watchdog()

@@ -5,7 +5,7 @@
 Two figures for one loop, on this machine's loopback:
 
 - The memory that this process, the server, takes for an accepted TCP connection on which nothing happens, beyond the
-  protocol object. It is the process's share of its pages (Pss); what the kernel keeps for a socket is not in it.
+  protocol object (anonymous memory); what the kernel keeps for a socket is not in it.
 - The 99th percentile of the latency of some active connections, with and without many idle ones on the same loop.
 
 The clients are processes of their own (load.c in hotloop.bench.load). One process may not have more descriptors than
@@ -23,8 +23,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from idle import Echo, NotMeasured, anonymous_memory, until_connected
 
 from hotloop.bench import load, machine
 from hotloop.bench.cli import Parser, loop_name, positive
@@ -41,24 +42,6 @@ OF_ONE_CLIENT = 10_000
 BATCH = 500
 """Opened at a time, fewer than the backlog."""
 BACKLOG = 1024
-
-
-class Echo(asyncio.Protocol):
-    """A trivial protocol. It has no instance dictionary, so that its size is its own."""
-
-    __slots__ = ("transport",)
-    connections = 0
-    transport: Any
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        Echo.connections += 1
-
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        Echo.connections -= 1
 
 
 @dataclass
@@ -82,15 +65,6 @@ class Report:
         return self.p99_with_idle / self.p99_alone
 
 
-def proportional_set_size() -> int:
-    """Bytes (proc(5), smaps_rollup)."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key == "Pss":
-            return int(value.split()[0]) * 1024
-    raise LookupError("this kernel does not say how much memory the process has")
-
-
 def descriptors_raised() -> int:
     """As many as this process may have, from now on."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -112,10 +86,6 @@ class Experiment:
         """What a blocking function returns, while the loop runs."""
         return self.loop.run_until_complete(self.loop.run_in_executor(None, function, *arguments))
 
-    async def until_connected(self, wanted: int) -> None:
-        while Echo.connections != wanted:
-            await asyncio.sleep(0.001)
-
     def open_idle(self, count: int, stack: ExitStack) -> None:
         """Hold `count` connections more until the stack is closed."""
         for start in range(0, count, OF_ONE_CLIENT):
@@ -125,7 +95,7 @@ class Experiment:
                 more = min(BATCH, left)
                 wanted = Echo.connections + more
                 self.while_serving(client.open, more)
-                self.loop.run_until_complete(asyncio.wait_for(self.until_connected(wanted), 60))
+                self.loop.run_until_complete(until_connected(wanted))
                 left -= more
 
     def p99(self, generator: load.Generator, rounds: int, seconds: float) -> list[float]:
@@ -139,14 +109,14 @@ class Experiment:
         generator = self.stack.enter_context(load.Generator("tcp", self.address, active, MESSAGE))
         alone = self.p99(generator, rounds, seconds)
         gc.collect()
-        before = proportional_set_size()
+        before = anonymous_memory()
         with ExitStack() as idlers:
             self.open_idle(held, idlers)
             gc.collect()
             protocol = sys.getsizeof(Echo())
-            memory = (proportional_set_size() - before) / held - protocol
+            memory = (anonymous_memory() - before) / held - protocol
             with_idle = self.p99(generator, rounds, seconds)
-        self.loop.run_until_complete(asyncio.wait_for(self.until_connected(WARM_UP + active), 60))
+        self.loop.run_until_complete(until_connected(WARM_UP + active))
         alone += self.p99(generator, rounds, seconds)
         p99_alone, p99_with_idle = statistics.median(alone), statistics.median(with_idle)
         return Report(name, held, idle, active, memory, protocol, p99_alone, p99_with_idle)
@@ -189,14 +159,14 @@ def main(argv: Sequence[str]) -> int:
         load.program()
         target.prepare()
         check(target, facts(target))
-    except (ImportError, load.NoLoadGenerator, WrongImplementation) as error:
+        loop = target.new_event_loop()
+        with ExitStack() as stack:
+            stack.callback(loop.close)
+            experiment = Experiment(loop, stack)
+            report = experiment.run(target.name, arguments.idle, arguments.active, arguments.rounds, arguments.seconds)
+    except (ImportError, NotMeasured, load.NoLoadGenerator, WrongImplementation) as error:
         print(f"idle_connections.py: {arguments.loop}: not measured: {error}", file=sys.stderr)
         return 1
-    loop = target.new_event_loop()
-    with ExitStack() as stack:
-        stack.callback(loop.close)
-        experiment = Experiment(loop, stack)
-        report = experiment.run(target.name, arguments.idle, arguments.active, arguments.rounds, arguments.seconds)
     if arguments.json:
         print(json.dumps(asdict(report) | {"slowdown": report.slowdown}, indent=2))
     else:

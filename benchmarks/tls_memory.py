@@ -27,8 +27,9 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from idle import Echo, NotMeasured, anonymous_memory, resident_size, until_connected
 
 from hotloop.bench import identity, machine
 from hotloop.bench.cli import Parser, loop_name, positive
@@ -38,28 +39,6 @@ IDLE, BURST = 1000, 1 << 20
 CYCLES, ROUNDS = 15_000, 10
 WARM_UP = 50
 """Connections that are there before memory is looked at: what is made once must not count as theirs."""
-
-
-class NotMeasured(Exception):
-    """The reason why there are no figures."""
-
-
-class Echo(asyncio.Protocol):
-    """A trivial protocol. It has no instance dictionary, so that its size is its own."""
-
-    __slots__ = ("transport",)
-    connections = 0
-    transport: Any
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        Echo.connections += 1
-
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        Echo.connections -= 1
 
 
 @dataclass
@@ -84,25 +63,6 @@ class Report:
     def growth(self) -> float:
         """What the resident size grew by after the first round, as a part of it."""
         return self.resident[-1] / self.resident[0] - 1
-
-
-def anonymous_memory() -> int:
-    """Bytes, resident or swapped out."""
-    return memory_field("RssAnon") + memory_field("VmSwap")
-
-
-def resident_size() -> int:
-    """Bytes."""
-    return memory_field("VmRSS")
-
-
-def memory_field(name: str) -> int:
-    path = Path("/proc/self/status")  # proc_pid_status(5)
-    for line in path.read_text().splitlines() if path.exists() else ():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0]) * 1024
-    raise NotMeasured("this system does not say how much memory the process has")
 
 
 # The clients' process
@@ -183,12 +143,8 @@ class Experiment:
         answer = self.loop.run_until_complete(self.loop.run_in_executor(None, self.client.stdout.readline))
         if answer != "done\n":
             raise NotMeasured(f"the client did not get through with {command!r}")
-        self.loop.run_until_complete(asyncio.wait_for(self.until_connected(connections), 60))
+        self.loop.run_until_complete(until_connected(connections))
         gc.collect()
-
-    async def until_connected(self, wanted: int) -> None:
-        while Echo.connections != wanted:
-            await asyncio.sleep(0.001)
 
     def run(self, name: str, arguments: argparse.Namespace) -> Report:
         idle, protocol = arguments.idle, sys.getsizeof(Echo())

@@ -235,6 +235,20 @@ def test_drawn_by_the_command_from_what_was_saved(run, results, tmp_path, capsys
     assert capsys.readouterr().out == report.text(run)
 
 
+def test_drawn_on_the_standard_output_in_place_of_the_table(run, results, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert bench.main(["--from", str(results), "--plot", "-"]) == 0
+    assert capsys.readouterr().out == plot.svg(run)
+    assert list(tmp_path.iterdir()) == [results]
+
+
+def test_the_standard_output_is_for_one_document(capsys):
+    with pytest.raises(SystemExit) as error:
+        bench.main(["--json", "-", "--plot", "-"])
+    assert error.value.code == 2
+    assert "argument --plot: the standard output is already --json's" in capsys.readouterr().err
+
+
 def test_drawn_from_a_live_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("hotloop.bench.cli.QUICK_SECONDS", 0.001)
     picture = tmp_path / "plot.svg"

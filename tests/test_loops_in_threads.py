@@ -5,8 +5,11 @@ Without the GIL they really run side by side.
 
 import asyncio
 import contextlib
+import functools
 import gc
+import itertools
 import socket
+import sys
 import threading
 
 import pytest
@@ -138,6 +141,66 @@ async def timers_and_timeouts(number):
 @pytest.mark.filterwarnings("ignore:Child watchers:DeprecationWarning")
 def test_loops_side_by_side(impl, work):
     assert in_threads(impl, work) == list(range(LOOPS))
+
+
+class Numbered(Bytes):
+    """Answers with the number of its loop and what it was told."""
+
+    def __init__(self, number, opened):
+        super().__init__()
+        self.number = number
+        opened.append(self)
+
+    def data_received(self, data):
+        self.transport.write(b"%d %s" % (self.number, data))
+
+
+def ask(address, question):
+    with socket.create_connection(address) as connection:
+        connection.sendall(question)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(100), b""))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel need not share out the connections")
+def test_four_loops_serve_one_port(impl):
+    """Until each client has heard from each loop."""
+    loops = [impl.new_event_loop() for _ in range(LOOPS)]
+    opened = [[] for _ in loops]
+    heard = [set() for _ in range(LOOPS)]
+    wrong = []
+
+    def client(number):
+        for turn in itertools.count():
+            question = b"%d of %d" % (turn, number)
+            served_by, _, text = ask(address, question).partition(b" ")
+            heard[number].add(served_by)
+            if text != question:
+                wrong.append((question, text))
+            if wrong or (turn >= 50 and len(heard[number]) == LOOPS):
+                return
+
+    port, servers = 0, []
+    for number, loop in enumerate(loops):
+        factory = functools.partial(Numbered, number, opened[number])
+        servers.append(loop.run_until_complete(loop.create_server(factory, "127.0.0.1", port, reuse_port=True)))
+        address = servers[0].sockets[0].getsockname()
+        port = address[1]
+    with contextlib.ExitStack() as stack:
+        for loop in loops:
+            stack.enter_context(running(loop))
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(LOOPS)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
+    assert wrong == []
+    assert heard == [{b"%d" % number for number in range(LOOPS)}] * LOOPS
+    for loop, server, protocols in zip(loops, servers, opened, strict=True):
+        loop.run_until_complete(until(lambda protocols=protocols: all(one.lost for one in protocols)))
+        server.close()
+        loop.run_until_complete(server.wait_closed())
+        loop.close()
 
 
 @pytest.mark.parametrize("held", ["alone", "in a cycle"])

@@ -16,24 +16,9 @@ import threading
 import time
 
 import pytest
-from checks import close_checked
-from virtual import run_virtual, virtual_class
+from virtual import _loop, _run  # noqa: F401
 
 from hotloop.testing import Clock
-
-
-@pytest.fixture
-def run(impl):
-    return functools.partial(run_virtual, impl)
-
-
-@pytest.fixture
-def loop(impl):
-    loop = virtual_class(impl.EventLoop)()
-    try:
-        yield loop
-    finally:
-        close_checked(loop)
 
 
 def now():

@@ -8,26 +8,10 @@ import threading
 from math import inf, nan
 
 import pytest
-from checks import close_checked
-from virtual import run_virtual, virtual_class
+from virtual import _loop, _run, virtual_class  # noqa: F401
 
 from hotloop import testing
 from hotloop.testing import DeadlockError
-
-
-@pytest.fixture
-def run(impl):
-    return functools.partial(run_virtual, impl)
-
-
-@pytest.fixture
-def loop(impl):
-    loop = virtual_class(impl.EventLoop)()
-    try:
-        yield loop
-    finally:
-        close_checked(loop)
-
 
 # -- deadlocks ---------------------------------------------------------------------------------------------------------
 

@@ -1,21 +1,15 @@
 """hotloop.testing with a seed: what may come in any order does, what asyncio promises stays."""
 
 import asyncio
-import functools
 import itertools
 import threading
 
 import pytest
-from virtual import run_virtual, virtual_class
+from virtual import _run, virtual_class  # noqa: F401
 
 from hotloop import testing
 
 SEEDS = range(40)
-
-
-@pytest.fixture
-def run(impl):
-    return functools.partial(run_virtual, impl)
 
 
 @pytest.fixture

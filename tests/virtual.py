@@ -2,9 +2,11 @@
 
 import asyncio
 import functools
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import pytest
+from checks import close_checked
 from implementations import Implementation
 
 from hotloop.testing.loop import EventLoop, make_event_loop_class
@@ -20,3 +22,18 @@ def run_virtual(impl: Implementation, main: Coroutine[Any, Any, Any], *, debug: 
     factory = functools.partial(virtual_class(impl.EventLoop), **options)
     with asyncio.Runner(loop_factory=factory, debug=debug) as runner:
         return runner.run(main)
+
+
+@pytest.fixture(name="run")
+def _run(impl: Implementation) -> Callable[..., Any]:
+    return functools.partial(run_virtual, impl)
+
+
+@pytest.fixture(name="loop")
+def _loop(impl: Implementation) -> Iterator[EventLoop]:
+    """In place of the loop without a clock that other tests have."""
+    loop = virtual_class(impl.EventLoop)()
+    try:
+        yield loop
+    finally:
+        close_checked(loop)

@@ -101,7 +101,7 @@ def parser() -> Parser:
     add("--rounds", f"rounds of each row (default: {ROUNDS})", type=positive, metavar="N")
     add("--quick", f"{QUICK_ROUNDS} short rounds, to see that everything runs; too few to compare", action="store_true")
     add("--json", "also write all results to FILE; -: to the standard output in place of the table", metavar="FILE")
-    add("--plot", "also draw the speeds into FILE, an SVG", metavar="FILE.svg")
+    add("--plot", "also draw the speeds into FILE, an SVG; -: as --json does", metavar="FILE.svg")
     add(
         "--from",
         "measure nothing, but show or draw what --json has saved in FILE; --rows, --loops and --baseline choose of it",
@@ -127,6 +127,8 @@ def run(argv: Sequence[str]) -> int:
     wanted = arguments.loops or list(TARGETS)
     if arguments.baseline and arguments.baseline not in wanted:
         options.error(f"argument --baseline: {arguments.baseline} is not among the loops to measure")
+    if arguments.json == arguments.plot == "-":
+        options.error("argument --plot: the standard output is already --json's")
     for option, path in (("--json", arguments.json), ("--plot", arguments.plot)):
         if problem := cannot_be_written(path):
             options.error(f"argument {option}: {problem}")
@@ -214,16 +216,19 @@ def choose_baseline(asked: str | None, running: Collection[str]) -> str:
 
 
 def write(result: report.Run, json_path: str | None, plot_path: str | None) -> None:
-    if json_path != "-":
+    if "-" not in (json_path, plot_path):
         print(report.text(result), end="")
     if json_path is not None:
-        document = json.dumps(report.as_json(result), indent=2) + "\n"
-        if json_path == "-":
-            print(document, end="")
-        else:
-            Path(json_path).write_text(document, encoding="utf-8")
+        write_document(json.dumps(report.as_json(result), indent=2) + "\n", json_path)
     if plot_path is not None:
-        Path(plot_path).write_text(plot.svg(result), encoding="utf-8")
+        write_document(plot.svg(result), plot_path)
+
+
+def write_document(text: str, path: str) -> None:
+    if path == "-":
+        print(text, end="")
+    else:
+        Path(path).write_text(text, encoding="utf-8")
 
 
 def exit_code(result: report.Run, asked_for: Collection[str]) -> int:

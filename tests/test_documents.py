@@ -50,8 +50,9 @@ def folder(tmp_path):
 def run(command, folder, impl, **keywords):
     """Run what a reader would type, with `python` being this interpreter."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # What a reader has who has installed hotloop: its plugin for pytest.
-    environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name, "PYTEST_PLUGINS": "hotloop.pytest_plugin"}
+    # What a reader has who has installed hotloop and pytest: hotloop's plugin, and no others for asynchronous tests.
+    plugins = {"PYTEST_PLUGINS": "hotloop.pytest_plugin", "PYTEST_ADDOPTS": "-p no:anyio -p no:asyncio"}
+    environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name} | plugins
     return subprocess.run(
         command,
         cwd=folder,

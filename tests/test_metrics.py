@@ -272,9 +272,13 @@ def test_a_long_batch_behind_short_ones_is_not_averaged_away(loop):
 
 
 def test_a_timer_that_could_not_be_looked_at_is_late(loop):
+
+    def block():
+        loop.call_later(0.001, loop.stop)
+        burn(0.03)
+
     before = loop.metrics()
-    loop.call_later(0.001, loop.stop)
-    loop.call_soon(burn, 0.03)
+    loop.call_soon(block)
     loop.run_forever()
     lateness = (loop.metrics() - before).timer_lateness
     assert lateness.count == 1

@@ -84,7 +84,7 @@ static inline int metrics_bucket(double nanoseconds)
 /* `count` samples that are `total` nanoseconds together: all in the bucket of their mean. */
 static inline void metrics_add(metrics_histogram *histogram, uint64_t count, double total)
 {
-    double each = total / (double)count;
+    double each = count == 1 ? total : total / (double)count; /* which is mostly so, and a division is slow */
 
     histogram->count += count;
     histogram->total += total;

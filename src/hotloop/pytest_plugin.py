@@ -11,12 +11,11 @@ become plain ones while pytest makes them.
 Under seeds a test is set up, called and torn down for each of them, with fixtures of function scope made anew, and is
 reported once: by the first seed that fails, or else by the last.
 
-pytest imports this file when it starts: neither the loops nor the extension are imported before a test of ours runs.
+pytest imports this file when it starts: neither asyncio nor the loops are imported before a test of ours runs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import re
@@ -32,6 +31,8 @@ import pytest
 from _pytest.runner import call_and_report
 
 if TYPE_CHECKING:
+    import asyncio
+
     from hotloop.testing import Clock, EventLoop, PipeNetwork
 
 MARKER = "hotloop"
@@ -43,7 +44,7 @@ __tracebackhide__ = True  # pytest shows no line of this file in the traceback o
 _LOOP_FIXTURE = "hotloop_loop"  # which the other fixtures are made of
 _OTHERS = ("anyio", "asyncio", "trio")  # the markers of other plugins that run asynchronous tests
 _SEED = pytest.StashKey["int | str"]()
-_RUNNER = pytest.StashKey[asyncio.Runner]()
+_RUNNER = pytest.StashKey["asyncio.Runner"]()
 _HAS_RAISED = pytest.StashKey[bool]()
 
 
@@ -287,6 +288,8 @@ def hotloop_loop(request: pytest.FixtureRequest, hotloop_loop_class: type[EventL
     """A new loop of hotloop.testing, on which an asynchronous test runs; other tests may run it themselves.
 
     Made with what @pytest.mark.hotloop says. At the end the tasks that are left are cancelled, and it is closed."""
+    import asyncio
+
     item = request.node
     options = _checked_options(item)
     seed = item.stash.get(_SEED, options.seeds[0]) if options.seeds else None

@@ -129,7 +129,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         complete = False
         handle = None
         try:
-            if meter.observing or self._debug:
+            if (meter.observing and count > 1) or meter.slow_hook is not None or self._debug:
                 self._run_observed(ready, batch)
                 return
             for _ in batch:
@@ -214,8 +214,6 @@ class LoopCore(_Behind):  # type: ignore[misc]
         meter = self._meter
         meter.slow_hook = hook
         meter.slow_after = seconds
-        if hook is not None:
-            meter.observing = True
 
     def _run_timed(self, handle: Any) -> None:
         start = self.time()

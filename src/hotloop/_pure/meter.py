@@ -106,7 +106,7 @@ class Meter:
     def long_batch(self, loop: Any, began: float, handle: Any, items: int) -> None:
         """A batch has taken longer than the time slice; `handle` was its last."""
         self.before_last = began - self.slice_began
-        if not self.observing and not loop._debug:
+        if (items == 1 or not self.observing) and self.slow_hook is None and not loop._debug:
             self.took_long(loop, handle if items == 1 else None, self.mark - began, items)
 
     def took_long(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
@@ -146,8 +146,7 @@ class Meter:
                 self.delay.add(1, passed - self.before_last)
             else:
                 self.delay.add(batches, passed)
-            long = passed > (self.items - self.slice_items) * LONG_CALLBACK
-            self.observing = long or self.slow_hook is not None
+            self.observing = passed > (self.items - self.slice_items) * LONG_CALLBACK
         self.busy += passed
         self.before_last = None
         self.slice_began = self.mark

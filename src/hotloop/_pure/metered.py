@@ -8,20 +8,24 @@ from hotloop._pure.meter import Meter
 class MeteredSocket:
     """A socket as a transport uses it. What it moves counts; all else is the socket's own."""
 
-    __slots__ = ("_meter", "_socket")
+    __slots__ = ("_meter", "_recv", "_send", "_socket")
 
     def __init__(self, socket: Any, meter: Meter) -> None:
         self._socket = socket
         self._meter = meter
+        self._recv = socket.recv
+        self._send = socket.send
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
     def recv(self, size: int) -> Any:
         """See socket.recv(), as for the others."""
-        data = self._socket.recv(size)
+        data = self._recv(size)
         if data:
-            self._received(len(data))
+            meter = self._meter
+            meter.bytes_received += len(data)
+            meter.receives += 1
         return data
 
     def recv_into(self, buffer: Any) -> Any:
@@ -39,7 +43,7 @@ class MeteredSocket:
 
     def send(self, data: Any) -> Any:
         """See socket.send()."""
-        return self._sent(self._socket.send(data))
+        return self._sent(self._send(data))
 
     def sendmsg(self, buffers: Any) -> Any:
         """See socket.sendmsg()."""

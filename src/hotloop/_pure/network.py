@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hotloop._pure.core import FallbackLoopCore, LoopCore
 from hotloop._pure.metered import MeteredSocket
 
+# asyncio's transports read into 256 KiB, most of which is given back at once. Once something larger was freed, glibc
+# takes such memory from the heap; until then each read maps, faults in and unmaps it, which costs four times the rest.
+len(bytes(1 << 20))
+
 if TYPE_CHECKING:
     import ssl
 

@@ -25,6 +25,7 @@ class Instruments(_Behind):  # type: ignore[misc]
     def metrics(self) -> "Metrics":
         """A snapshot of what the loop has counted and timed since it was made; see hotloop.Metrics.
 
+        In pure Python times and bytes are kept from the first snapshot on, so the first has none.
         From another thread than the loop's each number is right for some moment, but not all for the same one."""
         from hotloop.metrics import snapshot
 

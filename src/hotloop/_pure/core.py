@@ -203,7 +203,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _measure(self) -> dict[str, Any]:
         """For loop.metrics(): see _instruments.py."""
         timers = sum(not handle._cancelled for handle in self._timers.heap)
-        numbers = self._meter.numbers(self._clock())
+        now = self._clock()
+        if not self._meter.measuring:
+            self._meter.measure(now)
+            self._measure_transports()
+        numbers = self._meter.numbers(now)
         return numbers | {"ready": len(self._ready), "timers": timers, "transports": self._open_transports()}
 
     def _watched(self) -> None:
@@ -244,17 +248,23 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 timeout = 0
         meter = self._meter
         polled_before = meter.slice_began
-        meter.end_slice()
+        if meter.measuring:
+            meter.end_slice()
         wait = self._longest_wait(timeout, ready)
         meter.waiting = wait != 0
         events = self._selector.select(wait)
-        meter.polled(self._clock())
+        if meter.measuring:
+            meter.polled(self._clock())
+        meter.waiting = False
+        meter.polls += 1
         self._process_events(events)
         clock = self._clock()
+        if not meter.measuring:
+            meter.mark = clock
         now = self.time()
         if timers.heap:
             earliest = timers.expire(now, ready)
-            if earliest is not None:
+            if earliest is not None and meter.measuring:
                 # One that was due already when it was set is late only since the timers were looked at before.
                 meter.lateness.add(1, min(now - earliest, clock - polled_before))
         # Where loop.time() was replaced, any number of callbacks may be too many: poll in each iteration there.

@@ -4,6 +4,9 @@ The clock is read at the end of each batch, and where a poll may wait. What ther
 polls, a slice, is worked out once for all of them. Only when the callbacks of a slice were long on average, each of the
 next slice is timed.
 
+Times, and the bytes that transports move, are kept from the first loop.metrics() on: in Python that costs too much to
+be done for those who never ask. Callbacks, steps, iterations and polls count from the beginning.
+
 An object of its own, because the interpreter is quick at the attributes in an instance's dict only as long as there are
 no more than 30 of them, which asyncio's loops nearly have.
 """
@@ -60,7 +63,7 @@ class Meter:
         *("batch", "items", "cancelled", "iterations", "polls", "steps", "next_poll"),
         *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
-        *("observing", "slow_after", "slow_hook"),
+        *("measuring", "observing", "slow_after", "slow_hook"),
         *("bytes_received", "receives", "bytes_sent", "sends", "pipes"),
     )
 
@@ -80,6 +83,7 @@ class Meter:
         self.delay, self.lateness = Histogram(), Histogram()
         self.longest = 0.0
         self.longest_described: tuple[Any, ...] | None = None
+        self.measuring = False  # somebody has asked for metrics
         self.observing = False  # each callback is timed
         self.slow_after = 0.0
         self.slow_hook: Callable[..., object] | None = None
@@ -123,18 +127,33 @@ class Meter:
 
     def begin(self, now: float) -> None:
         """The loop begins to run; time that it has not run does not count."""
-        self.mark = self.slice_began = now
+        self.mark = now
+        self.running = True
+        if self.measuring:
+            self.begin_slice()
+
+    def begin_slice(self) -> None:
+        """What is to be known of the callbacks that come is not known yet."""
+        self.slice_began = self.mark
         self.slice_items = self.items
         self.slice_iterations = self.iterations
         self.before_last = None
-        self.observing = self.running = True
+        self.observing = True
 
     def end(self, now: float) -> None:
         """The loop runs no more."""
         self.mark = now
         self.waiting = False
-        self.end_slice()
+        if self.measuring:
+            self.end_slice()
         self.running = False
+
+    def measure(self, now: float) -> None:
+        """From here on times are kept."""
+        self.measuring = True
+        if self.running:
+            self.mark = now
+            self.begin_slice()
 
     def end_slice(self) -> None:
         """All that ran since the last poll has ended, at the last reading of the clock."""
@@ -158,10 +177,8 @@ class Meter:
         passed = now - self.mark
         if self.waiting:
             self.idle += passed
-            self.waiting = False
         else:
             self.busy += passed
-        self.polls += 1
         self.mark = self.slice_began = now
 
     # -- asking --------------------------------------------------------------------------------------------------------

@@ -45,10 +45,15 @@ class NetworkCore(LoopCore):
         return transport
 
     def _metered(self, transport: Any) -> Any:
-        """What asyncio's transport of a socket moves counts from here on."""
-        if transport is not None and transport._sock is not None:
+        """What asyncio's transport of a socket moves counts from here on, if somebody has asked for metrics."""
+        if self._meter.measuring and transport is not None and transport._sock is not None:
             transport._sock = MeteredSocket(transport._sock, self._meter)
         return transport
+
+    def _measure_transports(self) -> None:
+        """The same for those that there are already."""
+        for transport in list(self._transports.values()):
+            self._metered(transport)
 
     def _open_transports(self) -> dict[str, int]:
         """The open transports by kind, for loop.metrics()."""

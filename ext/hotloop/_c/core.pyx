@@ -294,6 +294,8 @@ cdef class LoopCore(LoopPolling):
         self.ready.entered = None
         if alone:
             self.begin_measuring()
+            # How much time has passed since the last one is not known.
+            self.poll_next = True
         try:
             self.iterate(False)
             self.leave()

@@ -417,7 +417,7 @@ cdef class LoopCore(LoopPolling):
         finally:
             metrics.mark = clock_ticks()
             passed = metrics_passed(began, metrics.mark)
-            if passed > metrics.slice_ticks or (self.observing & OBSERVE_SLOW and not cancelled):
+            if not cancelled and (passed > metrics.slice_ticks or self.observing & OBSERVE_SLOW):
                 self.took_long(item, passed, 1)
         return cancelled
 

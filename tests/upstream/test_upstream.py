@@ -54,7 +54,7 @@ def test_other_loop():
     make_loop(type("Other", (asyncio.BaseEventLoop,), {}))
 
 def test_in_a_program():
-    code = "import asyncio, sys; sys.exit(type(asyncio.new_event_loop()).__module__)"
+    code = "import asyncio, sys; loop = asyncio.new_event_loop(); loop.close(); sys.exit(type(loop).__module__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stderr.strip() == type(asyncio.new_event_loop()).__module__
 

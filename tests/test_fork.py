@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from forking import IN_CHILD
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
 
@@ -11,27 +12,10 @@ own_set = pytest.mark.only(
     "c", reason="the standard library's selector shares its epoll set with the child, and changes it"
 )
 
-PARENT_AND_CHILD = """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 and later: fork() in a process with threads
-
-def in_child(function):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            function()
-        except BaseException as error:
-            print(type(error).__name__, error, flush=True)
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, "the child failed"
-"""
-
 
 def test_p16_a_child_of_a_running_loop_sees_none(impl):
     impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 def child():
     assert asyncio._get_running_loop() is None
@@ -54,7 +38,7 @@ impl.run(main())
 
 def test_p16_a_child_runs_a_loop_of_its_own(impl):
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 async def work():
     await asyncio.gather(*(asyncio.sleep(0.001) for _ in range(5)))
@@ -80,7 +64,7 @@ print("parent ran")
 def test_p16_the_child_cannot_disturb_the_parents_poller(impl):
     """The child closes and unregisters everything it has inherited; the parent still gets its events and wake-ups."""
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 import socket, threading
 
@@ -118,7 +102,7 @@ one.close(), other.close()
 @own_set
 def test_p16_a_child_may_close_the_parents_loop(impl):
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 def child():
     loop.close()
@@ -144,7 +128,7 @@ loop.close()
 def test_p16_the_child_has_descriptors_of_its_own(impl):
     """A kqueue is not inherited, so that what the child opens may get its number: a selector must not touch it then."""
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 import selectors, socket
 
@@ -179,7 +163,7 @@ one.close(), other.close()
 def test_p16_a_child_that_leaves_normally(impl):
     """Finalizing the interpreter in the child, with the parent's loop and its timers still there."""
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 loop = impl.new_event_loop()
 handle = loop.call_later(3600, print)
@@ -199,7 +183,7 @@ loop.close()
 
 def test_p16_multiprocessing_with_fork(impl):
     out = impl.run_script(
-        PARENT_AND_CHILD
+        IN_CHILD
         + """
 import multiprocessing
 

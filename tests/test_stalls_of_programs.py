@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from forking import IN_CHILD
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are")
 
@@ -173,22 +174,8 @@ def test_bad_keywords(impl):
 class TestFork:
     FORK = (
         PRELUDE
+        + IN_CHILD
         + """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 and later: fork() in a process with threads
-
-def in_child(function):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            function()
-        except BaseException as error:
-            print(type(error).__name__, error, flush=True)
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    assert status == 0, "the child failed"
-
 def watch_again():
     assert watchdogs() == [], watchdogs()
     hotloop.run(main(), stall_after=0.01, stall_report=report)

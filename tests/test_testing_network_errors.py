@@ -265,6 +265,20 @@ def test_nested(run):
     run(main())
 
 
+def methods_of(network, connection):
+    """What is for the loop's own thread, and for a network that is not closed."""
+    return (
+        network.link,
+        network.heal,
+        functools.partial(network.host, "a"),
+        functools.partial(network.partition, "server.test"),
+        network.at("server.test").__enter__,
+        connection.reset,
+        connection.stall,
+        connection.resume,
+    )
+
+
 def test_in_another_thread(run):
     async def main():
         loop = asyncio.get_running_loop()
@@ -272,17 +286,7 @@ def test_in_another_thread(run):
             server = await asyncio.start_server(swallow, "server.test", 80)
             _, writer = await asyncio.open_connection("server.test", 80)
             (connection,) = network.connections
-            for method in (
-                network.close,
-                network.link,
-                network.heal,
-                functools.partial(network.host, "a"),
-                functools.partial(network.partition, "server.test"),
-                network.at("server.test").__enter__,
-                connection.reset,
-                connection.stall,
-                connection.resume,
-            ):
+            for method in (network.close, *methods_of(network, connection)):
                 with pytest.raises(RuntimeError, match="another thread"):
                     await asyncio.to_thread(method)
             writer.close()
@@ -301,17 +305,7 @@ def test_after_close(run):
             server = await asyncio.start_server(swallow, "server.test", 80)
             _, writer = await asyncio.open_connection("server.test", 80)
             (connection,) = network.connections
-        for method in (
-            network.__enter__,
-            network.link,
-            network.heal,
-            functools.partial(network.host, "a"),
-            functools.partial(network.partition, "server.test"),
-            network.at("server.test").__enter__,
-            connection.reset,
-            connection.stall,
-            connection.resume,
-        ):
+        for method in (network.__enter__, *methods_of(network, connection)):
             with pytest.raises(RuntimeError, match="the network is closed"):
                 method()
         assert "closed" in repr(network) and "closed" in repr(connection)

@@ -374,6 +374,41 @@ def test_one_of_many_short_callbacks_is_not_named_at_a_venture(loop):
     assert longest is None or (longest.name is None) == (longest.candidates > 1)
 
 
+def test_one_of_many_that_is_long_again_is_named(loop):
+    """When it is only known that one of many was long, a closer look is taken for some time."""
+
+    def short():
+        pass
+
+    def lasting(seconds):
+        burn(seconds)
+
+    def turn(left, seconds, done):
+        for _ in range(500):
+            loop.call_soon(short)
+        if left == 5:
+            loop.call_soon(lasting, seconds)
+        if left:
+            loop.call_soon(turn, left - 1, seconds, done)
+        else:
+            done.set_result(None)
+
+    async def main():
+        seconds = 0.002
+        for _ in range(10):
+            done = loop.create_future()
+            turn(10, seconds, done)
+            await done
+            # Longer than whatever the machine did in the meantime.
+            seconds *= 2
+            longest = loop.metrics().longest_callback
+            if longest.candidates == 1 and longest.name.endswith("lasting"):
+                return True
+        return False
+
+    assert loop.run_until_complete(main())
+
+
 # -- loops that are not run as usual -----------------------------------------------------------------------------------
 
 

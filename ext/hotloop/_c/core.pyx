@@ -20,7 +20,7 @@ from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
+from hotloop._c.loop_state cimport METRICS_CLOSE_LOOKS, OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
 from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
     Handle,
@@ -352,6 +352,7 @@ cdef class LoopCore(LoopPolling):
             self.in_turn = outer
             if self.to_flush:
                 self.flush()
+                self.metrics.mark = clock_ticks()
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
@@ -370,22 +371,19 @@ cdef class LoopCore(LoopPolling):
             self.metrics.items += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
-            if self.observing:
-                self.metrics.cancelled += self.run_observed(<Runnable>running[0])
-            else:
-                self.metrics.cancelled += (<Runnable>running[0]).run()
+            if (self.run_observed(<Runnable>running[0]) if self.observing else (<Runnable>running[0]).run()):
+                self.metrics.cancelled += 1
             if todo[0]:
                 retire(running[0])
                 running[0] = NULL
                 continue
+            if self.to_flush:
+                self.flush()
             over = slice_is_over(self)
             if over:
                 self.end_slice(running[0])
             retire(running[0])
             running[0] = NULL
-            if self.to_flush:
-                self.flush()
-                self.metrics.mark = clock_ticks()
             if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
                 todo[0] = ready.count
                 metrics_begin_batch(&self.metrics, todo[0])
@@ -397,9 +395,7 @@ cdef class LoopCore(LoopPolling):
         cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
         metrics.long_batch = True
         metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
-        if passed > metrics.slice_ticks and (
-            self.observing == 0 or (self.observing == OBSERVE_TIMES and metrics.batch == 1)
-        ):
+        if self.observing == 0 and passed > metrics.slice_ticks:
             self.took_long(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
         return 0
 
@@ -409,9 +405,6 @@ cdef class LoopCore(LoopPolling):
         cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
         cdef uint64_t passed
         cdef int cancelled = 0
-        if self.observing == OBSERVE_TIMES and metrics.batch == 1:
-            # The end of its batch is soon enough.
-            return item.run()
         try:
             cancelled = self.run_timed(item) if self.debug else item.run()
         finally:
@@ -432,6 +425,8 @@ cdef class LoopCore(LoopPolling):
         cdef double nanoseconds = <double>passed * self.metrics.rate
         if nanoseconds > self.metrics.longest:
             self.metrics.longest = nanoseconds
+            if item is None:
+                self.metrics.close_looks = METRICS_CLOSE_LOOKS
             record = (int(nanoseconds), of, *describe(unwrap(item)))
             # Other threads may look at it.
             with cython.critical_section(self):
@@ -472,17 +467,17 @@ cdef class LoopCore(LoopPolling):
             self.unflushed = [] if self.flushed is None else self.flushed
             self.flushed = None
             self.to_flush = 0
-            for index in range(count):
-                watcher = <Watcher>PyList_GET_ITEM(watchers, index)
-                watchers[index] = None
-                try:
+            try:
+                for index in range(count):
+                    watcher = <Watcher>PyList_GET_ITEM(watchers, index)
+                    watchers[index] = None
                     if own:
                         watcher.flush()
-                except BaseException:
-                    # Somebody leaves the loop: the rest comes at the next opportunity.
-                    for watcher in watchers[index + 1:count]:
-                        self.flush_later(watcher)
-                    raise
+            except BaseException:
+                # Somebody leaves the loop: the rest comes at the next opportunity.
+                for watcher in watchers[index + 1:count]:
+                    self.flush_later(watcher)
+                raise
             self.flushed = watchers
         return 0
 

@@ -16,6 +16,7 @@ cdef extern from "metrics.h":
         METRICS_READ_PIPE
         METRICS_WRITE_PIPE
         METRICS_KINDS
+        METRICS_CLOSE_LOOKS
 
     ctypedef struct metrics_histogram:
         uint64_t count
@@ -33,6 +34,7 @@ cdef extern from "metrics.h":
         uint64_t before_last
         bint long_batch
         bint timed
+        int close_looks
         bint running
         bint waiting
         Py_ssize_t batch
@@ -65,15 +67,15 @@ cdef enum:
 cdef class LoopState:
     cdef loop_metrics metrics
     cdef int observing              # OBSERVE_TIMES and the like; 0: items are just run
-    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
-    cdef double slow_after
-    cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
     cdef ReadyQueue ready
     cdef TimerQueue timers
     cdef object selector            # anything with the selectors API; None: closed, or not there yet
     cdef PollerSelector poller      # the same, if it is ours; else None
     cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
     cdef object task_factory        # None: Task
+    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
+    cdef double slow_after
+    cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
     cdef bint schedules_itself      # call_soon() is not overridden
     cdef bint debug
     cdef bint closed

@@ -1,9 +1,9 @@
 /* What a loop counts and times of itself; see loop.metrics().
  *
- * A slice is what runs between two polls. The clock is read where a slice begins and ends and at the end of each batch in it,
+ * A slice is what runs between two polls. The clock is read where a slice begins and at the end of each batch in it,
  * never for each callback where callbacks are short: what there is to know of the slice is worked out at its end, once for
- * all that ran in it. Only when the callbacks of a slice were long on average, so that a reading costs nothing beside them, is
- * each of the next slice timed.
+ * all that ran in it. Each one is timed only in a slice after one whose callbacks were long on average, so that a
+ * reading costs nothing beside them, and in the slices after the one that had the longest, if it is not known which that was.
  *
  * Readings are ticks (clock.h), which are cheap; what is kept is nanoseconds, as floating-point numbers, which are exact for a
  * hundred days and do not lose the fraction of each conversion.
@@ -17,8 +17,11 @@
 #define METRICS_FIRST_BUCKET 10
 #define METRICS_BUCKETS 26
 
-/* Callbacks that take this many nanoseconds on average are timed one by one: a reading is less than a hundredth of it. */
-#define METRICS_LONG_CALLBACK 2000
+/* Callbacks that take this many nanoseconds on average are timed one by one: a reading is less than a 400th of it. */
+#define METRICS_LONG_CALLBACK 5000
+
+/* In how many slices each is timed after a batch that took longer than all before. */
+#define METRICS_CLOSE_LOOKS 1000
 
 /* Kinds of transports. */
 enum { METRICS_TCP = 1, METRICS_STREAM, METRICS_DATAGRAM, METRICS_READ_PIPE, METRICS_WRITE_PIPE, METRICS_KINDS };
@@ -30,38 +33,45 @@ typedef struct {
     uint64_t buckets[METRICS_BUCKETS];
 } metrics_histogram;
 
+/* What is touched most stands together and at the end, where the loop's own state begins: system calls and other processes
+ * empty the processor's caches, and each line that has to be fetched again costs more than what is done with it.
+ */
 typedef struct {
-    double rate;                /* nanoseconds in a tick; 0: the counter is not to be trusted, all durations are 0 */
-    uint64_t slice_ticks;       /* the time slice: a batch that takes less is not looked at for itself */
-    uint64_t long_ticks;        /* METRICS_LONG_CALLBACK */
+    double longest;
+    Py_ssize_t transports[METRICS_KINDS];
+    metrics_histogram lateness; /* of timers */
+    metrics_histogram delay;    /* of batches, see Metrics.scheduling_delay */
 
-    uint64_t mark;              /* the last reading of the clock: what runs now began then, or later */
-    uint64_t slice_began;       /* readings */
-    uint64_t batch_began;
+    /* Once in a slice. */
+    double busy;                /* nanoseconds */
+    double idle;
+    double rate;                /* nanoseconds in a tick; 0: the counter is not to be trusted, all durations are 0 */
+    uint64_t long_ticks;        /* METRICS_LONG_CALLBACK */
+    uint64_t polls;
+    uint64_t slice_began;       /* a reading */
+    uint64_t slice_items;       /* `items` and `iterations` when the slice began */
+    uint64_t slice_iterations;
     uint64_t before_last;       /* ticks from the slice's begin to its last batch's, if that is the one that was `long_batch` */
     int long_batch;
     int timed;                  /* each item of this slice is timed */
+    int close_looks;            /* slices to come whose items are timed in any case */
     int running;                /* between the begin and the end of a run of the loop */
     int waiting;                /* in a poll that may block */
+
+    /* Once in a batch. */
+    uint64_t slice_ticks;       /* the time slice: a batch that takes less is not looked at for itself */
+    uint64_t batch_began;       /* a reading */
     Py_ssize_t batch;           /* items of the batch that runs */
-
-    uint64_t items;             /* begun, the cancelled ones included */
-    uint64_t cancelled;         /* handles that did not run, because they were cancelled on the ready queue */
     uint64_t iterations;        /* batches begun */
-    uint64_t slice_items;       /* `items` and `iterations` when the slice began */
-    uint64_t slice_iterations;
-    uint64_t polls;
-    double busy;                /* nanoseconds */
-    double idle;
-    double longest;
-    metrics_histogram delay;    /* of batches, see Metrics.scheduling_delay */
-    metrics_histogram lateness; /* of timers */
+    uint64_t mark;              /* the last reading of the clock: what runs now began then, or later */
 
+    /* With each item or system call. */
+    uint64_t cancelled;         /* handles that did not run, because they were cancelled on the ready queue */
     uint64_t bytes_received;
     uint64_t receives;          /* system calls that have brought something */
     uint64_t bytes_sent;
     uint64_t sends;
-    Py_ssize_t transports[METRICS_KINDS];
+    uint64_t items;             /* begun, the cancelled ones included */
 } loop_metrics;
 
 /* 0 where the counter has run backwards, as it may where a virtual machine moves. */
@@ -119,6 +129,10 @@ static inline void metrics_end_slice(loop_metrics *self)
             metrics_add(&self->delay, batches, (double)passed * self->rate);
         }
         self->timed = passed > items * self->long_ticks;
+        if (self->close_looks) {
+            self->close_looks--;
+            self->timed = 1;
+        }
     }
     self->busy += (double)passed * self->rate;
     self->long_batch = 0;

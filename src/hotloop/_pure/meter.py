@@ -1,8 +1,8 @@
 """Meter: what a loop counts and times of itself; see loop.metrics().
 
 The clock is read at the end of each batch, and where a poll may wait. What there is to know of the batches between two
-polls, a slice, is worked out once for all of them. Only when the callbacks of a slice were long on average, each of the
-next slice is timed.
+polls, a slice, is worked out once for all of them. Each callback is timed only in a slice after one whose callbacks
+were long on average, and in the slices after the one that had the longest, if it is not known which that was.
 
 Times, and the bytes that transports move, are kept from the first loop.metrics() on: in Python that costs too much to
 be done for those who never ask. Callbacks, steps, iterations and polls count from the beginning.
@@ -24,6 +24,9 @@ TIME_SLICE = 0.0001
 
 LONG_CALLBACK = 5e-6
 """Callbacks that take this long on average, in seconds, are timed one by one."""
+
+CLOSE_LOOKS = 1000
+"""In how many slices each is timed after a batch that took longer than all before."""
 
 _FIRST_BUCKET = 10
 _BUCKETS = 26
@@ -63,7 +66,7 @@ class Meter:
         *("batch", "items", "cancelled", "iterations", "polls", "steps", "next_poll"),
         *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
-        *("measuring", "observing", "slow_after", "slow_hook"),
+        *("measuring", "observing", "close_looks", "slow_after", "slow_hook"),
         *("bytes_received", "receives", "bytes_sent", "sends", "pipes"),
     )
 
@@ -85,6 +88,7 @@ class Meter:
         self.longest_described: tuple[Any, ...] | None = None
         self.measuring = False  # somebody has asked for metrics
         self.observing = False  # each callback is timed
+        self.close_looks = 0  # slices to come in which it is in any case
         self.slow_after = 0.0
         self.slow_hook: Callable[..., object] | None = None
         self.bytes_received = self.receives = self.bytes_sent = self.sends = 0
@@ -117,6 +121,8 @@ class Meter:
         """A handle has taken so many seconds; or one `of` several, and it is not known which (None)."""
         if seconds > self.longest:
             self.longest = seconds
+            if handle is None:
+                self.close_looks = CLOSE_LOOKS
             self.longest_described = (int(seconds * 1e9), of, *describe(handle))
         if self.slow_hook is not None and of == 1 and seconds >= self.slow_after:
             self.slow_hook(loop, seconds, handle)
@@ -166,6 +172,9 @@ class Meter:
             else:
                 self.delay.add(batches, passed)
             self.observing = passed > (self.items - self.slice_items) * LONG_CALLBACK
+            if self.close_looks:
+                self.close_looks -= 1
+                self.observing = True
         self.busy += passed
         self.before_last = None
         self.slice_began = self.mark

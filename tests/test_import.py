@@ -79,6 +79,12 @@ print(hotloop.run(main()), hotloop.Task is asyncio.Task, hotloop.Future is async
     assert out == f"({compiled}, {compiled}) {compiled} {compiled}\n"
 
 
+@pytest.mark.only("python", reason="the compiled loop has its state in C")
+def test_the_fallback_has_few_attributes(loop):
+    """CPython is quick at an instance's attributes only as long as there are fewer than 30."""
+    assert len(vars(loop)) < 30
+
+
 @pytest.mark.only("python", reason="it is about the extension not being there")
 def test_p05_asking_for_what_is_missing_is_an_error(impl):
     result = impl.run_script(

@@ -41,6 +41,21 @@ else:
     _Behind = object
 
 
+class WakeUp:
+    """What there is to know in other threads of a loop that may sleep.
+
+    An object of its own, as the Meter is, and for its second reason."""
+
+    __slots__ = ("lock", "needed")
+
+    def __init__(self) -> None:
+        # Reentrant, because a signal handler may call call_soon_threadsafe() wherever this thread is.
+        self.lock = threading.RLock()
+        # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
+        # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
+        self.needed = True
+
+
 class LoopCore(_Behind):  # type: ignore[misc]
     """The hot paths of an event loop."""
 
@@ -51,11 +66,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def __init__(self, selector: BaseSelector | None = None) -> None:
         self._timers = TimerQueue()
-        # Reentrant, because a signal handler may call call_soon_threadsafe() wherever this thread is.
-        self._wakeup_lock = threading.RLock()
-        # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
-        # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
-        self._wakeup_needed = True
+        self._wakeup = WakeUp()
         self._meter = Meter()
         super().__init__(selector)
         self._ready = ReadyQueue()
@@ -74,9 +85,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def run_forever(self) -> None:
         """Run until stop() is called."""
         self._run_forever_setup()
-        self._meter.next_poll = 0.0
-        self._meter.begin(self._clock())
         try:
+            self._begin()
             while True:
                 self._run_once()
                 if self._stopping:
@@ -117,7 +127,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 meter.mark = self._clock()
             meter.batch = None
             self._poll(ready)
-        self._wakeup_needed = False
+        wakeup = self._wakeup
+        wakeup.needed = False
         count = len(ready)
         meter.batch = batch = repeat(None, count)
         meter.items += count
@@ -146,23 +157,31 @@ class LoopCore(_Behind):  # type: ignore[misc]
             else:
                 complete = True
         finally:
-            self._wakeup_needed = True
+            wakeup.needed = True
             meter.batch = outer
             if not complete or outer is not None:
                 meter.leave(outer, batch)
-            meter.mark = self._clock()
-            if meter.mark - began > TIME_SLICE:
+            clock = self._clock
+            meter.mark = mark = clock()
+            if mark - began > TIME_SLICE:
                 meter.long_batch(self, began, handle, count)
             # The traceback of an exception that a task keeps leads back to this frame, which must not keep the task.
             del handle
 
     def _run_once_alone(self) -> None:
         """By somebody who drives the loop himself: the time between his calls is none of the loop's."""
-        self._meter.begin(self._clock())
         try:
+            self._begin()
             self._run_once()
         finally:
             self._meter.end(self._clock())
+
+    def _begin(self) -> None:
+        meter = self._meter
+        clock = self._clock()
+        meter.begin(clock)
+        meter.next_poll = 0.0
+        meter.slice = _slice(self.time(), clock)
 
     def _run_observed(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
@@ -234,52 +253,49 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
         If nothing is queued yet, wait until there is something, or until another thread queues something."""
         timers = self._timers
+        meter = self._meter
         timeout: float | None = None
         if ready or self._stopping:
             timeout = 0
-        elif (deadline := timers.next_deadline()) is not None:
+        elif timers.heap and (deadline := timers.next_deadline()) is not None:
             now = self.time()
             timeout = deadline - now
-            if timeout <= 0:
-                if self._clock() < self._meter.next_poll:
+            if timeout > base_events.MAXIMUM_SELECT_TIMEOUT:
+                timeout = base_events.MAXIMUM_SELECT_TIMEOUT
+            elif timeout <= 0:
+                if self._clock() < meter.next_poll:
                     # A timer that is due is as good as a queued callback: no reason to poll before it is time to.
                     timers.expire(now, ready)
                     return
                 timeout = 0
-        meter = self._meter
         polled_before = meter.slice_began
         if meter.measuring:
             meter.end_slice()
-        wait = self._longest_wait(timeout, ready)
-        meter.waiting = wait != 0
-        events = self._selector.select(wait)
+        if timeout != 0:
+            with self._wakeup.lock:
+                # Whoever comes after this writes to the self-pipe; whoever came before has left a handle, or has
+                # written.
+                if ready:
+                    timeout = 0
+            meter.waiting = timeout != 0
+        events = self._selector.select(timeout)
         if meter.measuring:
             meter.polled(self._clock())
         meter.waiting = False
         meter.polls += 1
         self._process_events(events)
-        clock = self._clock()
+        read_clock = self._clock
+        clock = read_clock()
         if not meter.measuring:
             meter.mark = clock
-        now = self.time()
-        if timers.heap:
+        if timers.heap or not meter.slice:
+            now = self.time()
             earliest = timers.expire(now, ready)
             if earliest is not None and meter.measuring:
                 # One that was due already when it was set is late only since the timers were looked at before.
                 meter.lateness.add(1, min(now - earliest, clock - polled_before))
-        # Where loop.time() was replaced, any number of callbacks may be too many: poll in each iteration there.
-        self._meter.next_poll = clock + TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
-
-    def _longest_wait(self, timeout: float | None, ready: ReadyQueue) -> float | None:
-        """What to give to select(), which may sleep from now on, for `timeout` seconds (None: no limit) at most."""
-        if timeout == 0:
-            return 0
-        with self._wakeup_lock:
-            # Whoever comes after this writes to the self-pipe; whoever came before has left a handle, or has written.
-            if ready:
-                return 0
-        longest: float = base_events.MAXIMUM_SELECT_TIMEOUT
-        return timeout if timeout is None or timeout < longest else longest
+            meter.slice = _slice(now, clock)
+        meter.next_poll = clock + meter.slice
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._timers.remove(handle)
@@ -341,19 +357,21 @@ class LoopCore(_Behind):  # type: ignore[misc]
             _forget_caller(handle)
             if _ThreadSafeHandle is not Handle:
                 _forget_caller(handle)  # its __init__() calls that of asyncio.Handle
-        with self._wakeup_lock:
+        wakeup = self._wakeup
+        with wakeup.lock:
             self._ready.append(handle)
-            if self._wakeup_needed or not self._runs_own_iterations():
+            if wakeup.needed or not self._runs_own_iterations():
                 self._wake_up()
         return handle
 
     def _wake_up(self) -> None:
         # In this order: once written, the loop may have woken up, run what there is and gone to sleep again.
-        self._wakeup_needed = False
+        wakeup = self._wakeup
+        wakeup.needed = False
         try:
             self._write_to_self()
         except BaseException:
-            self._wakeup_needed = True  # a signal handler has raised
+            wakeup.needed = True  # a signal handler has raised
             raise
 
     def _runs_own_iterations(self) -> bool:
@@ -382,6 +400,12 @@ class LoopCore(_Behind):  # type: ignore[misc]
         finally:
             # An exception from an eager start has this frame in its traceback, which must not hold the task in turn.
             del task
+
+
+def _slice(now: float, clock: float) -> float:
+    """For how long callbacks may keep a loop from polling, whose time() is `now`: where that was replaced, any number
+    of them may be too many."""
+    return TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
 
 
 def _forget_caller(made: Any) -> None:

@@ -8,7 +8,7 @@ Times, and the bytes that transports move, are kept from the first loop.metrics(
 be done for those who never ask. Callbacks, steps, iterations and polls count from the beginning.
 
 An object of its own, because the interpreter is quick at the attributes in an instance's dict only as long as there are
-no more than 30 of them, which asyncio's loops nearly have.
+fewer than 30 of them, which asyncio's loops nearly have.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Meter:
     """The measurements of one loop. All times are in seconds, by LoopCore._clock()."""
 
     __slots__ = (
-        *("batch", "items", "cancelled", "iterations", "polls", "steps", "next_poll"),
+        *("batch", "items", "cancelled", "iterations", "polls", "steps", "next_poll", "slice"),
         *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
         *("measuring", "observing", "close_looks", "slow_after", "slow_hook"),
@@ -72,6 +72,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.next_poll = 0.0
+        self.slice = TIME_SLICE  # how long after a poll the next one is
         # What is left of the batch that is run; None while the loop polls, and while it does not run. So other threads
         # see how far it is, and counting costs nothing for each item.
         self.batch: repeat[None] | None = None

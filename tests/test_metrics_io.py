@@ -144,7 +144,6 @@ def test_datagrams(impl):
     impl.run(main())
 
 
-@pytest.mark.only("c", reason="asyncio's pipe transports, which the twin uses, do not count")
 def test_pipes(impl):
     async def main():
         loop = asyncio.get_running_loop()
@@ -178,7 +177,6 @@ def test_open_pipes(impl):
     impl.run(main())
 
 
-@pytest.mark.only("c", reason="asyncio's sock_*() methods, which the twin uses, do not count")
 def test_socket_methods(impl, tmp_path):
     class Own(socket.socket):
         """Of which only its own methods know what they do."""

@@ -4,7 +4,7 @@ The clock is read at the end of each batch, and where a poll may wait. What ther
 polls, a slice, is worked out once for all of them. Each callback is timed only in a slice after one whose callbacks
 were long on average, and in the slices after the one that had the longest, if it is not known which that was.
 
-Times, and the bytes that transports move, are kept from the first loop.metrics() on: in Python that costs too much to
+Times and bytes are kept from the first loop.metrics() on: in Python that costs too much to
 be done for those who never ask. Callbacks, steps, iterations and polls count from the beginning.
 
 An object of its own, because the interpreter is quick at the attributes in an instance's dict only as long as there are
@@ -190,6 +190,26 @@ class Meter:
         else:
             self.busy += passed
         self.mark = self.slice_began = now
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def received(self, result: Any) -> None:
+        """A socket's method has returned what it says that it has received. But the socket may be anybody's object."""
+        least = 1  # the end of a stream is none, a datagram without bytes is one
+        if type(result) is tuple and result:
+            result = result[0]
+            least = 0
+        if type(result) is bytes:
+            result = len(result)
+        if type(result) is int and result >= least:
+            self.bytes_received += result
+            self.receives += 1
+
+    def sent(self, result: Any) -> None:
+        """The same for one that sends."""
+        if type(result) is int and result >= 0:
+            self.bytes_sent += result
+            self.sends += 1
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -1,15 +1,20 @@
 """NetworkCore: LoopCore with what hotloop adds to a loop's I/O.
 
-The transports are the standard library's, which are written in Python already.
+The transports are the standard library's, which are written in Python already; loop.metrics() has what they move.
 """
 
 import asyncio
 import socket
+import sys
 from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
 from hotloop._pure.core import FallbackLoopCore, LoopCore
 from hotloop._pure.metered import MeteredSocket
+from hotloop._pure.sockets import SocketMethods
+
+if sys.platform != "win32":
+    from hotloop._pure.pipe import _UnixReadPipeTransport, _UnixWritePipeTransport
 
 # asyncio's transports read into 256 KiB, most of which is given back at once. Once something larger was freed, glibc
 # takes such memory from the heap; until then each read maps, faults in and unmaps it, which costs four times the rest.
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-class NetworkCore(LoopCore):
+class NetworkCore(SocketMethods, LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def _make_socket_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -34,26 +39,47 @@ class NetworkCore(LoopCore):
     def _make_datagram_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._metered(super()._make_datagram_transport(sock, *arguments, **keywords))
 
-    def _make_read_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
-        transport = super()._make_read_pipe_transport(*arguments, **keywords)
-        self._meter.pipes.add(transport)
-        return transport
+    if sys.platform != "win32":
 
-    def _make_write_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
-        transport = super()._make_write_pipe_transport(*arguments, **keywords)
+        def _make_read_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
+            return self._counting(_UnixReadPipeTransport(self, *arguments, **keywords))
+
+        def _make_write_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
+            return self._counting(_UnixWritePipeTransport(self, *arguments, **keywords))
+
+    def _counting(self, transport: Any) -> Any:
+        """The transport of a pipe counts here."""
+        transport._meter = self._meter
         self._meter.pipes.add(transport)
         return transport
 
     def _metered(self, transport: Any) -> Any:
         """What asyncio's transport of a socket moves counts from here on, if somebody has asked for metrics."""
-        if self._meter.measuring and transport is not None and transport._sock is not None:
-            transport._sock = MeteredSocket(transport._sock, self._meter)
+        sock = None if transport is None else transport._sock
+        if self._meter.measuring and sock is not None and type(sock) is not MeteredSocket:
+            transport._sock = MeteredSocket(sock, self._meter)
         return transport
 
     def _measure_transports(self) -> None:
         """The same for those that there are already."""
         for transport in list(self._transports.values()):
             self._metered(transport)
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
+        # As asyncio's.
+        del self._transports[transp._sock_fd]
+        resume_reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        try:
+            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+        finally:
+            transp._reset_empty_waiter()
+            if resume_reading:
+                transp.resume_reading()
+            self._transports[transp._sock_fd] = transp
+            # Whoever has asked meanwhile did not see it.
+            self._metered(transp)
 
     def _open_transports(self) -> dict[str, int]:
         """The open transports by kind, for loop.metrics()."""

@@ -11,6 +11,7 @@ import asyncio.events
 import asyncio.format_helpers
 import asyncio.futures
 import asyncio.tasks
+import sys
 from typing import Any
 
 base_events: Any = asyncio.base_events
@@ -21,3 +22,8 @@ events: Any = asyncio.events
 format_helpers: Any = asyncio.format_helpers
 futures: Any = asyncio.futures
 tasks: Any = asyncio.tasks
+
+if sys.platform != "win32":
+    import asyncio.unix_events
+
+    unix_events: Any = asyncio.unix_events

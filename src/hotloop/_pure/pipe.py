@@ -1,0 +1,116 @@
+"""The transports of pipes: asyncio's, and what they move counts for loop.metrics().
+
+What reads and what writes is written anew, because asyncio calls os.read() and os.write() in the middle of it; that is
+the same from Python 3.11 to 3.15. The classes have asyncio's names, which are part of what a transport is shown as.
+
+Source: asyncio/unix_events.py.
+"""
+
+import os
+from asyncio import constants
+from typing import TYPE_CHECKING, Any
+
+from hotloop._pure.meter import Meter
+from hotloop._pure.stdlib import base_events, unix_events
+
+if TYPE_CHECKING:
+    _Reading = Any
+    _Writing = Any
+else:
+    _Reading = unix_events._UnixReadPipeTransport
+    _Writing = unix_events._UnixWritePipeTransport
+
+
+class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
+    _meter: Meter  # set by who makes it, before anything is read
+
+    def _read_ready(self) -> None:
+        try:
+            data = os.read(self._fileno, self.max_size)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fatal_error(error, "Fatal read error on pipe transport")
+            return
+        if data:
+            meter = self._meter
+            if meter.measuring:
+                meter.bytes_received += len(data)
+                meter.receives += 1
+            self._protocol.data_received(data)
+            return
+        if self._loop.get_debug():
+            base_events.logger.info("%r was closed by peer", self)
+        self._closing = True
+        self._loop._remove_reader(self._fileno)
+        self._loop.call_soon(self._protocol.eof_received)
+        self._loop.call_soon(self._call_connection_lost, None)
+
+
+class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
+    _meter: Meter  # set by who makes it, before anything is written
+
+    def write(self, data: Any) -> None:
+        """Write bytes, a bytearray or a memoryview. See asyncio.WriteTransport."""
+        assert isinstance(data, (bytes, bytearray, memoryview)), repr(data)
+        if isinstance(data, bytearray):
+            data = memoryview(data)
+        if not data:
+            return
+        if self._conn_lost or self._closing:
+            if self._conn_lost >= constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES:
+                base_events.logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
+            self._conn_lost += 1
+            return
+        if not self._buffer:
+            try:
+                written = os.write(self._fileno, data)
+            except (BlockingIOError, InterruptedError):
+                written = 0
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._conn_lost += 1
+                self._fatal_error(error, "Fatal write error on pipe transport")
+                return
+            meter = self._meter
+            if meter.measuring and written:
+                meter.bytes_sent += written
+                meter.sends += 1
+            if written == len(data):
+                return
+            if written > 0:
+                data = memoryview(data)[written:]
+            self._loop._add_writer(self._fileno, self._write_ready)
+        self._buffer += data
+        self._maybe_pause_protocol()
+
+    def _write_ready(self) -> None:
+        buffer = self._buffer
+        assert buffer, "Data should not be empty"
+        try:
+            written = os.write(self._fileno, buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            buffer.clear()
+            self._conn_lost += 1
+            # _fatal_error() does it only for what is buffered.
+            self._loop._remove_writer(self._fileno)
+            self._fatal_error(error, "Fatal write error on pipe transport")
+            return
+        meter = self._meter
+        if meter.measuring and written:
+            meter.bytes_sent += written
+            meter.sends += 1
+        if written < len(buffer):
+            del buffer[:written]
+            return
+        buffer.clear()
+        self._loop._remove_writer(self._fileno)
+        self._maybe_resume_protocol()  # which may write
+        if self._closing:
+            self._loop._remove_reader(self._fileno)
+            self._call_connection_lost(None)

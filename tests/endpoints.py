@@ -188,3 +188,18 @@ def drain(sock: socket.socket) -> list[bytes]:
             received.append(sock.recv(300_000))
     except BlockingIOError:
         return received
+
+
+def pipe_files() -> tuple[Any, Any]:
+    """The two ends of a pipe, to read from and to write to."""
+    reading, writing = os.pipe()
+    return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
+
+
+def datagram_sockets() -> tuple[socket.socket, socket.socket]:
+    """Two non-blocking UDP sockets, not connected."""
+    one, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for sock in (one, other):
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+    return one, other

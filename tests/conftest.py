@@ -138,6 +138,15 @@ def pair():
 
 
 @pytest.fixture
+def socket_path(tmp_path):
+    """A place for a Unix socket; they allow little more than 100 characters."""
+    path = tmp_path / "s"
+    if len(os.fsencode(path)) > 100:
+        pytest.skip("the temporary folder has too long a name for a Unix socket")
+    return path
+
+
+@pytest.fixture
 def tls(loop, certificates):
     """Makes TLS connections on the loop, whose exception handler must not be told of anything a test did not take."""
     with secured_on(loop, certificates) as connections:

@@ -25,12 +25,8 @@ ONLY_OURS = pytest.mark.only("c", "python", reason="asyncio's loops do not say h
 
 
 @pytest.fixture
-def path(tmp_path):
-    """Of a socket; Unix allows little more than 100 characters."""
-    path = tmp_path / "s"
-    if len(os.fsencode(path)) > 100:
-        pytest.skip("the temporary folder has too long a name for a Unix socket")
-    return path
+def path(socket_path):
+    return socket_path
 
 
 # -- what is answered --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ construction.
 """
 
 import asyncio
+import os
 from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING
@@ -40,8 +41,21 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     return EventLoop
 
 
+def make_inspected_class(event_loop: type["EventLoop"]) -> type["EventLoop"]:
+    """The class whose loops open a socket for `python -m hotloop top` by themselves."""
+    from hotloop.instruments.inspection import Inspected
+
+    class EventLoop(Inspected, event_loop):  # type: ignore[misc, valid-type]
+        __doc__ = event_loop.__doc__
+
+    EventLoop.__qualname__ = "EventLoop"
+    return EventLoop
+
+
 if not TYPE_CHECKING:
     EventLoop = make_event_loop_class(NetworkCore)
+    if os.environ.get("HOTLOOP_INSPECT"):
+        EventLoop = make_inspected_class(EventLoop)
 
 
 def new_event_loop() -> EventLoop:

@@ -33,7 +33,7 @@ def run(
     is one: see watch_stalls(). `dump_tasks_on` is a signal at which all tasks are written to the standard error: see
     dump_tasks_on(). `inspect` opens a socket for `python -m hotloop top`, at the path that it is, or with True at one
     that is found by the number of the process: see allow_inspection(). None leaves it to the environment variable
-    HOTLOOP_INSPECT, which is a path or 1.
+    HOTLOOP_INSPECT, which is a path or 1 and is for all loops of the program; False closes this loop to it.
     """
     # Runner would notice too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
@@ -51,13 +51,13 @@ def run(
             from hotloop.instruments import dumps
 
             instruments.enter_context(dumps.dump_tasks_on(runner.get_loop(), dump_tasks_on))
-        if inspect is None:
-            asked = os.environ.get("HOTLOOP_INSPECT", "")
-            inspect = True if asked == "1" else asked
-        if inspect:
+        # With None the loop itself opens one if HOTLOOP_INSPECT asks for it.
+        if inspect is not None:
             from hotloop.instruments import inspection
 
-            instruments.enter_context(
-                inspection.allow_inspection(runner.get_loop(), None if inspect is True else inspect)
-            )
+            if inspect:
+                path = None if inspect is True else inspect
+                instruments.enter_context(inspection.allow_inspection(runner.get_loop(), path))
+            else:
+                inspection.leave_alone(runner.get_loop())
         return runner.run(main)

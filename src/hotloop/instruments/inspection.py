@@ -21,8 +21,9 @@ import tempfile
 import threading
 import time
 import weakref
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotloop import __version__
 from hotloop.instruments.chains import function_name, own_place
@@ -59,13 +60,18 @@ class Inspection:
             raise
         _inspections.add(self)
 
+    def shows(self, loop: object) -> bool:
+        """Whether it is this loop's."""
+        return self._loop() is loop
+
     def stop(self) -> None:
         """Close the socket and remove it. Idempotent; from any thread."""
         if self in _inspections:
             _inspections.discard(self)
             self._waker.close()
-            self._thread.join()
-            self._close()
+            # The thread itself drops a loop, and so closes it, that was let go by all others while it looked.
+            if self._thread is not threading.current_thread():
+                self._thread.join()
 
     def __enter__(self) -> "Inspection":
         return self
@@ -97,6 +103,7 @@ class Inspection:
                         time.sleep(_SECONDS_BEFORE_THE_NEXT)
                 except Exception:
                     logger.exception("an event loop could not be inspected")
+        self._close()
 
     def _answer(self) -> None:
         connection, _ = self._listener.accept()
@@ -115,6 +122,9 @@ def _stop_all() -> None:
 
 
 def _forget_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _by_themselves.clear()
     for inspection in list(_inspections):
         inspection.forget()
     _inspections.clear()
@@ -215,3 +225,74 @@ def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[s
         path = default_path(os.getpid())
         _make_private_folder(path.parent)
     return Inspection(loop, Path(path))
+
+
+# -- loops that open one by themselves ---------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
+"""The sockets of loops that were asked for by HOTLOOP_INSPECT; None if a loop has had its try, or needs none."""
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the class behind it.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class Inspected(_Behind):  # type: ignore[misc]
+    """Part of hotloop.EventLoop where HOTLOOP_INSPECT is set: a socket from when it first runs until it is closed."""
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        _open_by_itself(self)
+        super().run_forever()
+
+    def close(self) -> None:
+        """Close the loop, and then its socket. Idempotent."""
+        super().close()
+        inspection = _by_themselves.pop(self, None)
+        if inspection is not None:
+            inspection.stop()
+
+
+def leave_alone(loop: asyncio.AbstractEventLoop) -> None:
+    """HOTLOOP_INSPECT is not for this loop."""
+    _by_themselves[loop] = None
+
+
+def _open_by_itself(loop: Any) -> None:
+    """Open the socket that HOTLOOP_INSPECT asks for, unless the loop has one.
+
+    It is no reason for a program to fail: what is wrong goes to the log."""
+    asked = os.environ.get("HOTLOOP_INSPECT")
+    if not asked or loop in _by_themselves or loop.is_closed():
+        return
+    if any(each.shows(loop) for each in list(_inspections)):
+        return
+    with _lock:
+        _by_themselves[loop] = None
+        try:
+            _by_themselves[loop] = inspection = _open_at_a_free_place(loop, asked)
+        except (OSError, RuntimeError) as error:
+            logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
+        else:
+            logger.info("an event loop can be looked at: python -m hotloop top %s", inspection.path)
+
+
+def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
+    """At the path that was asked for; if another loop answers there, of this or another process, at the next number."""
+    first = default_path(os.getpid()) if asked == "1" else Path(asked)
+    if asked == "1":
+        _make_private_folder(first.parent)
+    path = first
+    numbers = count(2)
+    while True:
+        # Those of this process need not be asked, which would be told all about their loops.
+        if not any(each.path == path for each in list(_inspections)):
+            try:
+                return allow_inspection(loop, path)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        path = first.with_name(f"{first.stem}-{next(numbers)}{first.suffix}")

@@ -12,7 +12,6 @@ cdef enum:
 
 
 cdef class LoopCore(LoopPolling):
-    cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
     cdef set replaced               # methods replaced on this very loop, by setting an attribute
     cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
@@ -24,7 +23,6 @@ cdef class LoopCore(LoopPolling):
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
     cdef Handle soon(self, object callback, tuple args, object context)
-    cdef int check_open(self) except -1
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1
     cdef int iterate(self, bint repeat) except -1

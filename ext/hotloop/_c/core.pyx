@@ -70,6 +70,11 @@ cdef extern from "one_argument.h":
 
 cdef extern from "lock.h":
     bint FREE_THREADED
+    unsigned long seen_id "seen_get" (unsigned long *)
+    bint seen_bint "seen_get" (bint *)
+    void seen_set_bint "seen_set" (bint *, bint)
+    void seen_set_version "seen_set" (unsigned int *, unsigned int)
+    void seen_set_id "seen_set" (unsigned long *, unsigned long)
     int shared_peek(shared_flag *)
 
 cdef extern from "pythread.h":
@@ -94,7 +99,6 @@ cdef class LoopCore(LoopPolling):
 
     def __cinit__(self, *args, **kwargs):
         self.unflushed = []
-        self.home = PyThread_get_thread_ident()
         self.replaced = set()
 
     def __dealloc__(self):
@@ -130,10 +134,10 @@ cdef class LoopCore(LoopPolling):
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
         replaced |= self.replaced
         self.clock = self.time if "time" in replaced else None
-        self.runs_itself = "_run_once" not in replaced
+        seen_set_bint(&self.runs_itself, "_run_once" not in replaced)
         self.schedules_itself = "call_soon" not in replaced
         self.ready.direct = self.schedules_itself and not self.debug
-        self.type_version = type_version_of(self)
+        seen_set_version(&self.type_version, type_version_of(self))
         return 0
 
     cdef double now(self) except? -1:
@@ -210,11 +214,6 @@ cdef class LoopCore(LoopPolling):
         self.timers.push(handle)
         return handle
 
-    cdef int check_open(self) except -1:
-        if self.closed:
-            raise RuntimeError("Event loop is closed")
-        return 0
-
     cdef int check_schedule(self, object callback, object method) except -1:
         self.check_open()
         if self.debug:
@@ -238,14 +237,14 @@ cdef class LoopCore(LoopPolling):
             raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if kwargs or self.debug:
             return Task(coro, loop=self, name=name, context=context, **kwargs)
-        eager = eager_start is not ... and self.thread_id is not None and eager_start
+        eager = eager_start is not ... and self.thread_id != 0 and eager_start
         return new_task(coro, self, self.ready, name, context, eager)
 
     # -- other threads -------------------------------------------------------------------------------------------------
 
     cdef int post(self, Handle handle) except -1:
-        if FREE_THREADED and self.home != PyThread_get_thread_ident():
-            self.inbox.put(handle)
+        if FREE_THREADED:
+            self.inbox.put(handle, self.ready)
         else:
             push(self.ready, handle)
         return self.wake()
@@ -258,7 +257,8 @@ cdef class LoopCore(LoopPolling):
         self._check_running()
         self._set_coroutine_origin_tracking(self.debug)
         hooks = sys.get_asyncgen_hooks()
-        self.thread_id = self.home = PyThread_get_thread_ident()
+        self.inbox.claim()
+        seen_set_id(&self.thread_id, PyThread_get_thread_ident())
         self.begin_measuring()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
@@ -270,7 +270,7 @@ cdef class LoopCore(LoopPolling):
             self.leave()
             end_reusing_contexts()
             self.stopping = False
-            self.thread_id = None
+            seen_set_id(&self.thread_id, 0)
             events._set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
             sys.set_asyncgen_hooks(*hooks)
@@ -310,11 +310,11 @@ cdef class LoopCore(LoopPolling):
 
     def is_running(self):
         """True while run_forever() runs."""
-        return self.thread_id is not None
+        return seen_id(&self.thread_id) != 0
 
     def is_closed(self):
         """True after close()."""
-        return self.closed
+        return seen_bint(&self.closed)
 
     cdef int iterate(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""

@@ -13,8 +13,12 @@ cdef extern from "lock.h":
 @cython.final
 cdef class Inbox:
     cdef list handles
-    cdef inbox_lock lock            # of `handles`
+    cdef inbox_lock lock            # of `handles`, `home` and `closed`, and of the poller's being there to be woken
     cdef shared_flag filled         # set after a handle was put in, cleared before they are taken out
+    cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
+    cdef bint closed                # the loop is: nothing goes in any more
 
-    cdef int put(self, Handle handle) except -1
+    cdef int claim(self) noexcept
+    cdef int close(self, bint closed) noexcept
+    cdef int put(self, Handle handle, ReadyQueue ready) except -1
     cdef int empty_into(self, ReadyQueue ready) except -1

@@ -15,6 +15,9 @@ cdef extern from "lock.h":
     void inbox_acquire(inbox_lock *)
     void inbox_release(inbox_lock *)
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 
 @cython.final
 cdef class Inbox:
@@ -22,15 +25,36 @@ cdef class Inbox:
 
     def __cinit__(self):
         self.handles = []
+        self.home = PyThread_get_thread_ident()
 
-    cdef int put(self, Handle handle) except -1:
-        """From any thread. The loop has to be woken afterwards."""
+    cdef int claim(self) noexcept:
+        """By the thread that begins to run the loop: from now on it alone puts anything on the ready queue."""
+        inbox_acquire(&self.lock)
+        self.home = PyThread_get_thread_ident()
+        inbox_release(&self.lock)
+        return 0
+
+    cdef int close(self, bint closed) noexcept:
+        """Whoever comes after the loop was closed is refused. By the loop's own thread."""
+        inbox_acquire(&self.lock)
+        self.closed = closed
+        inbox_release(&self.lock)
+        return 0
+
+    cdef int put(self, Handle handle, ReadyQueue ready) except -1:
+        """From any thread; the loop has to be woken afterwards. What its own thread has goes on the ready queue, so
+        that the order is that of its calls."""
         inbox_acquire(&self.lock)
         try:
-            self.handles.append(handle)
+            if self.closed:
+                raise RuntimeError("Event loop is closed")
+            if self.home == PyThread_get_thread_ident():
+                push(ready, handle)
+            else:
+                self.handles.append(handle)
+                shared_set(&self.filled, 1)
         finally:
             inbox_release(&self.lock)
-        shared_set(&self.filled, 1)
         return 0
 
     cdef int empty_into(self, ReadyQueue ready) except -1:

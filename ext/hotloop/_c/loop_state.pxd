@@ -71,14 +71,14 @@ cdef class LoopState:
     cdef TimerQueue timers
     cdef object selector            # anything with the selectors API; None: closed, or not there yet
     cdef PollerSelector poller      # the same, if it is ours; else None
-    cdef object thread_id           # of the thread that runs the loop, as threading.get_ident(); None: not running
+    cdef unsigned long thread_id    # of the one that runs the loop, as threading.get_ident(); 0: none. Others look
     cdef object task_factory        # None: Task
     cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
     cdef double slow_after
     cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
     cdef bint schedules_itself      # call_soon() is not overridden
     cdef bint debug
-    cdef bint closed
+    cdef bint closed                # other threads look at it
     cdef bint stopping              # end run_forever() after this iteration
     cdef AddressCache addresses     # of those whose datagrams have come
     cdef Inbox inbox               # what other threads want to be called, where there is no GIL
@@ -104,3 +104,7 @@ cdef class LoopState:
     cdef public object _transports
     cdef public object _unix_server_sockets
     cdef public object _watcher
+
+    cdef int check_open(self) except -1
+    cdef bint runs_elsewhere(self) noexcept
+    cdef bint wake_poller(self) except -1

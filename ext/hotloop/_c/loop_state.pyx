@@ -14,6 +14,20 @@ from hotloop._c.timers cimport TimerQueue
 cdef extern from "quiet.h":
     pass
 
+cdef extern from "lock.h":
+    bint FREE_THREADED
+    ctypedef struct inbox_lock:
+        pass
+    void inbox_acquire(inbox_lock *)
+    void inbox_release(inbox_lock *)
+    bint seen_bint "seen_get" (bint *)
+    void seen_set_bint "seen_set" (bint *, bint)
+    void seen_set_id "seen_set" (unsigned long *, unsigned long)
+    unsigned long seen_id "seen_get" (unsigned long *)
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 
 cdef class LoopState:
     """What LoopCore works on."""
@@ -23,6 +37,36 @@ cdef class LoopState:
         self.timers = TimerQueue()
         self.inbox = Inbox()
         self.addresses = AddressCache()
+
+    # What other threads ask for.
+
+    cdef int check_open(self) except -1:
+        if seen_bint(&self.closed):
+            raise RuntimeError("Event loop is closed")
+        return 0
+
+    cdef bint runs_elsewhere(self) noexcept:
+        """True while another thread runs the loop."""
+        cdef unsigned long runner = seen_id(&self.thread_id)
+        return runner != 0 and runner != PyThread_get_thread_ident()
+
+    cdef bint wake_poller(self) except -1:
+        """End the wait that our own poller is in, or begins next; False: there is none. Not on a closed loop."""
+        if not FREE_THREADED:
+            if self.poller is None:
+                return False
+            self.poller.wake()
+            return True
+        inbox_acquire(&self.inbox.lock)
+        try:
+            if self.inbox.closed:
+                return True
+            if self.poller is None:
+                return False
+            self.poller.wake()
+            return True
+        finally:
+            inbox_release(&self.inbox.lock)
 
     @property
     def _ready(self):
@@ -70,7 +114,9 @@ cdef class LoopState:
 
     @_closed.setter
     def _closed(self, value):
-        self.closed = self.ready.closed = bool(value)
+        seen_set_bint(&self.closed, bool(value))
+        self.ready.closed = self.closed
+        self.inbox.close(self.closed)
         if value:
             self.timers.clear()
             # Into the ready queue, which close() empties next.
@@ -86,11 +132,11 @@ cdef class LoopState:
 
     @property
     def _thread_id(self):
-        return self.thread_id
+        return seen_id(&self.thread_id) or None
 
     @_thread_id.setter
     def _thread_id(self, value):
-        self.thread_id = value
+        seen_set_id(&self.thread_id, value or 0)
 
     @property
     def _task_factory(self):

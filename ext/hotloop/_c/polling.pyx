@@ -31,6 +31,8 @@ cdef extern from "lock.h":
     int shared_get(shared_flag *)
     int shared_peek(shared_flag *)
     int shared_exchange(shared_flag *, int)
+    bint seen_bint "seen_get" (bint *)
+    unsigned int seen_version "seen_get" (unsigned int *)
 
 cdef extern from "metrics.h":
     enum:
@@ -247,15 +249,14 @@ cdef class LoopPolling(LoopState):
 
     cdef int wake(self) except -1:
         """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
-        if not self.runs_itself or self.type_version != type_version_of(self):
+        # The version first: whoever sees a new one also sees what was found.
+        if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.runs_itself):
             # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
             self._write_to_self()
-        elif shared_peek(&self.asleep) and shared_exchange(&self.asleep, 0):
+        elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
             self._write_to_self()
         return 0
 
     def _write_to_self(self):
-        if self.poller is not None:
-            self.poller.wake()
-        else:
+        if not self.wake_poller():
             super()._write_to_self()

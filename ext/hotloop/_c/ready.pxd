@@ -66,7 +66,7 @@ cdef class Handle(Runnable):
     cdef object context             # the one to run in, or if `context_lent` one to copy for that
     cdef object source_traceback    # of the call_soon(), in debug mode; else None
     cdef object text                # repr() of what was cancelled, in debug mode; else None
-    cdef bint dropped               # by cancel()
+    cdef bint dropped               # by cancel(), maybe in another thread: changed in a critical section
     cdef bint context_lent          # others have `context` too: nothing may run in it
 
     cdef int cancel_now(self) except -1

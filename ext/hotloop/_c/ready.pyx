@@ -20,6 +20,15 @@ from asyncio import events, format_helpers
 cdef extern from "call.h":
     object call_with_tuple(object callable, object args)
 
+cdef extern from "lock.h":
+    bint FREE_THREADED
+    void seen_set_bint "seen_set" (bint *, bint)
+    bint seen_bint "seen_get" (bint *)
+    ctypedef struct object_section:
+        pass
+    void section_enter(object_section *, object)
+    void section_leave(object_section *)
+
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
 
@@ -213,7 +222,14 @@ else:
 
 
 cdef object callback_text(Handle handle):
-    return format_callback(handle.callback, handle.args, handle.loop)
+    cdef object callback
+    cdef tuple args
+    cdef object_section section
+    section_enter(&section, handle)
+    callback = handle.callback
+    args = handle.args
+    section_leave(&section)
+    return format_callback(callback, args, handle.loop)
 
 
 cdef object copy_current_context():
@@ -311,14 +327,18 @@ cdef class Handle(Runnable):
     cdef int run(self) except -1:
         cdef object callback, context
         cdef tuple args
+        cdef object_section section
         if self.context_lent:
             # Which may run the garbage collector, and with it code that cancels.
             self.own_context()
+        # Held here, because the callback may cancel its own handle, or another thread may.
+        section_enter(&section, self)
         if self.dropped:
+            section_leave(&section)
             return 1
-        # Held here, because the callback may cancel its own handle.
         callback = self.callback
         args = self.args
+        section_leave(&section)
         context = self.context
         PyContext_Enter(context)
         try:
@@ -328,7 +348,7 @@ cdef class Handle(Runnable):
         return 0
 
     cdef bint is_cancelled(self) noexcept:
-        return self.dropped
+        return seen_bint(&self.dropped)
 
     cdef object own_context(self):
         """The context to run in, which is the handle's own from now on."""
@@ -346,13 +366,28 @@ cdef class Handle(Runnable):
         return self.context
 
     cdef int cancel_now(self) except -1:
-        if not self.dropped:
-            self.dropped = True
-            if self.source_traceback is not None:
-                # Made in debug mode: keep what it was, since that is gone now.
-                self.text = repr(self)
-            self.callback = None
-            self.args = None
+        cdef object callback
+        cdef tuple args
+        cdef object_section section
+        section_enter(&section, self)
+        if self.dropped:
+            section_leave(&section)
+            return 0
+        seen_set_bint(&self.dropped, True)
+        section_leave(&section)
+        if self.source_traceback is not None:
+            # Made in debug mode: keep what it was, since that is gone now.
+            self.text = repr(self)
+        section_enter(&section, self)
+        if FREE_THREADED:
+            callback = self.callback
+            args = self.args
+        self.callback = None
+        self.args = None
+        section_leave(&section)
+        if FREE_THREADED:
+            # Not in between, because what goes with them may be code.
+            del callback, args
         return 0
 
     def cancel(self):
@@ -361,7 +396,7 @@ cdef class Handle(Runnable):
 
     def cancelled(self):
         """True if cancel() was called."""
-        return self.dropped
+        return seen_bint(&self.dropped)
 
     def get_context(self):
         """The context that the callback runs in."""
@@ -421,34 +456,56 @@ cdef class _ThreadSafeHandle(Handle):
         return events._ThreadSafeHandle
 
     cdef int run(self) except -1:
+        cdef object finished
+        cdef object_section section
+        section_enter(&section, self)
         self.runner = PyThread_get_thread_ident()
+        section_leave(&section)
         try:
             return Handle.run(self)
         finally:
+            section_enter(&section, self)
             self.runner = 0
-            if self.finished is not None:
-                self.finished.set()
+            if self.finished is None:
+                section_leave(&section)
+            else:
+                finished = self.finished
                 self.finished = None
+                section_leave(&section)
+                finished.set()
 
     cdef int wait_for_run(self) except -1:
-        cdef object finished
-        while self.runner != 0 and self.runner != PyThread_get_thread_ident():
-            finished = self.finished
+        """Return while no other thread runs the callback."""
+        cdef object finished = None, made = None
+        cdef unsigned long runner
+        cdef object_section section
+        while True:
+            section_enter(&section, self)
+            runner = self.runner
+            if runner != 0:
+                if self.finished is None:
+                    self.finished = made
+                finished = self.finished
+            section_leave(&section)
+            if runner == 0 or runner == PyThread_get_thread_ident():
+                return 0
             if finished is None:
-                finished = self.finished = threading.Event()
-            # Without the GIL the callback may have ended just before the event was there to see: look again.
-            finished.wait(0.05)
-        return 0
+                made = threading.Event()
+            else:
+                finished.wait()
 
     def cancel(self):
         """Make sure that the callback will not be called, or has ended. Idempotent."""
         self.wait_for_run()
         self.cancel_now()
+        if FREE_THREADED:
+            # It may have begun just before that.
+            self.wait_for_run()
 
     def cancelled(self):
         """True if cancel() was called."""
         self.wait_for_run()
-        return self.dropped
+        return seen_bint(&self.dropped)
 
 
 context_install()

@@ -41,9 +41,6 @@ cdef extern from *:
 cdef extern from "lock.h":
     bint FREE_THREADED
 
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
-
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
@@ -77,7 +74,7 @@ cdef class Transport(Watcher):
         if not self.is_open():
             return
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-        if FREE_THREADED and self.loop.thread_id is not None and self.loop.home != PyThread_get_thread_ident():
+        if FREE_THREADED and self.loop.runs_elsewhere():
             # The loop's thread may be using the poller. That keeps the transport alive until then.
             self.loop.call_soon_threadsafe(release, self)
         else:

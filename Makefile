@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | docs | debug-test | sanitize-test | leak-test | kqueue-test | fuzz | soak | coverage
+# make build | lint | docs | debug-test | sanitize-test | race-test | leak-test | kqueue-test | fuzz | soak | coverage
 # make promises | promises-test | upstream | ecosystem | wheels | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
@@ -30,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	docs debug-test sanitize-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
+	docs debug-test sanitize-test race-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
 
 build: $(VENV)/.built
 
@@ -135,6 +135,37 @@ sanitize-test: build/sanitize-venv/.installed
 	$(SANITIZED) build/sanitize-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS) || code=$$?; \
 	$(SANITIZED) build/sanitize-venv/bin/python tests/stdlib/run.py --impl c || code=$$?; \
 	for report in $(REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
+	exit $$code
+
+# What threads do to loops, under ThreadSanitizer. The interpreter has to be built for it as well, or locks and reference counts
+# would look like races: RACE_PYTHON is one that was configured with --disable-gil --with-thread-sanitizer. pip takes minutes
+# there and Cython half an hour, so .venv's Python installs, and translates afterwards: what is older than Cython's own files is
+# translated again.
+RACE_PYTHON ?=
+RACE_TESTS := futures handles lifecycle loops_in_threads ready_queue threadsafe
+RACE_REPORTS := $(CURDIR)/build/race-reports
+# Where addresses are too random for its shadow memory.
+RACE_SETARCH := $(if $(shell command -v setarch),setarch -R)
+build/race-venv/.installed: export HOTLOOP_SANITIZE := thread
+build/race-venv/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.py*' -not -path '*/__pycache__/*')
+	@test -n "$(RACE_PYTHON)" && $(RACE_PYTHON) -c 'import sys, sysconfig; options = sysconfig.get_config_var("CONFIG_ARGS") or ""; \
+		sys.exit("--disable-gil" not in options or "--with-thread-sanitizer" not in options)' \
+		|| { echo "RACE_PYTHON must be a CPython configured with --disable-gil --with-thread-sanitizer" >&2; exit 1; }
+	$(RACE_PYTHON) -m venv --without-pip $(@D)
+	site=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+		$(PIP) install --quiet --no-compile --upgrade --target "$$site" \
+			--requirement $(VENV)/build-requires.txt pytest pytest-xdist hypothesis
+	HOTLOOP_BUILD_EXT=yes $(BIN)/python setup.py --quiet build_ext --build-lib build/race-translated
+	HOTLOOP_BUILD_EXT=yes $(@D)/bin/python setup.py --quiet build_ext --build-lib build/race-lib
+	cd src && find hotloop -name '*.py' -exec cp --parents {} ../build/race-lib/ \;
+	@touch $@
+
+race-test: build/race-venv/.installed
+	rm -rf $(RACE_REPORTS) && mkdir -p $(RACE_REPORTS)
+	@code=0; export HOTLOOP_TEST_IMPLS=c HOTLOOP_TEST_SECONDS=900 HOTLOOP_THREADSAFE_CALLS=500 PYTHON_GIL=0 \
+		TSAN_OPTIONS=log_path=$(RACE_REPORTS)/tsan:exitcode=0:suppressions=$(CURDIR)/tests/race_suppressions.txt; \
+	PYTHONPATH=$(CURDIR)/build/race-lib $(RACE_SETARCH) build/race-venv/bin/python -m pytest -o faulthandler_timeout=0 $(PYTEST_ARGS) $(RACE_TESTS:%=tests/test_%.py) || code=$$?; \
+	for report in $(RACE_REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
 	exit $$code
 
 # Tests again and again, and what is left each time (tests/leaks.py): those of all that is made and freed.

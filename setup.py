@@ -8,6 +8,8 @@ HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no 
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
 HOTLOOP_SANITIZE    address,undefined: a debug build under AddressSanitizer and UBSan that keeps no freed memory
                     (pool.h, spare.h), so that every use of it is seen. `make sanitize-test` says how it is run.
+                    thread: a debug build under ThreadSanitizer, for an interpreter that was configured with
+                    --disable-gil --with-thread-sanitizer (`make race-test`).
 HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. none: neither; loops use the standard
                     library's selectors. kqueue-shim: for testing on Linux, the kqueue backend on tests/kqueue_shim.
 
@@ -38,13 +40,14 @@ def setting(name: str, allowed: tuple[str, ...], default: str) -> str:
 BUILD_EXT = setting("HOTLOOP_BUILD_EXT", ("yes", "no", "auto"), default="auto")
 DEBUG = setting("HOTLOOP_DEBUG", ("0", "1"), default="0") == "1"
 COVERAGE = setting("HOTLOOP_COVERAGE", ("0", "1"), default="0") == "1"
-SANITIZE = setting("HOTLOOP_SANITIZE", ("no", "address,undefined"), default="no")
+SANITIZE = setting("HOTLOOP_SANITIZE", ("no", "address,undefined", "thread"), default="no")
 DEBUG = DEBUG or SANITIZE != "no"
 POLLER = setting("HOTLOOP_POLLER", ("auto", "none", "kqueue-shim"), default="auto")
 VARIANT = "-".join(
     ["debug" if DEBUG else "release"]
     + ["coverage"] * COVERAGE
-    + ["sanitize"] * (SANITIZE != "no")
+    + ["sanitize"] * (SANITIZE == "address,undefined")
+    + ["thread"] * (SANITIZE == "thread")
     + [POLLER] * (POLLER != "auto")
 )
 BUILD_BASE = Path("build", VARIANT)

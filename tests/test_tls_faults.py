@@ -95,7 +95,8 @@ def test_a_record_with_a_byte_changed(tls, side, version, seed):
     secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
     assert secured.protocol.received == b"first"
     assert isinstance(secured.protocol.error, ssl.SSLError)
-    assert secured.protocol.error.reason == "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
+    # None: what OpenSSL 3.6 reports has no name in CPython 3.13.
+    assert secured.protocol.error.reason in ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", None)
 
 
 def test_a_record_that_comes_twice(tls):

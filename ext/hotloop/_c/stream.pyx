@@ -39,7 +39,7 @@ cdef extern from "quiet.h":
     pass
 
 import sys
-from asyncio import base_events, constants
+from asyncio import base_events, constants, selector_events
 
 cdef extern from "socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
@@ -58,8 +58,11 @@ cdef Py_ssize_t FLUSH_AT = 64 * 1024
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
 cdef bint joins_lines = sys.version_info < (3, 12)
+# What asyncio calls that which can be written; another name since 3.14 and a late 3.13.
 cdef str WRITE_TYPES = (
-    "a bytes, bytearray, or memoryview object" if sys.version_info >= (3, 14) else "a bytes-like object"
+    "a bytes, bytearray, or memoryview object"
+    if any("memoryview" in str(const) for const in selector_events._SelectorSocketTransport.write.__code__.co_consts)
+    else "a bytes-like object"
 )
 
 

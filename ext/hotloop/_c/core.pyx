@@ -12,7 +12,7 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_XDECREF
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -21,6 +21,7 @@ from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
 from hotloop._c.loop_state cimport METRICS_CLOSE_LOOKS, OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
+from hotloop._c.owned cimport steal
 from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
     Handle,
@@ -344,7 +345,7 @@ cdef class LoopCore(LoopPolling):
                 except BaseException as error:
                     if running == NULL:
                         raise
-                    failed = steal(running)
+                    failed = <Runnable>steal(running)
                     report(self, failed, error)
                     if todo == 0 and slice_is_over(self):
                         self.end_slice(<PyObject *>failed)
@@ -556,12 +557,6 @@ cdef extern from "Python.h":
 
 cdef int delete_attribute(object owner, object name) except -1:
     return PyObject_GenericDelAttr(owner, name, NULL)
-
-
-cdef inline Runnable steal(PyObject *item):
-    cdef Runnable owned = <Runnable>item
-    Py_DECREF(owned)
-    return owned
 
 
 # -- create_task(coro), which is how nearly all tasks are made ---------------------------------------------------------

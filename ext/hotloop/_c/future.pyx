@@ -10,8 +10,9 @@ loop.call_soon() like asyncio's.
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 
+from hotloop._c.owned cimport steal
 from hotloop._c.throwing cimport instead_of_stop_iteration, thrown
 from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, new_handle, schedule
 
@@ -578,12 +579,6 @@ cdef PySendResult future_iter_send(PyObject *iterator, PyObject *value, PyObject
 cdef inline PyObject *own(object item) noexcept:
     Py_INCREF(item)
     return <PyObject *>item
-
-
-cdef inline object steal(PyObject *item):
-    cdef object owned = <object>item
-    Py_DECREF(owned)
-    return owned
 
 
 cdef PyObject *future_iter_next(PyObject *iterator) noexcept:

@@ -25,10 +25,11 @@ Source: epoll(7); PEP 492; asyncio/selector_events.py.
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 
 from hotloop._c.core cimport LoopCore
 from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
+from hotloop._c.owned cimport steal
 from hotloop._c.ready cimport Handle, new_handle, push
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.throwing cimport thrown
@@ -323,12 +324,6 @@ cdef PyObject *operation_next(PyObject *operation) noexcept:
 cdef inline PyObject *own(object item) noexcept:
     Py_INCREF(item)
     return <PyObject *>item
-
-
-cdef inline object steal(PyObject *item):
-    cdef object owned = <object>item
-    Py_DECREF(owned)
-    return owned
 
 
 install_slots(<PyTypeObject *>SocketOperation, operation_send, operation_next)

@@ -9,6 +9,8 @@ from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
+from hotloop._c.owned cimport steal
+
 cdef extern from "quiet.h":
     pass
 
@@ -172,12 +174,6 @@ cdef class ReadyQueue:
         """Drop all handles."""
         while self.count:
             Py_DECREF(<object>pop(self))
-
-
-cdef object steal(PyObject *item):
-    cdef object owned = <object>item
-    Py_DECREF(owned)
-    return owned
 
 
 cdef object unwrap(object item):

@@ -11,7 +11,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 from libc.errno cimport EAGAIN
 
 from hotloop._c.address cimport (
@@ -25,6 +25,7 @@ from hotloop._c.address cimport (
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.loop_state cimport metrics_received, metrics_sent
 from hotloop._c.operation cimport SocketOperation, new_operation
+from hotloop._c.owned cimport steal
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
 
 cdef extern from "quiet.h":
@@ -572,9 +573,3 @@ cdef PyObject *try_later(SocketOperation self) except? NULL:
     self.pauses = not self.progress
     self.progress += 1
     return NULL if self.pauses else own(None)
-
-
-cdef inline object steal(PyObject *item):
-    cdef object owned = <object>item
-    Py_DECREF(owned)
-    return owned

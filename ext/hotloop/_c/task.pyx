@@ -9,10 +9,10 @@ asyncio.all_tasks() sees our tasks through hotloop._registry, asyncio.current_ta
 
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
 from hotloop._c.future cimport PENDING, Future, empty_future
+from hotloop._c.owned cimport steal
 from hotloop._c.ready cimport ReadyQueue, copy_current_context, offer_context, run_reporting, schedule
 
 cdef extern from "quiet.h":
@@ -560,12 +560,6 @@ cdef class Task(Future):
     @_log_destroy_pending.deleter
     def _log_destroy_pending(self):
         raise AttributeError("cannot delete attribute")
-
-
-cdef inline object steal(PyObject *item):
-    cdef object owned = <object>item
-    Py_DECREF(owned)
-    return owned
 
 
 pool_install_Task(<PyTypeObject *>Task)

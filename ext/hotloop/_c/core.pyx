@@ -379,6 +379,7 @@ cdef class LoopCore(LoopPolling):
                 running[0] = NULL
                 continue
             if self.to_flush:
+                # Before the clock is read, so that once is enough. Only what ends the run of the loop gets out of here.
                 self.flush()
             over = slice_is_over(self)
             if over:

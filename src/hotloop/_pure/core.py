@@ -60,6 +60,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
     """The hot paths of an event loop."""
 
     # On the class, where tools that freeze the time do not look for functions to replace: polling must go on.
+    # On the hot path it goes into a variable first, because the interpreter does not learn to call what is no method.
     _clock: ClassVar[Any] = time.monotonic
 
     _thread_id: int | None

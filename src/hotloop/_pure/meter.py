@@ -4,8 +4,8 @@ The clock is read at the end of each batch, and where a poll may wait. What ther
 polls, a slice, is worked out once for all of them. Each callback is timed only in a slice after one whose callbacks
 were long on average, and in the slices after the one that had the longest, if it is not known which that was.
 
-Times and bytes are kept from the first loop.metrics() on: in Python that costs too much to
-be done for those who never ask. Callbacks, steps, iterations and polls count from the beginning.
+Times and bytes are kept from the first loop.metrics() on: in Python that costs too much to be done for those who never
+ask. Callbacks, steps, iterations and polls count from the beginning, and the longest callback is kept from there.
 
 An object of its own, because the interpreter is quick at the attributes in an instance's dict only as long as there are
 fewer than 30 of them, which asyncio's loops nearly have.

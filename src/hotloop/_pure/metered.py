@@ -22,23 +22,19 @@ class MeteredSocket:
     def recv(self, size: int) -> Any:
         """See socket.recv(), as for the others."""
         data = self._recv(size)
-        if data:
-            meter = self._meter
-            meter.bytes_received += len(data)
-            meter.receives += 1
+        self._meter.received(data)
         return data
 
     def recv_into(self, buffer: Any) -> Any:
         """See socket.recv_into()."""
         count = self._socket.recv_into(buffer)
-        if count:
-            self._received(count)
+        self._meter.received(count)
         return count
 
     def recvfrom(self, size: int) -> Any:
         """See socket.recvfrom()."""
         received = self._socket.recvfrom(size)
-        self._received(len(received[0]))
+        self._meter.received(received)
         return received
 
     def send(self, data: Any) -> Any:
@@ -53,14 +49,6 @@ class MeteredSocket:
         """See socket.sendto()."""
         return self._sent(self._socket.sendto(data, address))
 
-    def _received(self, count: int) -> None:
-        meter = self._meter
-        meter.bytes_received += count
-        meter.receives += 1
-
     def _sent(self, count: Any) -> Any:
-        # A socket of somebody's own may say nothing.
-        meter = self._meter
-        meter.bytes_sent += count or 0
-        meter.sends += 1
+        self._meter.sent(count)
         return count

@@ -33,10 +33,8 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
             self._fatal_error(error, "Fatal read error on pipe transport")
             return
         if data:
-            meter = self._meter
-            if meter.measuring:
-                meter.bytes_received += len(data)
-                meter.receives += 1
+            if self._meter.measuring:
+                self._meter.received(data)
             self._protocol.data_received(data)
             return
         if self._loop.get_debug():
@@ -73,10 +71,8 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
                 self._conn_lost += 1
                 self._fatal_error(error, "Fatal write error on pipe transport")
                 return
-            meter = self._meter
-            if meter.measuring and written:
-                meter.bytes_sent += written
-                meter.sends += 1
+            if written and self._meter.measuring:
+                self._meter.sent(written)
             if written == len(data):
                 return
             if written > 0:
@@ -101,10 +97,8 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             self._loop._remove_writer(self._fileno)
             self._fatal_error(error, "Fatal write error on pipe transport")
             return
-        meter = self._meter
-        if meter.measuring and written:
-            meter.bytes_sent += written
-            meter.sends += 1
+        if written and self._meter.measuring:
+            self._meter.sent(written)
         if written < len(buffer):
             del buffer[:written]
             return

@@ -57,20 +57,40 @@ static inline uint64_t clock_ticks(void)
 #endif
 }
 
+/* Both at the same moment: of a few tries the one whose readings lie closest together, because a process may be interrupted
+ * between them for longer than all that is measured.
+ */
+static inline void clock_both(int64_t *nanoseconds, uint64_t *ticks)
+{
+    uint64_t closest = UINT64_MAX;
+
+    for (int tries = 0; tries < 10; tries++) {
+        uint64_t before = clock_ticks();
+        int64_t now = clock_nanoseconds();
+        uint64_t apart = clock_ticks() - before;
+
+        if (apart < closest) {
+            closest = apart;
+            *ticks = before + apart / 2;
+            *nanoseconds = now;
+        }
+    }
+}
+
 /* Measures the counter against the clock for 20 us. A counter that the clock disagrees with (stopped, or running
  * backwards) yields 0, with which every batch polls, as in asyncio: slower, never wrong. */
 static inline uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 {
-    int64_t began = clock_nanoseconds(), passed;
-    uint64_t ticks = clock_ticks();
+    int64_t began = 0, ended = 0;
+    uint64_t began_ticks = 0, ended_ticks = 0;
 
-    do {
-        passed = clock_nanoseconds() - began;
-    } while (passed < 20000);
-    ticks = clock_ticks() - ticks;
-    if (ticks > (uint64_t)1 << 40)
+    clock_both(&began, &began_ticks);
+    while (clock_nanoseconds() - began < 20000) {
+    }
+    clock_both(&ended, &ended_ticks);
+    if (ended_ticks - began_ticks > (uint64_t)1 << 40)
         return 0;
-    return (uint64_t)((double)ticks / (double)passed * (double)nanoseconds);
+    return (uint64_t)((double)(ended_ticks - began_ticks) / (double)(ended - began) * (double)nanoseconds);
 }
 
 #endif

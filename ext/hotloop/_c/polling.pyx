@@ -23,6 +23,7 @@ cdef extern from "quiet.h":
 cdef extern from "clock.h":
     int64_t clock_nanoseconds()
     uint64_t clock_ticks()
+    void clock_both(int64_t *nanoseconds, uint64_t *ticks)
     uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
 cdef extern from "lock.h":
@@ -56,8 +57,9 @@ cdef unsigned int POLLS_PER_GIL_RELEASE = 8
 
 cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
 # When this module was loaded, by both clocks.
-cdef int64_t loaded_nanoseconds = clock_nanoseconds()
-cdef uint64_t loaded_ticks = clock_ticks()
+cdef int64_t loaded_nanoseconds
+cdef uint64_t loaded_ticks
+clock_both(&loaded_nanoseconds, &loaded_ticks)
 
 
 cdef double nanoseconds_in_a_tick() noexcept:

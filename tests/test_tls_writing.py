@@ -11,6 +11,7 @@ from secured import PIECE, ViewRecorder, every_protocol, every_side
 from stepping import run_once, run_until
 
 RECORD = 16384  # bytes; the most that one record of TLS carries
+MUCH = random.Random(0).randbytes(2_000_000)
 LOST = "SSL connection is closed"
 
 
@@ -204,6 +205,16 @@ def test_p28_a_bytearray_that_changes_after_write(tls, turn):
     else:
         burst()
     assert secured.receive(len(expected)) == expected
+
+
+@pytest.mark.only("c", reason="asyncio's TLS encrypts all of a write before it sends")
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_much_is_sent_while_the_rest_is_yet_to_be_encrypted(tls, kind):
+    secured = tls.open(kind="tcp")
+    before = tls.loop.metrics()
+    secured.transport.write(kind(MUCH[:600_000]))
+    assert (tls.loop.metrics() - before).sends > 1
+    assert secured.receive(600_000) == MUCH[:600_000]
 
 
 def test_there_is_no_half_closing(tls):
@@ -410,13 +421,14 @@ def test_writing_from_connection_lost(tls):
     secured.run_until_lost()
 
 
-def test_writing_to_a_peer_that_has_left(tls):
+@pytest.mark.parametrize("data", [b"data", MUCH, bytearray(MUCH)], ids=["little", "much", "much uncopied"])
+def test_writing_to_a_peer_that_has_left(tls, data):
     """The error of the socket is what connection_lost() is told, and is reported to nobody else."""
     secured = tls.open(kind="tcp")
     secured.transport.pause_reading()
     secured.reset()
     for _ in range(3):
-        secured.transport.write(b"data")
+        secured.transport.write(data)
     secured.run_until_lost()
     assert isinstance(secured.protocol.error, (BrokenPipeError, ConnectionResetError))
     assert secured.protocol.calls == ["connection_made", "connection_lost"]

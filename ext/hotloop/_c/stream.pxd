@@ -29,6 +29,7 @@ cdef class StreamTransport(SocketTransport):
     cdef bint append(self, object data) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1
+    cdef int send_ahead(self) except -1
     cdef bint send_first(self, object data, Py_ssize_t *sent) except -1
     cdef int write_failed(self, object error) except -1
     cdef int sent_all(self) except -1

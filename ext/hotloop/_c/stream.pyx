@@ -426,6 +426,11 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int send_now(self) except -1:
         """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        self.send_ahead()
+        return 0 if self.lost else self.pause_protocol()
+
+    cdef int send_ahead(self) except -1:
+        """The same, but the protocol is not paused: somebody is about to write more, and then says send_now()."""
         cdef Py_ssize_t sent
         cdef int full = False
         while self.output.bytes and not full:
@@ -442,11 +447,12 @@ cdef class StreamTransport(SocketTransport):
             self.blocked = False
             if not self.edge or not self.reading:
                 self.watch()
-        return self.pause_protocol()
+        return 0
 
     cdef int write_failed(self, object error) except -1:
-        # Had each been tried at once, as asyncio does, those after the first would count as written in vain.
-        cdef int in_vain = 0 if self.blocked else self.output.count - 1
+        # Had each been tried at once, as asyncio does, those after the first would count as written in vain. The
+        # records of TLS are nobody's writes.
+        cdef int in_vain = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
         self.unflushed = False
         self.fatal_error(error, "Fatal write error on socket transport")
         for _ in range(in_vain):

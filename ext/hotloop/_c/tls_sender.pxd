@@ -33,6 +33,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int send_now(self, bint whatever) except -1
     cdef bint encrypt(self) except -1
     cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2
+    cdef int send_ahead(self) except -1
     cdef int hand_down(self) except -1
     cdef int hand_down_all(self) except -1
     cdef int control_app_writing(self) except -1

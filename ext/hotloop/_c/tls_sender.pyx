@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from hotloop._c.output cimport keep, output_clear, output_consume, output_front, output_peek
+from hotloop._c.stream cimport StreamTransport
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT
 from hotloop._c.tls_receiver cimport TlsReceiver
 from hotloop._c.transport cimport as_size
@@ -20,6 +21,11 @@ from asyncio.log import logger
 
 # What is written in one turn is encrypted at once when it is this much.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
+# Much is sent in parts of this much ciphertext, while the rest is yet to be encrypted: the peer begins with it
+# meanwhile, and it is still in the processor's cache. No multiple of 64 KiB, of which on the loopback interface a few
+# bytes come to be a segment of their own. There a download took 313 us of processor time a MiB with 7 records at a
+# time, 402 with 5, 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
+cdef Py_ssize_t PART = 7 * MOST_PLAINTEXT
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
@@ -75,6 +81,7 @@ cdef class TlsSender(TlsReceiver):
             while done < view.len and taken >= 0:
                 taken = self.seal(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MOST_PLAINTEXT))
                 done += max(taken, 0)
+                self.send_ahead()
             if done < view.len:
                 keep(&self.output, PyBytes_FromStringAndSize(<const char *>view.buf + done, view.len - done))
             self.hand_down()
@@ -116,7 +123,7 @@ cdef class TlsSender(TlsReceiver):
         try:
             if self.state == OPEN or self.state == FLUSHING:
                 while self.output.bytes and self.encrypt():
-                    pass
+                    self.send_ahead()
             self.hand_down()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
@@ -147,6 +154,15 @@ cdef class TlsSender(TlsReceiver):
         if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
             keep(&self.stream.output, self.engine.sealed())
         return taken
+
+    cdef int send_ahead(self) except -1:
+        """Send what is sealed if it is much and the kernel takes it."""
+        cdef StreamTransport stream = self.stream
+        if self.sending_paused or stream is None or stream.blocked or stream.lost:
+            return 0
+        if stream.output.bytes < <size_t>PART:
+            return 0
+        return stream.send_ahead()
 
     cdef int hand_down(self) except -1:
         """Give the transport what is sealed, unless it is paused."""

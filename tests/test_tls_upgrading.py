@@ -343,6 +343,27 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
 
 
 @every_side
+@pytest.mark.parametrize("close", ["close", "abort"])
+def test_a_connection_that_was_closed(tls, side, close):
+    """By its owner, in the same turn: there is no transport to give, and no error to raise."""
+    plain = Plain(tls, side)
+    context = tls.certificates.context(side)
+    host = {"server_side": True} if side == "server" else {"server_hostname": HOST}
+
+    async def main():
+        getattr(plain.transport, close)()
+        assert await tls.loop.start_tls(plain.transport, plain.protocol, context, **host) is None
+        if is_asyncios(plain.transport):
+            # It begins the handshake nevertheless.
+            await asyncio.sleep(0.02)
+
+    host["ssl_handshake_timeout"] = 0.01
+    tls.loop.run_until_complete(main())
+    plain.run_until_lost()
+    assert plain.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 def test_cancelling(tls, side, turns):
     """It closes the connection. A protocol that is not told so was not asked: the handshake is not over."""

@@ -35,8 +35,9 @@ class StartTls(_Behind):  # type: ignore[misc]
         server_hostname: str | None = None,
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
-    ) -> asyncio.Transport:
-        """Upgrade a connection to TLS; the transport to be used from now on. See loop.start_tls()."""
+    ) -> asyncio.Transport | None:
+        """Upgrade a connection to TLS; the transport to be used from now on, or None if the connection has ended
+        without an error. See loop.start_tls()."""
         if ssl is None:
             raise RuntimeError("Python ssl module is not available")
         if not isinstance(sslcontext, ssl.SSLContext):
@@ -46,7 +47,6 @@ class StartTls(_Behind):  # type: ignore[misc]
         waiter = self.create_future()
         timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
         tls = self._make_tls_protocol(transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts)
-        upgraded = tls._app_transport
         # Nothing may arrive before connection_made().
         transport.pause_reading()
         if server_side:
@@ -63,7 +63,7 @@ class StartTls(_Behind):  # type: ignore[misc]
             # The exception has this frame in its traceback, and must not be held by it (CPython issue 159049).
             waiter = None
             raise
-        return upgraded  # type: ignore[no-any-return]
+        return tls._app_transport  # type: ignore[no-any-return]
 
 
 def take_buffered(protocol: asyncio.BaseProtocol) -> bytes:

@@ -42,6 +42,9 @@ cdef class TlsProtocol(TlsSender):
 
     def connection_made(self, transport):
         """There is a transport to carry records: begin the handshake."""
+        if self.state == ENDED:
+            # It was lost before it was upgraded.
+            return
         self.transport = transport
         if type(transport) is StreamTransport:
             self.stream = transport

@@ -139,8 +139,8 @@ sanitize-test: build/sanitize-venv/.installed
 
 # What threads do to loops, under ThreadSanitizer. The interpreter has to be built for it as well, or locks and reference counts
 # would look like races: RACE_PYTHON is one that was configured with --disable-gil --with-thread-sanitizer. pip takes minutes
-# there and Cython half an hour, so .venv's Python installs, and translates afterwards: what is older than Cython's own files is
-# translated again.
+# there and Cython half an hour, so .venv's Python installs what runs on any, and translates afterwards: what is older than
+# Cython's own files is translated again.
 RACE_PYTHON ?=
 RACE_TESTS := futures handles lifecycle loops_in_threads ready_queue threadsafe
 RACE_REPORTS := $(CURDIR)/build/race-reports
@@ -154,6 +154,7 @@ build/race-venv/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -n
 	$(RACE_PYTHON) -m venv --without-pip $(@D)
 	site=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 		$(PIP) install --quiet --no-compile --upgrade --target "$$site" \
+			--only-binary :all: --implementation py --abi none --platform any \
 			--requirement $(VENV)/build-requires.txt pytest pytest-xdist hypothesis
 	HOTLOOP_BUILD_EXT=yes $(BIN)/python setup.py --quiet build_ext --build-lib build/race-translated
 	HOTLOOP_BUILD_EXT=yes $(@D)/bin/python setup.py --quiet build_ext --build-lib build/race-lib

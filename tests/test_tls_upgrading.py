@@ -201,11 +201,12 @@ def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificate
     async def main():
         loop = asyncio.get_running_loop()
         served = loop.create_future()
+        gone = asyncio.Event()
 
         async def serve(reader, writer):
             try:
                 line = await reader.readline()
-                await until(lambda: reader._buffer or hello_cut == 0)
+                await until(lambda: reader._buffer)
                 await writer.start_tls(certificates.server_context())
                 writer.write(line + await reader.readexactly(4))
                 await writer.drain()
@@ -216,6 +217,7 @@ def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificate
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
+                gone.set()
 
         ours, theirs = connected_sockets("tcp")
         peer = Peer(theirs, certificates.client_context(version), "client")
@@ -234,6 +236,7 @@ def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificate
             await until(lambda: peer.read() or peer.saw_end)
         theirs.close()
         assert await served == b""
+        await gone.wait()
         assert bytes(peer.received) == header + b"data"
 
     if impl.name != "c" and sys.version_info < (3, 14, 4):

@@ -15,6 +15,7 @@ import concurrent.futures
 import dataclasses
 import json
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -113,6 +114,9 @@ def exit_code(results: dict[str, tuple[Judgement, pool.Run]]) -> int:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell has it that starts this in the background: tests of Ctrl-C would hang.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         session = Session(options.impl, timeout=options.timeout, only=options.only)
     except catalog.NotAvailable as reason:

@@ -39,7 +39,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What debug mode says of a slow machine is no test's concern, but those' that wait for it.
+# What debug mode says of a slow machine, which only the tests that take it from the log ask about.
 SLOW_CALLBACK = re.compile(r"Executing .* took \d+\.\d+ seconds")
 
 

@@ -1,9 +1,9 @@
 /* The two clocks of the loop.
  *
  * clock_seconds() is time.monotonic() to the bit: timers, loop.time() and everything a user can see use it.
- * clock_ticks() is a counter of an unspecified unit that costs a third of a clock read. It only answers "has the
- * time slice between two polls passed?", a question asked once per batch of callbacks, so it may be coarse but not
- * slow. clock_ticks_per_slice() says how many ticks a number of nanoseconds is.
+ * clock_ticks() is a counter of an unspecified unit that costs a third of a clock read. It answers "has the time slice
+ * between two polls passed?", a question asked once per batch of callbacks, and times what loop.metrics() tells.
+ * clock_ticks_per_slice() says how many ticks a number of nanoseconds is.
  */
 #ifndef HOTLOOP_CLOCK_H
 #define HOTLOOP_CLOCK_H

@@ -1,6 +1,7 @@
 """call_soon_threadsafe(): from threads and signal handlers, in order, none lost, however wake-ups are coalesced."""
 
 import asyncio
+import contextvars
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ from stepping import run_once, run_until
 # Calls of each thread. The promise is about the compiled core without the GIL; in Python so many calls take minutes.
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 CALLS = int(os.environ.get("HOTLOOP_THREADSAFE_CALLS", "1000000" if NO_GIL else "4000"))
+
+variable = contextvars.ContextVar("variable", default="unset")
 
 
 def start_threads(targets):
@@ -194,9 +197,6 @@ def test_the_handle_is_asyncios(loop):
 
 
 def test_context_is_taken_from_the_calling_thread(loop):
-    import contextvars
-
-    variable = contextvars.ContextVar("variable", default="none")
     seen = []
     given = contextvars.copy_context()
     given.run(variable.set, "given")
@@ -206,9 +206,74 @@ def test_context_is_taken_from_the_calling_thread(loop):
         loop.call_soon_threadsafe(lambda: seen.append(variable.get()))
         loop.call_soon_threadsafe(lambda: seen.append(variable.get()), context=given)
 
-    join(start_threads([thread]))
+    join(start_threads([lambda: contextvars.Context().run(thread)]))
     run_once(loop, 2)
     assert seen == ["thread's", "given"]
+
+
+@pytest.fixture(params=["empty", "filled"])
+def same_context(request):
+    """A context that the loop and the threads begin in, where no variable is set, or another one is."""
+    context = contextvars.Context()
+    if request.param == "filled":
+        context.run(contextvars.ContextVar("another").set, "value")
+    return context
+
+
+def test_calls_do_not_see_what_others_set(loop, same_context):
+    seen = []
+
+    def callback(number):
+        seen.append(variable.get())
+        variable.set(number)
+        seen.append(variable.get())
+
+    def thread():
+        for number in range(3):
+            loop.call_soon_threadsafe(callback, number)
+        variable.set("thread's")
+        loop.call_soon_threadsafe(callback, 3)
+        loop.call_soon_threadsafe(loop.stop)
+
+    expected = ["unset", 0, "unset", 1, "unset", 2, "thread's", 3]
+    for _ in range(2):
+        running = start_threads([lambda: same_context.copy().run(thread)])
+        same_context.copy().run(loop.run_forever)
+        join(running)
+        assert seen == expected
+        seen.clear()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Handle.get_context() came with CPython 3.12")
+def test_each_call_has_a_context_of_its_own(loop, same_context):
+    """Which is the one that it runs in: what is set there before, it sees, and what it sets is there afterwards."""
+    seen = []
+
+    def callback():
+        seen.append(variable.get())
+        variable.set("callback's")
+
+    def from_the_loop():
+        handles = [loop.call_soon_threadsafe(callback) for _ in range(4)]
+        contexts = [handle.get_context() for handle in handles[:3]]
+        contexts[1].run(variable.set, "set before")
+        assert [handle.get_context() for handle in handles[:3]] == contexts
+        assert len({id(context) for context in contexts}) == 3
+        handles[2].cancel()
+        loop.call_soon_threadsafe(loop.stop)
+        return handles
+
+    def run():
+        handles = []
+        loop.call_soon(lambda: handles.extend(from_the_loop()))
+        loop.run_forever()
+        return handles
+
+    handles = same_context.copy().run(run)
+    assert seen == ["unset", "set before", "unset"]
+    values = [handle.get_context().get(variable, "unset") for handle in handles]
+    assert values == ["callback's", "callback's", "unset", "callback's"]
+    assert len({id(handle.get_context()) for handle in handles}) == 4
 
 
 def test_a_closed_loop_refuses(impl):

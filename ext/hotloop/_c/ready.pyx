@@ -47,7 +47,10 @@ cdef extern from "spare.h":
 cdef extern from "spare_contexts.h":
     int context_install() except -1
     object spare_context_copy_current()
+    PyObject *spare_context_model()
+    PyObject *spare_context_for(PyObject *model)
     void spare_context_offer(PyObject *context)
+    void spare_context_put_down(PyObject *context)
     void spare_contexts_begin()
     void spare_contexts_end()
 
@@ -248,31 +251,38 @@ cdef void end_reusing_contexts() noexcept:
     spare_contexts_end()
 
 
-cdef inline int fill(Handle handle, object callback, tuple args, object loop, object context) except -1:
+cdef inline Handle filled(Handle handle, object callback, tuple args, object loop, object context):
     handle.callback = callback
     handle.args = args
     handle.loop = loop
-    handle.context = spare_context_copy_current() if context is None else context
-    return 0
+    handle.context = context
+    return handle
 
 
 cdef Handle new_handle(object callback, tuple args, object loop, object context):
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
     cdef PyObject *spare = spare_take(&spares)
     cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
-    fill(handle, callback, args, loop, context)
-    return handle
+    return filled(handle, callback, args, loop, spare_context_copy_current() if context is None else context)
 
 
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
     """A handle as call_soon_threadsafe() makes one, outside debug mode."""
     cdef PyObject *spare
+    cdef PyObject *model = NULL
     cdef Handle handle
-    if not threadsafe_handles:
-        return new_handle(callback, args, loop, context)
-    spare = spare_take(&spares_threadsafe)
-    handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if spare == NULL else <Handle>steal(spare)
-    fill(handle, callback, args, loop, context)
+    if threadsafe_handles:
+        spare = spare_take(&spares_threadsafe)
+        handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if spare == NULL else <Handle>steal(spare)
+    else:
+        spare = spare_take(&spares)
+        handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+    if context is None:
+        # A context for each of a thousand would go from one processor's cache to the other's with the handle, and back.
+        model = spare_context_model()
+        context = PyContext_CopyCurrent() if model == NULL else <object>model
+    filled(handle, callback, args, loop, context)
+    handle.context_lent = model != NULL
     return handle
 
 
@@ -296,9 +306,20 @@ cdef int retire(PyObject *item) except -1:
     (<Handle>item).dropped = False
     context = (<Handle>item).context
     (<Handle>item).context = None
-    spare_context_offer(<PyObject *>context)
+    (<Handle>item).context_lent = False
+    spare_context_put_down(<PyObject *>context)
     spare_put(kept, item)
     return 0
+
+
+cdef inline bint take_spare_context(Handle handle) noexcept:
+    """For a handle that was lent the model: a context to run in, if there is a spare one."""
+    cdef PyObject *spare = spare_context_for(<PyObject *>handle.context)
+    if spare == NULL:
+        return False
+    handle.context = steal(spare)
+    handle.context_lent = False
+    return True
 
 
 cdef class Handle(Runnable):
@@ -324,7 +345,7 @@ cdef class Handle(Runnable):
         cdef object callback, context
         cdef tuple args
         cdef object_section section
-        if self.context_lent:
+        if self.context_lent and not take_spare_context(self):
             # Which may run the garbage collector, and with it code that cancels.
             self.own_context()
         # Held here, because the callback may cancel its own handle, or another thread may.

@@ -23,6 +23,7 @@ import faulthandler
 import gc
 import os
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -44,6 +45,9 @@ FEWEST = 6
 TIMES = 5
 SECONDS_BEFORE_A_ROUND_HANGS = 600
 MIB = 1 << 20
+NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+IMMORTALIZES = NO_GIL and sys.version_info < (3, 14)
+"""https://docs.python.org/3.13/howto/free-threading-python.html#immortalization"""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,10 @@ def main(argv: Sequence[str]) -> int:
         check(target, facts(target))
         if measure().blocks == 0:
             raise OSError("Python does not count blocks of memory that are not its own (PYTHONMALLOC)")
+        if IMMORTALIZES:
+            raise OSError(
+                "without the GIL CPython 3.13 keeps for ever what classes and functions a program with threads makes"
+            )
     except (ImportError, OSError, WrongImplementation) as error:
         print(f"soak.py: {arguments.loop}: not run: {error}", file=sys.stderr)
         return 2

@@ -39,6 +39,7 @@ class Server:
     def __init__(self, context, answer):
         self.context, self.answer = context, answer
         self.received = 0
+        self.counting = threading.Lock()
         self.seen = []  # of each connection: its cipher, whether a session was taken up again, how it ended
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "{}:{}".format(*self.listener.getsockname())
@@ -65,7 +66,8 @@ class Server:
 
     def converse(self, connection):
         while data := connection.recv(1 << 16):
-            self.received += len(data)
+            with self.counting:
+                self.received += len(data)
             if not self.answer(connection, data):
                 return
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,10 @@ def test_leaks_are_found(impl, tmp_path):
     assert "4 failed, 5 passed, 1 skipped" in done.stdout
 
 
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="without the GIL Python does not start with PYTHONMALLOC=malloc",
+)
 def test_without_a_count_there_is_no_result():
     command = [sys.executable, "-m", "pytest", "-p", "leaks", "-p", "no:cacheprovider", __file__]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), *sys.path]), "PYTHONMALLOC": "malloc"}

@@ -319,8 +319,8 @@ cdef class LoopCore(LoopPolling):
 
     cdef int iterate(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""
-        if FREE_THREADED and shared_peek(&self.inbox.filled):
-            self.inbox.empty_into(self.ready)
+        if FREE_THREADED:
+            self.collect()
         if self.poll_is_due():
             self.poll()
         return self.run_batches(repeat)

@@ -19,6 +19,7 @@ cdef class Inbox:
     cdef bint closed                # the loop is: nothing goes in any more
 
     cdef int claim(self) noexcept
+    cdef bint is_home(self) noexcept
     cdef int close(self, bint closed) noexcept
     cdef int put(self, Handle handle, ReadyQueue ready) except -1
     cdef int empty_into(self, ReadyQueue ready) except -1

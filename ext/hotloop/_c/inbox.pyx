@@ -34,6 +34,14 @@ cdef class Inbox:
         inbox_release(&self.lock)
         return 0
 
+    cdef bint is_home(self) noexcept:
+        """True in the thread that runs the loop, ran it last, or made it."""
+        cdef unsigned long home
+        inbox_acquire(&self.lock)
+        home = self.home
+        inbox_release(&self.lock)
+        return home == PyThread_get_thread_ident()
+
     cdef int close(self, bint closed) noexcept:
         """Whoever comes after the loop was closed is refused. By the loop's own thread."""
         inbox_acquire(&self.lock)

@@ -108,3 +108,4 @@ cdef class LoopState:
     cdef int check_open(self) except -1
     cdef bint runs_elsewhere(self) noexcept
     cdef bint wake_poller(self) except -1
+    cdef int collect(self) except -1

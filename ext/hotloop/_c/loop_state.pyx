@@ -6,7 +6,7 @@ as it is set; what has one is a property.
 """
 
 from hotloop._c.address cimport AddressCache
-from hotloop._c.inbox cimport Inbox
+from hotloop._c.inbox cimport Inbox, shared_flag
 from hotloop._c.ready cimport ReadyQueue
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.timers cimport TimerQueue
@@ -20,6 +20,7 @@ cdef extern from "lock.h":
         pass
     void inbox_acquire(inbox_lock *)
     void inbox_release(inbox_lock *)
+    int shared_peek(shared_flag *)
     bint seen_bint "seen_get" (bint *)
     void seen_set_bint "seen_set" (bint *, bint)
     void seen_set_id "seen_set" (unsigned long *, unsigned long)
@@ -68,8 +69,17 @@ cdef class LoopState:
         finally:
             inbox_release(&self.inbox.lock)
 
+    cdef int collect(self) except -1:
+        """Queue what other threads have posted. By the loop's own thread."""
+        if shared_peek(&self.inbox.filled):
+            self.inbox.empty_into(self.ready)
+        return 0
+
     @property
     def _ready(self):
+        if FREE_THREADED and self.inbox.is_home():
+            # For those who run the loop themselves, who look here whether there is anything to run.
+            self.collect()
         return self.ready
 
     @_ready.setter

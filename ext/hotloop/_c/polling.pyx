@@ -132,8 +132,8 @@ cdef class LoopPolling(LoopState):
             self.poll_ours(nanoseconds)
         else:
             self.poll_foreign(nanoseconds)
-        if FREE_THREADED and shared_peek(&self.inbox.filled):
-            self.inbox.empty_into(self.ready)
+        if FREE_THREADED:
+            self.collect()
         if self.timers.heap.live:
             now = self.now()
             earliest = self.timers.expire(now, self.ready)
@@ -246,6 +246,9 @@ cdef class LoopPolling(LoopState):
             else:
                 foreign.append((key, happened))
         super()._process_events(foreign)
+        if FREE_THREADED:
+            # They look at the ready queue next, maybe by a reference that they have had since before select().
+            self.collect()
 
     # -- waking up -----------------------------------------------------------------------------------------------------
 

@@ -204,7 +204,7 @@ def main(argv: Sequence[str]) -> int:
             raise OSError("Python does not count blocks of memory that are not its own (PYTHONMALLOC)")
         if IMMORTALIZES:
             raise OSError(
-                "without the GIL CPython 3.13 keeps for ever what classes and functions a program with threads makes"
+                "without the GIL CPython 3.13 keeps all classes and functions that a program with threads makes"
             )
     except (ImportError, OSError, WrongImplementation) as error:
         print(f"soak.py: {arguments.loop}: not run: {error}", file=sys.stderr)

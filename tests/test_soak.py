@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="what a process has is read from Linux's /proc"),
     pytest.mark.skipif(
         NO_GIL and sys.version_info < (3, 14),
-        reason="CPython 3.13 without the GIL keeps for ever what classes and functions a program with threads makes",
+        reason="CPython 3.13 without the GIL keeps all classes and functions that a program with threads makes",
     ),
 ]
 

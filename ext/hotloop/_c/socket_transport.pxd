@@ -8,6 +8,7 @@ cdef class SocketTransport(Transport):
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 
     cdef int adopt(self, object sock, object extra) except -1
+    cdef int close_descriptor(self) except -1
     cdef object socket_object(self)
 
 

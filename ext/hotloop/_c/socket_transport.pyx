@@ -47,22 +47,29 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int release(self) except -1:
-        cdef object sock = self.sock
-        cdef int fd = self.fd, error
         self.count_as(0)
-        if fd < 0:
+        if self.fd < 0:
             return 0
         if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
-            self._extra["sockname"] = name_of(fd, sock)
+            self._extra["sockname"] = name_of(self.fd, self.sock)
         self.stop_watching()
+        return self.close_descriptor()
+
+    cdef int close_dropped(self) except -1:
+        # The collector closes a Python socket that is in the same cycle, in this thread too. If the loop's closed it at
+        # the same time, that could be another file's descriptor by then.
+        return 0 if self.attached else self.close_descriptor()
+
+    cdef int close_descriptor(self) except -1:
+        cdef int fd = self.fd, error
         self.closed_fd = fd
         self.fd = -1
-        if sock is None:
-            error = socket_close(fd)
-            if error < 0:
-                raise os_error(error)
-        else:
-            sock.close()
+        if self.sock is not None:
+            self.sock.close()
+            return 0
+        error = socket_close(fd)
+        if error < 0:
+            raise os_error(error)
         return 0
 
     cdef object find_extra(self, str name):

@@ -43,6 +43,7 @@ cdef class Transport(Watcher):
     cdef int ready_to_read(self) except -1
     cdef int ready_to_write(self) except -1
     cdef int release(self) except -1
+    cdef int close_dropped(self) except -1
     cdef int stop_watching(self) except -1
     cdef int drop_output(self) except -1
     cdef int flush_early(self) except -1

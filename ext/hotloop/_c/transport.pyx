@@ -75,8 +75,11 @@ cdef class Transport(Watcher):
             return
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
         if FREE_THREADED and self.loop.runs_elsewhere():
-            # The loop's thread may be using the poller. That keeps the transport alive until then.
-            self.loop.call_soon_threadsafe(release, self)
+            # Its thread may be using the poller, what is counted, and the server. The transport lives until then.
+            try:
+                self.close_dropped()
+            finally:
+                self.loop.call_soon_threadsafe(release, self)
         else:
             self.release()
 
@@ -102,6 +105,11 @@ cdef class Transport(Watcher):
     cdef int release(self) except -1:
         """Close the descriptor, which the poller forgets before; idempotent."""
         raise NotImplementedError
+
+    cdef int close_dropped(self) except -1:
+        """Close the descriptor of a transport that nobody has any more, nor does the poller, in whatever thread that is
+        found out."""
+        return 0
 
     cdef int stop_watching(self) except -1:
         """Have the poller forget the descriptor; idempotent."""

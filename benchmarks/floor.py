@@ -7,7 +7,7 @@ wait_for(), TaskGroup), which is the same on every loop. This script splits the 
 two. Each belongs to its nearest caller that is either a function of hotloop's compiled modules, or the interpreter's
 evaluation loop:
 
-- The loop's own: its modules, and whatever they call until Python code runs - allocation, contexts, reference counts.
+- The loop's: its modules, and whatever they call until Python code runs - allocation, contexts, reference counts.
 - Python's: what the evaluation loop does, and whatever it calls until it comes to the loop. That includes the methods
   which hotloop inherits from asyncio (run_in_executor()).
 
@@ -15,6 +15,10 @@ A loop that costs nothing at all would leave the second part. So the floor of a 
 divided by that part, is the factor that no loop can exceed there. It is on the safe side: setting up the frame of a
 Python function that the loop calls counts as the loop's, and so does freeing a finished coroutine in which the loop had
 the last interest.
+
+Not all of the first part is a loop's to save: calling a function, entering a context, making a tuple, stepping a
+coroutine are the interpreter's functions, on every loop. So there is a second, nearer limit: what hotloop would reach
+if the code of its own modules took no instruction at all, and all that it calls what it takes now.
 
 Instructions are not time (README.md beside this file). With --results, the JSON of a `python -m hotloop bench` on the
 same machine and Python, the same is shown in time: hotloop's speed in that run, and what it would be without the loop's
@@ -53,14 +57,17 @@ TARGET = 2.5
 class Split:
     """Instructions by whom they belong to."""
 
-    loop: float
+    own: float
+    """Of the loop's modules themselves."""
+    called: float
+    """Of what they call."""
     python: float
     unknown: float
     """No caller within reach is either: what threads do before they come to Python code, for the most part."""
 
     @property
     def total(self) -> float:
-        return self.loop + self.python + self.unknown
+        return self.own + self.called + self.python + self.unknown
 
     @property
     def part_of_python(self) -> float:
@@ -98,9 +105,9 @@ def split(text: str) -> Split:
     """Of a profile that was taken with --separate-callers."""
     costs = list(self_costs(text))
     of_the_loop = {chain[0] for path, chain, _ in costs if OF_THE_LOOP in path}
-    found = dict.fromkeys(("loop", "python", "unknown"), 0)
+    found = dict.fromkeys(("own", "called", "python", "unknown"), 0)
     for path, chain, cost in costs:
-        found["loop" if OF_THE_LOOP in path else owner(chain, of_the_loop)] += cost
+        found["own" if OF_THE_LOOP in path else owner(chain, of_the_loop)] += cost
     return Split(**found)
 
 
@@ -109,7 +116,7 @@ def owner(chain: Sequence[str], of_the_loop: set[str]) -> str:
         if function == EVALUATION:
             return "python"
         if function in of_the_loop:
-            return "loop"
+            return "called"
     return "unknown"
 
 
@@ -137,24 +144,37 @@ class Floor:
     def now(self) -> float:
         return self.other / self.ours.total if self.speed is None else self.speed
 
+    def with_own(self, kept: float) -> float:
+        """The factor if hotloop's own code took that share of its instructions, and what it calls what it takes now."""
+        return self.now * self.ours.total / (self.ours.total - (1 - kept) * self.ours.own)
+
     @property
     def highest(self) -> float:
         """The factor that a loop without any cost would reach."""
         return self.now / self.ours.part_of_python
 
     def cells(self) -> list[str]:
-        counts = (self.other, self.ours.total, self.ours.total - self.ours.python, self.ours.python)
-        return [self.row, *(f"{count:,.0f}" for count in counts), f"{self.now:.2f}", f"{self.highest:.2f}"]
+        ours = self.ours
+        counts = (self.other, ours.total, ours.own, ours.called + ours.unknown, ours.python)
+        factors = (self.now, self.with_own(0), self.highest)
+        return [self.row, *(f"{count:,.0f}" for count in counts), *(f"{factor:.2f}" for factor in factors)]
 
 
 def conclusion(floors: Sequence[Floor], other: str) -> list[str]:
     limited = [floor for floor in floors if floor.highest < TARGET]
     free = len(floors) - len(limited)
     now, highest = (geometric_mean(getattr(floor, name) for floor in floors) for name in ("now", "highest"))
+    without_own = geometric_mean(floor.with_own(0) for floor in floors)
     unit = "time" if all(floor.speed is not None for floor in floors) else "instructions"
     lines = [
-        f"Geometric mean of {len(floors)} rows, in {unit}: {now:.2f} times {other} now, {highest:.2f} at the floor."
+        f"Geometric mean of {len(floors)} rows, in {unit}: {now:.2f} times {other} now, "
+        f"{without_own:.2f} without the loop's own code, {highest:.2f} at the floor."
     ]
+    share = share_of_own(floors)
+    if share is None:
+        lines.append(f"Without its own code hotloop would not reach {TARGET}.")
+    elif share < 1:
+        lines.append(f"hotloop would reach {TARGET} if its own code took {share:.0%} of its instructions.")
     if limited:
         names = ", ".join(floor.row for floor in limited)
         at_floor = geometric_mean(floor.highest for floor in limited)
@@ -166,6 +186,12 @@ def conclusion(floors: Sequence[Floor], other: str) -> list[str]:
             has = geometric_mean(floor.now for floor in floors if floor not in limited)
             lines.append(f"With these there, {TARGET} over all takes {needed:.2f} in the other {free}, now {has:.2f}.")
     return lines
+
+
+def share_of_own(floors: Sequence[Floor]) -> float | None:
+    """What part of its own code's instructions hotloop may keep to reach the target; None: not even none."""
+    shares = [percent / 100 for percent in range(100, -1, -1)]
+    return next((share for share in shares if geometric_mean(one.with_own(share) for one in floors) >= TARGET), None)
 
 
 def speeds(path: Path | None, other: str) -> dict[str, float]:
@@ -209,8 +235,8 @@ def main(argv: Sequence[str]) -> int:
             return 1
         floors.append(Floor(row.name, other, ours, timed.get(row.name)))
         print(*floors[-1].cells(), file=sys.stderr)
-    title = ["instructions for one operation", arguments.other, OURS, "the loop's", "Python's"]
-    print(report.table([[*title, "factor", "floor"], *(floor.cells() for floor in floors)]))
+    title = ["instructions for one operation", arguments.other, OURS, "the loop's own", "what it calls", "Python's"]
+    print(report.table([[*title, "factor", "without own", "floor"], *(floor.cells() for floor in floors)]))
     print(*conclusion(floors, arguments.other), sep="\n")
     return 0
 

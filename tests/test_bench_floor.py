@@ -54,28 +54,38 @@ def floor(monkeypatch):
 
 def test_instructions_belong_to_the_nearest_caller_that_is_the_loop_or_python_code(floor):
     found = floor.split(PROFILE)
-    assert (found.loop, found.python, found.unknown) == (20 + 1 + 3, 100 + 200 + 30, 5)
+    assert (found.own, found.called, found.python, found.unknown) == (20 + 1, 3, 100 + 200 + 30, 5)
     assert found.total == 359
     assert found.part_of_python == pytest.approx(330 / 359)
 
 
 def test_the_floor_is_what_is_left_without_the_loop(floor):
-    counted = floor.Floor("row", 1000.0, floor.Split(loop=300.0, python=400.0, unknown=100.0), None)
+    counted = floor.Floor("row", 1000.0, floor.Split(own=200.0, called=100.0, python=400.0, unknown=100.0), None)
     assert counted.now == pytest.approx(1000 / 800)
     assert counted.highest == pytest.approx(1000 / 400)
+    assert counted.with_own(0) == pytest.approx(1000 / 600)
+    assert counted.with_own(0.5) == pytest.approx(1000 / 700)
     timed = floor.Floor("row", 1000.0, counted.ours, 1.5)
     assert timed.now == 1.5
     assert timed.highest == pytest.approx(1.5 * 800 / 400)
+    assert timed.with_own(0) == pytest.approx(1.5 * 800 / 600)
 
 
 def test_the_conclusion_says_what_the_other_rows_would_have_to_be(floor):
     def row(name, now, highest):
-        return floor.Floor(name, now * 100, floor.Split(100 - 100 * now / highest, 100 * now / highest, 0), None)
+        own, python = 100 - 100 * now / highest, 100 * now / highest
+        return floor.Floor(name, now * 100, floor.Split(own, 0, python, 0), None)
 
     said = floor.conclusion([row("limited", 1.0, 1.25), row("free", 2.0, 10.0)], "uvloop")
-    assert said[0] == "Geometric mean of 2 rows, in instructions: 1.41 times uvloop now, 3.54 at the floor."
-    assert "in limited: 1.25 in the geometric mean is their floor" in said[1]
-    assert "takes 5.00 in the other 1, now 2.00" in said[2]
+    assert said[0] == (
+        "Geometric mean of 2 rows, in instructions: 1.41 times uvloop now, "
+        "3.54 without the loop's own code, 3.54 at the floor."
+    )
+    assert said[1] == "hotloop would reach 2.5 if its own code took 22% of its instructions."
+    assert "in limited: 1.25 in the geometric mean is their floor" in said[2]
+    assert "takes 5.00 in the other 1, now 2.00" in said[3]
+    said = floor.conclusion([row("limited", 1.0, 1.25)], "uvloop")
+    assert said[1] == "Without its own code hotloop would not reach 2.5."
 
 
 def test_speeds_are_read_from_the_results_of_a_run(floor, tmp_path):

@@ -12,13 +12,13 @@ from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
 from hotloop._impl import NetworkCore
-from hotloop._instruments import Instruments
+from hotloop._loop_metrics import LoopMetrics
 from hotloop._resolver import make_resolver
 from hotloop._start_tls import StartTls
 
 if TYPE_CHECKING:
 
-    class EventLoop(Instruments, NetworkCore, asyncio.SelectorEventLoop):
+    class EventLoop(LoopMetrics, NetworkCore, asyncio.SelectorEventLoop):
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
 
 
@@ -28,7 +28,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     default_selector = import_module(package + "selector").DefaultSelector
     resolver = make_resolver(import_module(package + "address"))
 
-    class EventLoop(core, resolver, StartTls, Instruments, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+    class EventLoop(core, resolver, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; without one, hotloop's own is used.

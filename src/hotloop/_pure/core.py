@@ -221,7 +221,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         return self._meter.progress()
 
     def _measure(self) -> dict[str, Any]:
-        """For loop.metrics(): see _instruments.py."""
+        """For loop.metrics(): see _loop_metrics.py."""
         timers = sum(not handle._cancelled for handle in self._timers.heap)
         now = self._clock()
         if not self._meter.measuring:

@@ -1,4 +1,4 @@
-"""The instruments of a loop: loop.metrics() and loop.set_slow_callback_hook().
+"""What a loop tells of itself: loop.metrics() and loop.set_slow_callback_hook().
 
 The core counts and times (metrics.h, _pure/meter.py). What is here runs only when somebody asks, and `hotloop.metrics`
 is imported by the first who does.
@@ -19,7 +19,7 @@ else:
     _Behind = object
 
 
-class Instruments(_Behind):  # type: ignore[misc]
+class LoopMetrics(_Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of the core."""
 
     def metrics(self) -> "Metrics":

@@ -4,7 +4,7 @@ A Runnable is anything with run(): a Handle holds a callback and its arguments; 
 step is queued without allocating anything. The queue knows nothing of tasks beyond that.
 """
 
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -40,6 +40,7 @@ cdef extern from "Python.h":
 cdef extern from "spare.h":
     ctypedef struct spare_handles:
         pass
+    bint spare_alone(PyObject *item)
     bint spare_wanted(const spare_handles *, PyObject *handle)
     void spare_put(spare_handles *, PyObject *handle)
     PyObject *spare_take(spare_handles *)
@@ -49,6 +50,7 @@ cdef extern from "spare_contexts.h":
     object spare_context_copy_current()
     PyObject *spare_context_model()
     PyObject *spare_context_for(PyObject *model)
+    object spare_context_copy(object context)
     void spare_context_offer(PyObject *context)
     void spare_context_put_down(PyObject *context)
     void spare_contexts_begin()
@@ -295,6 +297,9 @@ cdef int retire(PyObject *item) except -1:
     elif type(<object>item) is _ThreadSafeHandle:
         kept = &spares_threadsafe
     else:
+        if spare_alone(item) and isinstance(<object>item, Handle):
+            # A timer, whose memory pool.h keeps.
+            spare_context_put_down(<PyObject *>(<Handle>item).context)
         Py_DECREF(<object>item)
         return 0
     if not spare_wanted(kept, item) or (<Handle>item).source_traceback is not None:
@@ -375,7 +380,7 @@ cdef class Handle(Runnable):
             self.context_lent = False
         elif self.context_lent:
             lent = self.context
-            own = PyContext_Copy(lent)
+            own = spare_context_copy(lent)
             # Making it may have run the garbage collector, and with it code that has asked for the context.
             if self.context_lent:
                 self.context_lent = False

@@ -30,6 +30,17 @@ static inline int spare_wanted(const spare_handles *spares, PyObject *handle)
 #endif
 }
 
+/* True if only the caller holds it, and its class is none that Python code has made, which may have a finalizer. */
+static inline int spare_alone(PyObject *item)
+{
+#if defined(Py_GIL_DISABLED) || defined(HOTLOOP_KEEP_NOTHING)
+    (void)item;
+    return 0;
+#else
+    return Py_REFCNT(item) == 1 && !PyType_HasFeature(Py_TYPE(item), Py_TPFLAGS_HEAPTYPE);
+#endif
+}
+
 /* Steals the reference of a handle that was wanted and is empty now. Emptying it may have run code that has filled the last
  * place. */
 static inline void spare_put(spare_handles *spares, PyObject *handle)

@@ -26,6 +26,8 @@ static inline PyObject *spare_context_for(PyObject *model)
     return NULL;
 }
 
+static inline PyObject *spare_context_copy(PyObject *context) { return PyContext_Copy(context); }
+
 static inline void spare_context_offer(PyObject *context) { (void)context; }
 
 static inline void spare_context_put_down(PyObject *context) { (void)context; }
@@ -110,6 +112,14 @@ static inline PyObject *spare_context_take(void)
 static inline PyObject *spare_context_for(PyObject *model)
 {
     return model == spare_contexts_model ? spare_context_take() : NULL;
+}
+
+/* A copy, as a new reference. */
+static inline PyObject *spare_context_copy(PyObject *context)
+{
+    PyObject *spare = spare_context_fits(context) ? spare_context_take() : NULL;
+
+    return spare != NULL ? spare : PyContext_Copy(context);
 }
 
 /* A copy of the current context, as a new reference. */

@@ -11,7 +11,7 @@ much longer than under asyncio, and a busy loop spends its time on callbacks. Th
 polls, because a program that runs the loop for one iteration only, to let I/O happen, counts on it.
 
 Wake-ups. asyncio writes to its self-pipe in every call_soon_threadsafe(), a system call each, and reads it all again.
-Here that is done for the first call that finds the loop asleep, or going to sleep.
+Here that is done for the first call that finds the loop asleep, or going to sleep, and it is read once.
 """
 
 import asyncio
@@ -374,6 +374,14 @@ class LoopCore(_Behind):  # type: ignore[misc]
         except BaseException:
             wakeup.needed = True  # a signal handler has raised
             raise
+
+    def _read_from_self(self) -> None:
+        # If there is more, the selector says so again.
+        try:
+            data = self._ssock.recv(4096)
+        except BlockingIOError:
+            return
+        self._process_self_data(data)
 
     def _runs_own_iterations(self) -> bool:
         """False if _run_once() was replaced, as by nest_asyncio: a callback may sleep in an inner iteration then."""

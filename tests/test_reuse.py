@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from stepping import run_once
+from stepping import run_once, run_until
 
 variable = contextvars.ContextVar("variable", default="unset")
 AGAIN = range(3)
@@ -173,16 +173,18 @@ def test_the_garbage_collector_knows_none_that_is_gone(loop, kind):
     assert known() == before
 
 
-def test_what_a_callback_sets_is_not_there_in_the_next_one(loop):
+@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe", "call_later"])
+def test_what_a_callback_sets_is_not_there_in_the_next_one(loop, method):
     seen = []
 
     def callback(value):
         seen.append(variable.get())
         variable.set(value)
 
+    delay = (0,) if method == "call_later" else ()
     for value in AGAIN:
-        loop.call_soon(callback, value)
-        run_once(loop)
+        getattr(loop, method)(*delay, callback, value)
+        run_until(loop, lambda value=value: len(seen) > value)
     assert seen == ["unset"] * len(AGAIN)
 
 

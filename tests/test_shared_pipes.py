@@ -221,6 +221,60 @@ def test_nothing_is_reported_when_all_is_written(loop):
     loop.run_until_complete(main())
 
 
+def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
+    """A duplicate keeps it in the kernel's set, which goes on reporting what nobody waits for."""
+
+    async def main():
+        master, slave = terminal()
+        source, heard = await loop.connect_read_pipe(Bytes, master)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        await settle()
+        fill(target)
+        duplicate = os.dup(master.fileno())
+        source.pause_reading()
+        master.close()
+        os.write(slave, b"typed")
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # it polls meanwhile
+        assert heard.data == b""
+        target.abort()
+        source.close()
+        await until(lambda: heard.lost and told.lost)
+        os.close(slave)
+        os.close(duplicate)
+
+    loop.run_until_complete(main())
+
+
+def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_written_all(loop):
+    async def main():
+        near, far = socket.socketpair()
+        far.setblocking(False)
+        fd = near.detach()
+
+        class Writer(Recorder):
+            def resume_writing(self):
+                super().resume_writing()
+                # Before the next poll, which reports that the descriptor can be read and written.
+                handle.cancel()
+                far.send(b"y")
+
+        target, told = await loop.connect_write_pipe(Writer, os.fdopen(fd, "wb", 0))
+        target.set_write_buffer_limits(0)
+        await settle()
+        handle = loop._add_reader(fd, print)  # which the public method refuses beside a transport
+        sent = fill(target)
+        assert await read_all(far.fileno(), sent) == b"x" * sent
+        await until(lambda: "resume" in told.events)
+        await settle()
+        assert not loop._remove_reader(fd)
+        target.abort()
+        await until(lambda: told.lost)
+        far.close()
+
+    loop.run_until_complete(main())
+
+
 def test_a_loop_whose_iterations_are_asyncios(loop):
     """Who replaces _run_once() takes the events from select() and hands them to _process_events()."""
     loop._run_once = lambda: asyncio.BaseEventLoop._run_once(loop)

@@ -1,6 +1,8 @@
 """call_later() and call_at(): when timers run, in which order, and what cancelling them leaves."""
 
 import asyncio
+import contextvars
+import gc
 import math
 import random
 
@@ -276,6 +278,49 @@ def test_timers_of_one_thread_may_be_cancelled_by_others_threads_callbacks(loop)
         run_once(loop)
     thread.join()
     assert seen == []
+
+
+def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
+    """Up to CPython 3.11 making a context may run the garbage collector, wherever that happens."""
+    variable = contextvars.ContextVar("variable")
+    handles = []
+
+    class Garbage:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            handles.append(loop.call_later(1000, print))
+
+    def rounds():
+        contexts = [contextvars.Context() for _ in range(600)]  # so that none is left to be used again
+        for number in range(300):
+            variable.set(number)  # a context of its own for each timer
+            Garbage()
+            gc.set_threshold(1)
+            gc.enable()
+            handles.append(loop.call_later(1000, print))
+            gc.disable()
+            gc.collect()
+        return contexts
+
+    before = gc.get_threshold()
+    gc.disable()
+    try:
+        # Their memory serves the next timers, which is no reason to collect.
+        another = impl.new_event_loop()
+        for handle in [another.call_later(1000, print) for _ in range(1000)]:
+            handle.cancel()
+        del handle
+        another.close()
+        contextvars.copy_context().run(rounds)
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    assert len(handles) == 600
+    assert set(loop._scheduled) >= set(handles)
+    for handle in handles:
+        handle.cancel()
 
 
 @limits_memory

@@ -46,8 +46,9 @@ cdef class CallbackWatcher(Watcher):
         if isinstance(receiver, Watcher):
             (<Watcher>receiver).happened(event)
         elif receiver.is_cancelled():
-            # By somebody who did not go through remove_reader(). It would be reported for ever.
-            remove_callback(self.poller, self.fd, event)
+            # By its handle, not by remove_reader(): it would be reported for ever.
+            if self.poller.entry(self.fd) is self:
+                remove_callback(self.poller, self.fd, event)
         else:
             push(self.ready, receiver)
         return 0

@@ -228,12 +228,15 @@ cdef class LoopPolling(LoopState):
         """Tell the watcher of an event, which queues itself or its callbacks."""
         cdef int fd = -1, happened = 0
         cdef PyObject *entry = self.poller.event(batch, index, &fd, &happened)
+        cdef object held
         if entry == NULL:
             return 0
+        # Until happened() returns, which may have the poller forget the watcher.
+        held = <object>entry
         if self.poller.registrations[fd].watched:
-            return (<Watcher>entry).happened(happened)
-        # Registered with the selector by somebody who knows what asyncio keeps there.
-        self._process_events([(<object>entry, happened)])
+            return (<Watcher>held).happened(happened)
+        # A program that knows what asyncio keeps there has registered it with the selector.
+        self._process_events([(held, happened)])
         return 0
 
     def _process_events(self, event_list):

@@ -52,13 +52,14 @@ cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
 
 
 cdef inline void let_go(TimerQueue queue, TimerHandle handle) noexcept:
-    """The handle is pending no more."""
-    take_context_back(queue, handle)
+    """The handle is pending no more, and its slot is free. Last, because code may run: see take_context_back()."""
     handle.timers = None
+    take_context_back(queue, handle)
 
 
 cdef inline void take_context_back(TimerQueue queue, TimerHandle handle) noexcept:
-    """Lend no more what nobody has any more: values of variables live as long as the handles that need them."""
+    """Lend no more what no timer needs: values of variables live as long as the handles that need them. When the last
+    reference to a value goes, its finalizer runs, which may set and cancel timers."""
     if handle.context_lent and handle.context is queue.snapshot:
         queue.sharing -= 1
         if queue.sharing == 0 and not context_is_blank(<PyObject *>queue.snapshot):
@@ -76,19 +77,26 @@ cdef class TimerQueue:
 
     cdef int push(self, TimerHandle handle) except -1:
         cdef double deadline = handle.deadline
+        cdef bint lent = handle.context is None
         cdef Py_ssize_t slot
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
-        if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
-            # First, because it may run out of memory: there must be no key without a handle.
-            self.handles.append(None)
-        if handle.context is None:
+        if lent:
+            # First: making a context may run the garbage collector, and with it a finalizer that sets a timer. From here
+            # on nothing runs such code, so that the slot that is found free stays free.
             self.lend_context(handle)
-        slot = timer_heap_push(&self.heap, deadline)
-        if slot < 0:
-            take_context_back(self, handle)
-            raise MemoryError()
+        try:
+            if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
+                # Before the key, because it may run out of memory: there must be no key without a handle.
+                self.handles.append(None)
+            slot = timer_heap_push(&self.heap, deadline)
+            if slot < 0:
+                raise MemoryError()
+        except MemoryError:
+            if lent:
+                take_context_back(self, handle)
+            raise
         handle.slot = slot
         handle.timers = self
         put(self.handles, slot, handle)
@@ -96,11 +104,15 @@ cdef class TimerQueue:
 
     cdef int lend_context(self, TimerHandle handle) except -1:
         """Give a new handle the current context: a copy that it shares with the last ones, if it is the same still."""
+        cdef object context, before = None
         if not context_known:
             handle.context = PyContext_CopyCurrent()
             return 0
         if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
-            self.snapshot = PyContext_CopyCurrent()
+            context = PyContext_CopyCurrent()
+            # Goes when all is done: finalizers of the values in it may set timers.
+            before = self.snapshot
+            self.snapshot = context
             self.sharing = 0
         handle.context = self.snapshot
         handle.context_lent = True
@@ -109,8 +121,8 @@ cdef class TimerQueue:
 
     cdef int remove(self, TimerHandle handle) except -1:
         timer_heap_cancel(&self.heap, handle.slot)
-        let_go(self, handle)
         put(self.handles, handle.slot, None)
+        let_go(self, handle)
         return 0
 
     cdef double expire(self, double now, ReadyQueue ready) except? -1:
@@ -122,9 +134,9 @@ cdef class TimerQueue:
         while first != NULL and first.deadline <= now:
             handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
             timer_heap_pop(&self.heap)
-            let_go(self, handle)
             put(self.handles, handle.slot, None)
             push_ready(ready, handle)
+            let_go(self, handle)
             first = timer_heap_first(&self.heap)
         if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
             self.clear()
@@ -178,15 +190,17 @@ cdef class TimerHandle(Handle):
         return Handle.own_context(self)
 
     cdef int withdraw(self) except -1:
-        if self.timers is not None:
-            self.timers.remove(self)
+        # Held: this handle's may be the last reference to it.
+        cdef TimerQueue timers = self.timers
+        if timers is not None:
+            timers.remove(self)
         return 0
 
     def cancel(self):
         """Make sure that the callback will not be called. Idempotent."""
         if not self.dropped:
             if self.timers is not None:
-                self.timers.remove(self)
+                self.withdraw()
             else:
                 self.loop._timer_handle_cancelled(self)
         self.cancel_now()
@@ -205,8 +219,8 @@ cdef class TimerHandle(Handle):
 
     @_scheduled.setter
     def _scheduled(self, value):
-        if not value and self.timers is not None:
-            self.timers.remove(self)
+        if not value:
+            self.withdraw()
 
     def _repr_info(self):
         info = super()._repr_info()

@@ -12,7 +12,7 @@ import pytest
 
 # Or the first run would import it, and pytest forgets at its end what it has imported, which a compiled module is not
 # made for.
-import hotloop.testing
+import hotloop.testing  # noqa: F401
 from hotloop import pytest_plugin
 
 PLUGIN = pytest_plugin.__name__
@@ -430,6 +430,39 @@ def test_markers_where_they_are_of_no_use(run):
     result.stdout.fnmatch_lines(["*@pytest.mark.hotloop comes too late: it has to be on the function, *"])
 
 
+@pytest.mark.parametrize("where", ["method", "class", "module", "fixture"])
+def test_tests_of_unittest_run_on_its_loop_which_is_said(run, where):
+    marks = {
+        "method": ("", "", "@pytest.mark.hotloop"),
+        "class": ("", "@pytest.mark.hotloop(seeds=3)", ""),
+        "module": ("pytestmark = pytest.mark.hotloop", "", ""),
+        "fixture": ("", "@pytest.mark.usefixtures('hotloop_clock')", ""),
+    }
+    of_module, of_class, of_method = marks[where]
+    result = run(
+        f"""
+        import pytest, unittest
+        {of_module}
+
+        {of_class}
+        class TestCase(unittest.IsolatedAsyncioTestCase):
+            {of_method}
+            async def test_it(self):
+                pass
+
+            def test_another(self):
+                pass
+
+        class Another(unittest.TestCase):
+            def test_it(self):
+                pass
+        """
+    )
+    result.assert_outcomes(errors=1, passed=2)
+    said = "@pytest.mark.hotloop and its fixtures cannot give a test of unittest.IsolatedAsyncioTestCase their loop"
+    assert said + ": unittest makes one" in result.stdout.str().splitlines()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -477,13 +510,3 @@ def test_nothing_is_imported_before_it_is_needed(pytester):
 def test_hotloop_itself_does_not_need_pytest():
     code = "import sys, hotloop.testing; hotloop.run; assert not {'pytest', '_pytest'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
-
-
-def test_the_name_is_that_of_the_entry_point():
-    """So that one who asks for it by `-p`, where it is installed or not, has it once."""
-    import tomllib
-    from pathlib import Path
-
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {PLUGIN: PLUGIN}
-    assert hotloop.testing.EventLoop

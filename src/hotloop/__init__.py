@@ -6,6 +6,9 @@
 
 Every public name is imported when it is first used, for two reasons: `python -m hotloop --impl python ...` chooses the
 implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates.
+
+PYTEST_DONT_REWRITE: pytest rewrites the assertions of each distribution that has a plugin, and warns of a package that
+it cannot rewrite any more, as this one under `python -m hotloop -m pytest`.
 """
 
 import select

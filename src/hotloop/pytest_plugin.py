@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.runner import call_and_report
+from _pytest.unittest import TestCaseFunction
 
 if TYPE_CHECKING:
     import asyncio
@@ -235,9 +236,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Say what is wrong with a test of ours before anything is made for it."""
     own = {mark.name for mark in item.own_markers}
+    asynchronous = inspect.iscoroutinefunction(getattr(item, "function", None))
+    if asynchronous and isinstance(item, TestCaseFunction) and (_is_ours(item) or item.get_closest_marker(MARKER)):
+        _fail(" and its fixtures cannot give a test of unittest.IsolatedAsyncioTestCase their loop: unittest makes one")
     if not _is_ours(item):
         if MARKER in own:
-            if inspect.iscoroutinefunction(getattr(item, "function", None)):
+            if asynchronous:
                 _fail(" comes too late: it has to be on the function, on its class or in its module")
             _fail(f" is for asynchronous test functions, and for tests that use the fixture {_LOOP_FIXTURE}")
         return

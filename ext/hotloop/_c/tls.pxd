@@ -25,6 +25,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int handshake_failed(self, object error) except -1
     cdef int wake_waiter(self, object error) except -1
     cdef int go_on(self) except -1
+    cdef bint read_to_the_end(self) except -1
     cdef int call_eof_received(self) except -1
     cdef int close(self) except -1
     cdef int abort(self, object error) except -1

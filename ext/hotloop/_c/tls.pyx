@@ -62,6 +62,9 @@ cdef class TlsProtocol(TlsSender):
 
     def connection_lost(self, exc):
         """The transport is closed: tell the application's protocol, and let go of everything."""
+        if self.wants_data() and not self.discarding and self.has_unread():
+            # Reading was resumed in this turn, and its own turn comes too late.
+            self.read_on(NULL, 0)
         output_clear(&self.output)
         self.held = None
         self.lost += 1
@@ -78,7 +81,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
         if self.state == SHUTDOWN:
             return 0 if self.finished else self.answered(data, size)
-        if self.state != HANDSHAKE:
+        if self.state != HANDSHAKE and self.state != UNCONNECTED:
             return self.read_on(data, size)
         # Part of it may have to wait until the handshake is done.
         self.hold(data, size)
@@ -117,12 +120,13 @@ cdef class TlsProtocol(TlsSender):
         try:
             if self.state == HANDSHAKE:
                 self.handshake_failed(ConnectionResetError())
-            elif self.state == OPEN:
+            elif self.state == OPEN and self.app_reading_paused:
                 self.state = FLUSHING
-                if self.app_reading_paused:
-                    return True
-                self.finish()
-            elif self.state == FLUSHING or self.state == SHUTDOWN:
+                return True
+            elif self.state == OPEN or self.state == FLUSHING:
+                self.state = FLUSHING
+                return self.read_to_the_end()
+            elif self.state == SHUTDOWN:
                 self.finish()
         except Exception:
             if self.transport is not None:
@@ -224,6 +228,7 @@ cdef class TlsProtocol(TlsSender):
         return self.begin_shutdown()
 
     cdef int read_failed(self, object error) except -1:
+        self.receiving = False
         # The alert that says why.
         self.hand_down()
         return self.fatal_error(error, "Fatal error on SSL protocol")
@@ -296,6 +301,17 @@ cdef class TlsProtocol(TlsSender):
         self.call_eof_received()
         self.hand_down_all()
         return self.shutdown_done()
+
+    cdef bint read_to_the_end(self) except -1:
+        """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was
+        paused, or is again."""
+        self.read_on(NULL, 0)
+        if self.state != FLUSHING:
+            return False
+        if self.app_reading_paused and not self.discarding and self.has_unread():
+            return True
+        self.finish()
+        return False
 
     cdef int call_eof_received(self) except -1:
         if not self.app_connected or self.app_told_eof or self.app is None:
@@ -370,11 +386,10 @@ cdef class TlsProtocol(TlsSender):
         return default if self.transport is None else self.transport.get_extra_info(name, default)
 
     def _resume(self):
-        if self.app_reading_paused:
-            return
-        self.read_on(NULL, 0)
-        if self.state == FLUSHING and self.peer_gone and not self.app_reading_paused:
-            self.finish()
+        if self.state == FLUSHING and self.peer_gone:
+            self.read_to_the_end()
+        else:
+            self.read_on(NULL, 0)
 
     # -- the names that others know it by ------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef int read_failed(self, object error) except -1
     cdef int read_on(self, const char *data, Py_ssize_t size) except -1
     cdef bint wants_data(self) noexcept
+    cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1
     cdef int keep_rest(self, arrived *source, bytes owner) except -1
     cdef bint deliver(self, arrived *source, bytes owner) except -1

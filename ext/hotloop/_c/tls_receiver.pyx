@@ -64,6 +64,10 @@ cdef class TlsReceiver(ByteProtocol):
     cdef bint wants_data(self) noexcept:
         return self.receiving and (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
 
+    cdef bint has_unread(self) noexcept:
+        """Whether something has arrived that the application has not got, be it only a part of a record."""
+        return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
+
     cdef int read_on(self, const char *data, Py_ssize_t size) except -1:
         """Decrypt and deliver: what was held back, then this."""
         cdef arrived source
@@ -188,15 +192,21 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count
-        # Somebody is called, who may use the loop's buffer.
+        cdef object app = self.app
+        # The protocol may close the transport in get_buffer(), and other code may use the loop's buffer meanwhile.
         self.keep_rest(source, owner)
-        buffer = self.app.get_buffer(room)
+        buffer = app.get_buffer(room)
         if not len(buffer):
             raise RuntimeError("get_buffer() returned an empty buffer")
-        if not self.wants_data():
+        if self.discarding or not self.wants_data():
             return 0
+        if self.app is not app:
+            # Another protocol takes it, maybe in another way: try again.
+            return 1
         owner = self.held
-        if owner is not None:
+        if owner is None:
+            source.size = 0
+        else:
             source.data = PyBytes_AS_STRING(owner) + self.held_at
             source.size = PyBytes_GET_SIZE(owner) - self.held_at
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)

@@ -293,6 +293,31 @@ def test_a_handler_that_could_not_be_restored(loop, monkeypatch):
         dump_tasks_on(loop, signal.SIGUSR1)
 
 
+def test_a_handler_of_c_code(impl):
+    """faulthandler's, which the signal module does not know of: the default action in its place kills the program."""
+    impl.run_script("""if True:
+        import faulthandler, signal, hotloop
+        with open(os.devnull, "w") as nowhere:
+            loop = impl.new_event_loop()
+            faulthandler.register(signal.SIGUSR1, nowhere)
+            try:
+                hotloop.dump_tasks_on(loop, signal.SIGUSR1)
+            except RuntimeError as error:
+                refused = str(error)
+            assert "could not be restored" in refused
+            signal.raise_signal(signal.SIGUSR1)
+            # One that comes later stays.
+            texts = []
+            with hotloop.dump_tasks_on(loop, signal.SIGUSR2, texts.append):
+                faulthandler.register(signal.SIGUSR2, nowhere, chain=True)
+                signal.raise_signal(signal.SIGUSR2)
+                assert len(texts) == 1
+            signal.raise_signal(signal.SIGUSR2)
+            assert len(texts) == 1
+            loop.close()
+    """)
+
+
 def test_another_thread(loop):
     def attempt(call):
         try:

@@ -37,13 +37,14 @@ class TaskDump:
             self._previous = signal.signal(signum, self._handler)
         except OSError as error:
             raise ValueError(f"signal {signum} cannot be handled") from error
+        self._installed = _system_handler(signum)
 
     def stop(self) -> None:
         """Give the signal back to whom it belonged before, unless somebody else has taken it since. Idempotent.
 
         RuntimeError outside the main thread."""
         _check_main_thread("stopped")
-        if not self._stopped and signal.getsignal(self._signum) == self._handler:
+        if not self._stopped and self._has_signal():
             signal.signal(self._signum, self._previous)
         self._stopped = True
 
@@ -53,9 +54,14 @@ class TaskDump:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _has_signal(self) -> bool:
+        """Whether nothing else has taken the signal since, be it by the signal module or past it."""
+        ours = signal.getsignal(self._signum) == self._handler
+        return ours and _system_handler(self._signum) == self._installed
+
     def _handle(self, _signum: int, _frame: FrameType | None) -> None:
         loop = self._loop()
-        if loop is None:
+        if loop is None or self._stopped:
             return
         try:
             self._write(format_tasks(loop))
@@ -83,6 +89,27 @@ def write_to_stderr(text: str) -> None:
             writable.register(descriptor, select.POLLOUT)
             if not writable.poll(_MILLISECONDS_FOR_STDERR):
                 return
+
+
+def _system_handler(signum: int) -> int | None:
+    """The address of the C function that the system calls at a signal, which the signal module need not know of.
+
+    None where it is the default action, or cannot be found out."""
+    try:
+        import ctypes
+
+        # struct sigaction begins with it. The array is larger than that structure on any system.
+        action = (ctypes.c_void_p * 64)()
+        failed = ctypes.CDLL(None).sigaction(signum, None, action)
+    except (ImportError, OSError, AttributeError):
+        return None
+    return None if failed else action[0]
+
+
+def _is_taken_past_python(signum: int) -> bool:
+    """Whether C code handles a signal that Python does not, as after faulthandler.register()."""
+    unhandled = signal.getsignal(signum) in (signal.SIG_DFL, signal.SIG_IGN)
+    return unhandled and _system_handler(signum) not in (None, signal.SIG_IGN)
 
 
 def _check_main_thread(what: str) -> None:
@@ -117,6 +144,6 @@ def dump_tasks_on(
     present = signal.getsignal(signum)
     if isinstance(getattr(present, "__self__", None), TaskDump):
         raise RuntimeError(f"signal {signum} dumps tasks already")
-    if present is None:
+    if present is None or _is_taken_past_python(signum):
         raise RuntimeError(f"the handler of signal {signum} was not installed by Python, and could not be restored")
     return TaskDump(loop, signum, write)

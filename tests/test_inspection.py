@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import json
 import os
 import socket
 import stat
@@ -119,6 +120,17 @@ def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
     assert {record.name for record in caplog.records} == {"hotloop.inspection"}
 
 
+@ONLY_OURS
+def test_clients_that_do_not_read_keep_none_out(loop, path, monkeypatch):
+    """However long they may take: the first of them has to go for each that is one too many."""
+    monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 3600)
+    monkeypatch.setattr(inspection, "describe", lambda loop: {"x": "x" * 5_000_000})
+    with contextlib.ExitStack() as idle, allow_inspection(loop, path):
+        for _ in range(3 * inspection._CLIENTS_AT_MOST):
+            idle.enter_context(socket.socket(socket.AF_UNIX)).connect(os.fspath(path))
+        assert top.fetch(path) == {"x": "x" * 5_000_000}
+
+
 # -- the socket's file -------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +218,29 @@ def test_the_end_of_a_program_removes_it(impl, path):
         hotloop.allow_inspection(loop, {os.fspath(path)!r})
         loop.close()
     """)
+    assert not path.exists()
+
+
+@ONLY_OURS
+def test_the_program_changes_its_folder(loop, path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with allow_inspection(loop, path.name) as opened:
+        assert opened.path == path
+        monkeypatch.chdir("/")
+        assert top.fetch(path)["pid"] == os.getpid()
+    assert not path.exists()
+
+
+@ONLY_OURS
+@pytest.mark.parametrize("step", ["os.chmod", "socket.socket.listen", "socket.socketpair"])
+def test_what_is_left_where_a_step_fails(loop, path, monkeypatch, step):
+    def fail(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            allow_inspection(loop, path)
     assert not path.exists()
 
 
@@ -306,6 +341,80 @@ def test_top_of_a_program_that_ends(path, capsys, monkeypatch):
     said = capsys.readouterr()
     assert "has ended" in said.err
     assert said.out.startswith("\x1b[H\x1b[Jprocess 1, Python 3, hotloop 0\n")
+
+
+@contextlib.contextmanager
+def answering(path, answer):
+    """A socket that answers the first who connects."""
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(answer)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join()
+
+
+OTHER_ANSWERS = {
+    "": "not complete",
+    "[]": "none of hotloop's",
+    "{}": "none of hotloop's",
+    "7": "none of hotloop's",
+    '{"time": []}': "none of hotloop's",
+    '{"time": 1, "pid": 1, "python": "3", "hotloop": "0", "loop": "", "progress": "1"}': "none of hotloop's",
+    "[" * 100_000: "not complete",
+    " " * 5000: "too long",
+}
+
+
+@pytest.mark.parametrize("answer", OTHER_ANSWERS, ids=lambda answer: answer[:20])
+def test_top_of_another_program(path, capsys, monkeypatch, answer):
+    monkeypatch.setattr(top, "_LONGEST_ANSWER", 4000 if answer.isspace() else top._LONGEST_ANSWER)
+    with answering(path, answer.encode()):
+        assert top.run([os.fspath(path), "--once"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and OTHER_ANSWERS[answer] in said.err and said.err.count("\n") == 1
+
+
+def test_top_prints_nothing_that_a_terminal_obeys(path, capsys):
+    answer = state(task="\x1b]0;title\x07\u202e", progress=1, stack=["one\ntwo\x9b"], loop="\ud800")
+    with answering(path, json.dumps(answer).encode()):
+        assert top.run([os.fspath(path), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert "\\ud800\nrunning task '" in out and "\none\\ntwo\\x9b\n" in out
+
+
+def test_top_of_a_process_asks_only_its_users_own(path, capsys, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(path.parent))
+    place = inspection.default_path(1)
+    place.parent.mkdir(mode=0o700)
+    place.parent.chmod(0o777)
+    assert top.run(["1", "--once"]) == 1
+    assert "not a folder of this user alone" in capsys.readouterr().err
+    place.parent.chmod(0o700)
+    with answering(place, b"[]"):
+        assert top.run(["1", "--once"]) == 1
+        assert "none of hotloop's" in capsys.readouterr().err
+    with socket.socket(socket.AF_UNIX) as other:
+        place.unlink()
+        other.bind(os.fspath(place))
+        own, lstat = os.getuid(), os.lstat
+
+        def lstat_of_another(self):
+            status = list(lstat(self))
+            status[stat.ST_UID] = own if self == place.parent else own + 1
+            return os.stat_result(status)
+
+        monkeypatch.setattr("pathlib.Path.lstat", lstat_of_another)
+        assert top.run(["1", "--once"]) == 1
+    assert "not a socket of this user" in capsys.readouterr().err
 
 
 def test_top_is_left_by_control_c(path, monkeypatch):

@@ -239,6 +239,95 @@ def test_a_place_where_there_can_be_none(impl, asked, monkeypatch):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_code_that_blocks_the_loop_is_shown(impl, asked):
+    """The loop runs inside a method of the instruments here, whose own frames are left out of the stack."""
+    impl.run_script(f"""{PRELUDE}
+    import signal
+
+    def block(blocked, seen):
+        blocked.set()
+        seen.wait()
+
+    def look(loop, blocked, seen):
+        blocked.wait()
+        states.append(top.fetch(path))
+        texts.append(hotloop.format_tasks(loop))
+        seen.set()
+
+    async def main():
+        loop, blocked, seen = asyncio.get_running_loop(), threading.Event(), threading.Event()
+        looking = loop.run_in_executor(None, look, loop, blocked, seen)
+        block(blocked, seen)
+        await looking
+        with hotloop.dump_tasks_on(loop, signal.SIGUSR1, texts.append):
+            raise_signal()
+        texts.append(hotloop.format_tasks(loop))
+
+    def raise_signal():
+        signal.raise_signal(signal.SIGUSR1)
+
+    states, texts = [], []
+    hotloop.run(main())
+    [state] = states
+    [task] = state["tasks"]
+    assert (task["state"], task["place"][2]) == ("runs", "block"), task
+    assert any(line.endswith("in block") for line in state["stack"]), state["stack"]
+    names = ["block", "raise_signal", "main"]
+    for text, name in zip(texts, names, strict=True):
+        assert text.rstrip().endswith(f"in {{name}}") or name == "block" and "in block" in text, text
+    """)
+
+
+VALUES = {
+    "off": ["", "0", "no", "False", "OFF"],
+    "on": ["1", "true", "YES", "on"],
+    "neither": ["app.sock", "2", "y"],
+}
+
+
+@pytest.mark.parametrize("value", [value for values in VALUES.values() for value in values])
+def test_values(impl, asked, monkeypatch, value):
+    """What is no path makes no file."""
+    monkeypatch.setenv("HOTLOOP_INSPECT", value)
+    folder = os.fspath(asked.parent)
+    done = impl.run_script(f"""if True:
+    import hotloop, tempfile
+    tempfile.tempdir = {folder!r}
+    os.chdir({folder!r})
+
+    async def main():
+        for folder, _, names in os.walk("."):
+            print(*(name.replace(str(os.getpid()), "PID") for name in names))
+
+    hotloop.run(main())
+    """, check=False)  # fmt: skip
+    assert done.returncode == 0
+    assert done.stdout.split() == (["PID.sock"] if value in VALUES["on"] else [])
+    warned = f"HOTLOOP_INSPECT: an event loop cannot be looked at: {value!r} is neither 1 nor 0 nor a path"
+    assert done.stderr.startswith(warned) if value in VALUES["neither"] else done.stderr == ""
+
+
+def test_a_relative_path(impl, asked, monkeypatch):
+    """Loops that find it taken look in the folder that the program is in, and remove their sockets from elsewhere."""
+    monkeypatch.setenv("HOTLOOP_INSPECT", "./s.sock")
+    monkeypatch.chdir(asked.parent)
+    impl.run_script("""if True:
+    import hotloop
+
+    async def inner():
+        assert set(os.listdir(folder)) == {"s.sock", "s-2.sock"}
+
+    async def outer():
+        assert os.listdir(folder) == ["s.sock"]
+        await asyncio.to_thread(lambda: hotloop.run(inner()))
+        os.chdir("/")
+
+    folder = os.getcwd()
+    hotloop.run(outer())
+    assert os.listdir(folder) == []
+    """)
+
+
 def test_closed_and_nested_loops_fail_as_ever(impl, asked):
     impl.run_script(f"""{PRELUDE}
     def fails(with_):
@@ -276,7 +365,7 @@ def test_where_it_is_not_set_nothing_is_there(impl, monkeypatch):
 def test_stopped_by_its_own_thread(loop, socket_path, monkeypatch):
     """By which a loop is closed that everybody else has dropped while it looked."""
     opened = allow_inspection(loop, socket_path)
-    monkeypatch.setattr(inspection, "describe", lambda loop: opened.stop())
-    assert top.fetch(socket_path) is None
+    monkeypatch.setattr(inspection, "describe", lambda loop: opened.stop() or {})
+    assert top.fetch(socket_path) == {}
     opened._thread.join()
     assert not socket_path.exists()

@@ -33,7 +33,7 @@ def run(
     is one: see watch_stalls(). `dump_tasks_on` is a signal at which all tasks are written to the standard error: see
     dump_tasks_on(). `inspect` opens a socket for `python -m hotloop top`, at the path that it is, or with True at one
     that is found by the number of the process: see allow_inspection(). None leaves it to the environment variable
-    HOTLOOP_INSPECT, which is a path or 1 and is for all loops of the program; False closes this loop to it.
+    HOTLOOP_INSPECT, which is 1 or a path with a slash, for all loops of the program; False closes this loop to it.
     """
     # Runner would notice too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:

@@ -4,6 +4,7 @@ It asks at the socket that the program has opened on request (hotloop.instrument
 Tasks that are at the same place are one line, because a server has thousands of them.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -19,14 +20,19 @@ from typing import Any
 from hotloop.cli.arguments import UsageError
 
 _SECONDS_FOR_AN_ANSWER = 10.0
+_LONGEST_ANSWER = 1 << 28
+"""Bytes: of about a million tasks."""
 _STACK_AT_MOST = 8
 """Lines; the innermost are shown."""
 _CLEAR = "\x1b[H\x1b[J"
+_NOT_OURS = "the answer is none of hotloop's"
 
 
 @dataclass
 class Options:
     path: Path
+    is_default: bool = False
+    """It was found by the number of a process, and not given."""
     once: bool = False
     interval: float = 1.0
     """In seconds."""
@@ -51,8 +57,8 @@ def parse(arguments: list[str]) -> Options:
     if target.isdecimal():
         from hotloop.instruments.inspection import default_path
 
-        return Options(default_path(int(target)), once, interval)
-    return Options(Path(target), once, interval)
+        return Options(default_path(int(target)), True, once, interval)
+    return Options(Path(target), False, once, interval)
 
 
 def _seconds(text: str) -> float:
@@ -65,19 +71,44 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _check_owner(path: Path) -> None:
+    """PermissionError unless the socket and its folder are this user's: another could answer in the program's place."""
+    from hotloop.instruments.inspection import check_private_folder
+
+    check_private_folder(path.parent)
+    if path.lstat().st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "not a socket of this user", os.fspath(path))
+
+
 def fetch(path: Path) -> dict[str, Any]:
-    """The state of the loop behind a socket; OSError where nobody answers."""
+    """The state of the loop behind a socket, without characters that a terminal would obey; OSError where there is no
+    answer, or another than a loop's."""
     answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_SECONDS_FOR_AN_ANSWER)
         connection.connect(os.fspath(path))
         while chunk := connection.recv(1 << 16):
             answer += chunk
+            if len(answer) > _LONGEST_ANSWER:
+                raise ConnectionAbortedError("the answer is too long")
     try:
-        state: dict[str, Any] = json.loads(answer)
-    except ValueError:
+        state = _printable(json.loads(answer))
+    except (ValueError, RecursionError):
         raise ConnectionAbortedError("the answer is not complete") from None
+    if not isinstance(state, dict):
+        raise ConnectionAbortedError(_NOT_OURS)
     return state
+
+
+def _printable(value: Any) -> Any:
+    """The same with its texts escaped where they are not printable: names of tasks and files are the program's."""
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, str) and not value.isprintable():
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    return value
 
 
 def run(arguments: list[str]) -> int:
@@ -87,11 +118,16 @@ def run(arguments: list[str]) -> int:
     since = 0.0  # when the callback that runs now was first seen, by the other process's clock
     try:
         while True:
+            if options.is_default:
+                _check_owner(options.path)
             state = fetch(options.path)
-            if before is None or state.get("progress") != before.get("progress"):
-                since = state["time"]
+            try:
+                if before is None or state.get("progress") != before.get("progress"):
+                    since = state["time"]
+                text = render(state, before, state["time"] - since)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                raise ConnectionAbortedError(_NOT_OURS) from None
             size = shutil.get_terminal_size()
-            text = render(state, before, state["time"] - since)
             if options.once:
                 print(text)
                 return 0

@@ -6,6 +6,10 @@ ago.
 
 import asyncio
 import gc
+import os
+import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, NamedTuple
@@ -16,6 +20,8 @@ _DEEPEST = 1000
 """No chain is followed further: coroutines may be resumed in other threads while theirs is read, and form any shape."""
 
 _ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
+_STDLIB = os.path.join(os.path.dirname(os.path.dirname(_ASYNCIO)), "")
+_INSTALLED = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))
 
 _WRAPPERS = {
     "async_generator_asend": AsyncGeneratorType,
@@ -86,6 +92,25 @@ def _place(frame: FrameType) -> Place:
     return Place(code.co_filename, frame.f_lineno or 0, code.co_qualname)
 
 
+def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
+    """The frames of a thread and the lines they are at, the innermost last; none of a thread that there is not.
+
+    From that thread itself, as in a signal's handler: without the frames of the instruments, which look at it."""
+    frame = sys._current_frames().get(thread_id)
+    if thread_id == threading.get_ident():
+        while frame is not None and frame.f_globals.get("__package__") == __package__:
+            frame = frame.f_back
+    return [] if frame is None else list(traceback.walk_stack(frame))[::-1]
+
+
+def running_place(coroutine: Any, stack: list[tuple[FrameType, int]]) -> Place | None:
+    """Where the task that runs is: the innermost place on its thread's stack that is not in the standard library."""
+    own = next(_frames(coroutine), None)
+    at = next((at for at, (frame, _) in enumerate(stack) if frame is own), len(stack))
+    places = [Place(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in stack[at:]]
+    return next((place for place in reversed(places) if not _is_of_stdlib(place)), None) or own_place(coroutine)
+
+
 def function_name(coroutine: Any) -> str:
     """The qualified name of a coroutine's function, as far as it has one."""
     return getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
@@ -143,3 +168,8 @@ def own_place(coroutine: Any) -> Place | None:
     """The innermost place that is not in asyncio: the line of the program that waits."""
     own = [place for place in await_chain(coroutine) if not place.filename.startswith(_ASYNCIO)]
     return own[-1] if own else None
+
+
+def _is_of_stdlib(place: Place) -> bool:
+    # The frozen modules of importlib and the like have no path.
+    return place.filename.startswith((_STDLIB, "<frozen ")) and not place.filename.startswith(_INSTALLED)

@@ -26,13 +26,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop import __version__
-from hotloop.instruments.chains import function_name, own_place
-from hotloop.instruments.pictures import describe_loop, stack_of
+from hotloop.instruments.chains import function_name, own_place, running_place, stack_of_thread
+from hotloop.instruments.pictures import describe_loop, format_stack
+from hotloop.instruments.threads import InstrumentThread
 
 logger = logging.getLogger("hotloop.inspection")
 
 _SECONDS_FOR_A_CLIENT = 1.0
-"""How long one may take to read its answer, while others wait."""
+"""How long a client may take nothing of its answer."""
+
+_CLIENTS_AT_MOST = 8
+"""So many are answered at once. For the next the connection of the first is closed, so none can keep others out."""
 
 _SECONDS_BEFORE_THE_NEXT = 0.1
 """How long to wait where the process has no descriptors left."""
@@ -47,16 +51,22 @@ class Inspection:
     """The socket of one loop: see allow_inspection(). A context manager that closes it at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
-        self.path = path
+        # Bound as it was given, because a socket's address is short, but removed from where it is then: the program may
+        # change its folder.
+        self.path = path.absolute()
         self._loop = weakref.ref(loop)
-        self._listener = _listen(path)
-        self._inode = path.stat().st_ino
-        self._waker, self._woken = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="hotloop-inspection", daemon=True)
+        self._inode: int | None = None  # of the socket's file, once it is there
+        self._sockets = contextlib.ExitStack()
         try:
+            self._waker, self._woken = map(self._sockets.enter_context, socket.socketpair())
+            self._listener = _listen(path)
+            self._sockets.callback(self._listener.close)
+            self._inode = path.stat().st_ino
+            self._thread = InstrumentThread(self._run, "hotloop-inspection")
             self._thread.start()
-        except RuntimeError:
-            self._close()
+        except BaseException:
+            self._remove()
+            self._sockets.close()
             raise
         _inspections.add(self)
 
@@ -81,35 +91,93 @@ class Inspection:
 
     def forget(self) -> None:
         """In a forked child: the socket is the parent's, who goes on answering."""
-        for each in (self._listener, self._waker, self._woken):
-            each.close()
+        self._sockets.close()
 
-    def _close(self) -> None:
+    def _remove(self) -> None:
+        """Remove the socket's file, unless another has taken its place."""
         with contextlib.suppress(FileNotFoundError):
             if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
-        self.forget()
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
-            while all(key.fileobj is self._listener for key, _ in selector.select()):
-                try:
-                    self._answer()
-                except OSError as error:
-                    # Somebody has gone again, or reads too slowly. Without descriptors there is nobody to talk to.
-                    if error.errno in (errno.EMFILE, errno.ENFILE):
-                        time.sleep(_SECONDS_BEFORE_THE_NEXT)
-                except Exception:
-                    logger.exception("an event loop could not be inspected")
-        self._close()
+            clients = _Clients(selector)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(clients.timeout())]
+                if self._woken in ready:
+                    break
+                clients.send(ready)
+                if self._listener in ready:
+                    self._accept(clients)
+            clients.close()
+        self._remove()
+        self._sockets.close()
 
-    def _answer(self) -> None:
-        connection, _ = self._listener.accept()
-        with connection:
-            connection.settimeout(_SECONDS_FOR_A_CLIENT)
-            connection.sendall(json.dumps(describe(self._loop())).encode())
+    def _accept(self, clients: "_Clients") -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            # The client has gone again. Without descriptors there is no client to talk to.
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                time.sleep(_SECONDS_BEFORE_THE_NEXT)
+            return
+        try:
+            clients.add(connection, json.dumps(describe(self._loop())).encode())
+        except Exception:
+            connection.close()
+            logger.exception("an event loop could not be inspected")
+
+
+class _Clients:
+    """Those that are being sent their answers, the one that came first first."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        # What is left of the answer, and until when the next part has to be taken; time.monotonic().
+        self._unsent: dict[Any, tuple[memoryview, float]] = {}
+
+    def add(self, connection: socket.socket, answer: bytes) -> None:
+        """Send what can be sent at once, and the rest when the client takes it."""
+        if len(self._unsent) >= _CLIENTS_AT_MOST:
+            self._drop(next(iter(self._unsent)))
+        connection.setblocking(False)
+        self._selector.register(connection, selectors.EVENT_WRITE)
+        self._unsent[connection] = (memoryview(answer), time.monotonic() + _SECONDS_FOR_A_CLIENT)
+        self.send([connection])
+
+    def send(self, ready: list[Any]) -> None:
+        """Send to those that are `ready`; drop those that have taken nothing for too long."""
+        now = time.monotonic()
+        for connection, (unsent, deadline) in list(self._unsent.items()):
+            try:
+                sent = connection.send(unsent) if connection in ready else 0
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._drop(connection)
+                continue
+            if sent == len(unsent) or (not sent and now >= deadline):
+                self._drop(connection)
+            elif sent:
+                self._unsent[connection] = (unsent[sent:], now + _SECONDS_FOR_A_CLIENT)
+
+    def timeout(self) -> float | None:
+        """In how many seconds the first is to be dropped."""
+        if not self._unsent:
+            return None
+        return max(0.0, min(deadline for _, deadline in self._unsent.values()) - time.monotonic())
+
+    def close(self) -> None:
+        """Drop all."""
+        for connection in list(self._unsent):
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        del self._unsent[connection]
+        self._selector.unregister(connection)
+        connection.close()
 
 
 _inspections: "weakref.WeakSet[Inspection]" = weakref.WeakSet()
@@ -146,39 +214,49 @@ def describe(loop: Any) -> dict[str, Any]:
         return state
     running = asyncio.current_task(loop)
     progress = loop._progress()
+    stack = stack_of_thread(getattr(loop, "_thread_id", None) or 0)
     return state | {
         "loop": describe_loop(loop),
         # Which callback runs, or -1: who sees the same number again has seen the same callback.
         "progress": progress,
         "task": None if running is None else running.get_name(),
-        "stack": stack_of(loop) if progress >= 0 else [],
-        "tasks": [_describe_task(task, task is running) for task in asyncio.all_tasks(loop)],
+        "stack": format_stack(stack) if progress >= 0 else [],
+        "tasks": [_describe_task(task, stack if task is running else None) for task in asyncio.all_tasks(loop)],
         "metrics": dataclasses.asdict(loop.metrics()),
     }
 
 
-def _describe_task(task: Any, runs: bool) -> dict[str, Any]:
+def _describe_task(task: Any, stack: list[Any] | None) -> dict[str, Any]:
+    """Of the task that runs, with the `stack` of its thread."""
     coroutine = task.get_coro()
-    state = "runs" if runs else "ready" if getattr(task, "_fut_waiter", None) is None else "waits"
+    if stack is not None:
+        state, place = "runs", running_place(coroutine, stack)
+    else:
+        state = "ready" if getattr(task, "_fut_waiter", None) is None else "waits"
+        place = own_place(coroutine)
     return {
         "name": task.get_name(),
         "coroutine": function_name(coroutine),
         "state": state,
-        "place": own_place(coroutine),
+        "place": place,
     }
 
 
 def _listen(path: Path) -> socket.socket:
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = False
     try:
         listener.bind(os.fspath(path))
+        bound = True
         # Nobody can connect until it listens.
         path.chmod(0o600)
         listener.listen()
         listener.setblocking(False)
     except OSError:
         listener.close()
+        if bound:
+            path.unlink(missing_ok=True)
         raise
     return listener
 
@@ -204,6 +282,11 @@ def _remove_stale(path: Path) -> None:
 def _make_private_folder(folder: Path) -> None:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
+    check_private_folder(folder)
+
+
+def check_private_folder(folder: Path) -> None:
+    """PermissionError unless it is a folder that no other user may enter."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(errno.EPERM, "not a folder of this user alone", os.fspath(folder))
@@ -228,6 +311,10 @@ def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[s
 
 
 # -- loops that open one by themselves ---------------------------------------------------------------------------------
+
+_OFF = ("", "0", "false", "no", "off")
+_ON = ("1", "true", "yes", "on")
+"""What HOTLOOP_INSPECT may say, in letters of either case; or a path, which has a slash."""
 
 _lock = threading.Lock()
 _by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
@@ -265,8 +352,8 @@ def _open_by_itself(loop: Any) -> None:
     """Open the socket that HOTLOOP_INSPECT asks for, unless the loop has one.
 
     It is no reason for a program to fail: what is wrong goes to the log."""
-    asked = os.environ.get("HOTLOOP_INSPECT")
-    if not asked or loop in _by_themselves or loop.is_closed():
+    asked = os.environ.get("HOTLOOP_INSPECT", "")
+    if asked.lower() in _OFF or loop in _by_themselves or loop.is_closed():
         return
     if any(each.shows(loop) for each in list(_inspections)):
         return
@@ -274,7 +361,7 @@ def _open_by_itself(loop: Any) -> None:
         _by_themselves[loop] = None
         try:
             _by_themselves[loop] = inspection = _open_at_a_free_place(loop, asked)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
         else:
             logger.info("an event loop can be looked at: python -m hotloop top %s", inspection.path)
@@ -282,14 +369,18 @@ def _open_by_itself(loop: Any) -> None:
 
 def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
     """At the path that was asked for; if another loop answers there, of this or another process, at the next number."""
-    first = default_path(os.getpid()) if asked == "1" else Path(asked)
-    if asked == "1":
+    if asked.lower() in _ON:
+        first = default_path(os.getpid())
         _make_private_folder(first.parent)
+    elif os.sep in asked:
+        first = Path(asked)
+    else:
+        raise ValueError(f"{asked!r} is neither 1 nor 0 nor a path: one in the current folder begins with ./")
     path = first
     numbers = count(2)
     while True:
         # Those of this process need not be asked, which would be told all about their loops.
-        if not any(each.path == path for each in list(_inspections)):
+        if not any(each.path == path.absolute() for each in list(_inspections)):
             try:
                 return allow_inspection(loop, path)
             except OSError as error:

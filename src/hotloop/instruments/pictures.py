@@ -1,12 +1,19 @@
 """Still pictures of all tasks of a loop, as text: where each waits, for what, and who waits for it."""
 
 import asyncio
-import sys
 import threading
-import traceback
+from types import FrameType
 from typing import Any
 
-from hotloop.instruments.chains import await_chain, function_name, innermost, name_key, name_of, waiters
+from hotloop.instruments.chains import (
+    await_chain,
+    function_name,
+    innermost,
+    name_key,
+    name_of,
+    stack_of_thread,
+    waiters,
+)
 
 _NAMED_AT_MOST = 5
 """So many of the tasks that a task waits for are named, and the others counted."""
@@ -85,8 +92,10 @@ def _in_callback(loop: Any) -> bool:
 
 
 def stack_of(loop: Any) -> list[str]:
-    """The stack of the thread that the loop runs in, without what looks at it from there."""
-    frame = sys._current_frames().get(getattr(loop, "_thread_id", None) or 0)
-    stack = [] if frame is None else list(traceback.walk_stack(frame))[::-1]
-    own = next((at for at, (frame, _) in enumerate(stack) if frame.f_globals.get("__package__") == __package__), None)
-    return [f'  File "{f.f_code.co_filename}", line {line}, in {f.f_code.co_qualname}' for f, line in stack[:own]]
+    """The stack of the thread that the loop runs in, a line for each frame, without what looks at it from there."""
+    return format_stack(stack_of_thread(getattr(loop, "_thread_id", None) or 0))
+
+
+def format_stack(stack: list[tuple[FrameType, int]]) -> list[str]:
+    """A line for each frame."""
+    return [f'  File "{f.f_code.co_filename}", line {line}, in {f.f_code.co_qualname}' for f, line in stack]

@@ -13,16 +13,14 @@ import asyncio
 import dataclasses
 import logging
 import math
-import sys
 import threading
 import traceback
 import weakref
 from collections.abc import Callable
 from time import monotonic
-from types import FrameType
 from typing import Any
 
-from hotloop.instruments.chains import describe_waiters, function_name
+from hotloop.instruments.chains import describe_waiters, function_name, stack_of_thread
 from hotloop.instruments.watchdog import WATCHDOG
 
 logger = logging.getLogger("hotloop.stalls")
@@ -132,7 +130,7 @@ class StallWatch:
         loop: Any = self._loop()
         thread_id: int = getattr(loop, "_thread_id", None) or 0
         task = None if loop is None else asyncio.current_task(loop)
-        frames = _frames_of(thread_id)
+        frames = stack_of_thread(thread_id)
         waiting = [] if task is None else describe_waiters(task)
         if self._read_progress() != self._progress:
             # Over by now: this is a picture of something else.
@@ -154,11 +152,6 @@ class StallWatch:
         except BaseException:
             # SystemExit as well: it would end this thread, and with it the watch over all other loops.
             logger.exception("the report of a stall has failed: %s", stall.headline)
-
-
-def _frames_of(thread_id: int) -> list[tuple[FrameType, int]]:
-    frame = sys._current_frames().get(thread_id)
-    return [] if frame is None else list(traceback.walk_stack(frame))[::-1]
 
 
 def _thread_name(thread_id: int) -> str:

@@ -1,7 +1,7 @@
 """The watchdog's thread: one for the whole process, which looks at whatever is watched, and ends when nothing is.
 
-It is a daemon, because a program's end must not wait for it; at the interpreter's exit it is given a moment to report
-what has ended just before. A forked child has no such thread and watches nothing: it may begin anew.
+At the interpreter's exit it is given a moment to report what has ended just before. A forked child has no such thread
+and watches nothing: it may begin anew.
 """
 
 import atexit
@@ -9,6 +9,8 @@ import os
 import threading
 from time import monotonic
 from typing import Protocol
+
+from hotloop.instruments.threads import InstrumentThread
 
 _SECONDS_TO_FINISH = 1.0
 """How long the interpreter's exit waits for a report that is under way."""
@@ -51,8 +53,7 @@ class Watchdog:
             if self._thread is not None:
                 self._changed.notify()
                 return
-            thread = threading.Thread(target=self._run, name="hotloop-watchdog", daemon=True)
-            thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # debuggers leave such threads alone
+            thread = InstrumentThread(self._run, "hotloop-watchdog")
             try:
                 thread.start()
             except RuntimeError:

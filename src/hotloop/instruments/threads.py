@@ -1,0 +1,14 @@
+"""The threads of the instruments."""
+
+import threading
+from collections.abc import Callable
+
+
+class InstrumentThread(threading.Thread):
+    """A thread that looks at loops and never wakes one: hotloop.testing does not wait for what it might do.
+
+    It is a daemon, because a program's end must not wait for it."""
+
+    def __init__(self, run: Callable[[], object], name: str) -> None:
+        super().__init__(target=run, name=name, daemon=True)
+        self.pydev_do_not_trace = True  # debuggers leave such threads alone

@@ -66,7 +66,6 @@ def test_p32_a_timer_is_run_within_the_bound_while_work_is_queued(loop):
     loop._ready.clear()
 
 
-@pytest.mark.only("c", "asyncio", reason="the twin lets it wait for the bound as any other")
 @pytest.mark.parametrize("others", [0, 1], ids=["no timer pending", "a timer pending"])
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_timer_that_is_due_when_it_is_set_does_not_wait_for_the_bound(loop, late, others):

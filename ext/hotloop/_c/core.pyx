@@ -20,7 +20,14 @@ from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
 from hotloop._c.future cimport Future, new_future
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport METRICS_CLOSE_LOOKS, OBSERVE_SLOW, OBSERVE_TIMES, loop_metrics
+from hotloop._c.loop_state cimport (
+    METRICS_CLOSE_LOOKS,
+    OBSERVE_SLOW,
+    OBSERVE_TIMES,
+    backoff_reset,
+    loop_metrics,
+    poll_backoff,
+)
 from hotloop._c.owned cimport steal
 from hotloop._c.polling cimport LoopPolling, type_version_of
 from hotloop._c.ready cimport (
@@ -58,6 +65,7 @@ cdef extern from "keep_freed.h":
     void keep_freed(size_t size)
 
 cdef extern from "metrics.h":
+    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
     void metrics_begin_batch(loop_metrics *, Py_ssize_t items) noexcept
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
@@ -91,8 +99,7 @@ cdef inline bint slice_is_over(LoopCore self) noexcept:
     """At the end of a batch: read the clock, and see whether it is time to poll."""
     cdef uint64_t now = clock_ticks()
     self.metrics.mark = now
-    # A counter that runs backwards gives a huge difference, and so a poll.
-    return now - self.polled_at > self.metrics.slice_ticks
+    return backoff_is_over(&self.metrics.backoff, now)
 
 
 cdef class LoopCore(LoopPolling):
@@ -278,8 +285,6 @@ cdef class LoopCore(LoopPolling):
 
     cdef int run_until_stopped(self) except -1:
         self.find_overrides()
-        # The first iteration polls in any case: run_forever() after stop() is asyncio's way to run one whole iteration.
-        self.poll_next = True
         while True:
             if self.runs_itself:
                 self.iterate(True)
@@ -295,8 +300,6 @@ cdef class LoopCore(LoopPolling):
         self.ready.entered = None
         if alone:
             self.begin_measuring()
-            # How much time has passed since the last one is not known.
-            self.poll_next = True
         try:
             self.iterate(False)
             self.leave()
@@ -511,11 +514,13 @@ cdef class LoopCore(LoopPolling):
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
     def _add_reader(self, fd, callback, *args, context=None):
+        backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_reader, fd, callback, args, context)
         return self.watch(fd, POLLER_READ, callback, args, context)
 
     def _add_writer(self, fd, callback, *args, context=None):
+        backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_writer, fd, callback, args, context)
         return self.watch(fd, POLLER_WRITE, callback, args, context)

@@ -24,11 +24,17 @@ cdef extern from "metrics.h":
         double maximum
         uint64_t *buckets
 
+    ctypedef struct poll_backoff:
+        uint64_t polled_at
+        uint64_t pause
+        uint64_t slice
+
     ctypedef struct loop_metrics:
         double rate
         uint64_t slice_ticks
         uint64_t long_ticks
         uint64_t mark
+        poll_backoff backoff
         uint64_t slice_began
         uint64_t batch_began
         uint64_t before_last
@@ -55,6 +61,7 @@ cdef extern from "metrics.h":
 
     void metrics_received(loop_metrics *, Py_ssize_t count) noexcept
     void metrics_sent(loop_metrics *, Py_ssize_t count) noexcept
+    void backoff_reset(poll_backoff *) noexcept
 
 
 # Why items are not just run; see LoopCore.run_observed().

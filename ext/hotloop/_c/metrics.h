@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "backoff.h"
+
 /* The first bucket of a histogram ends at 2**10 ns, each further one at twice that, the last but one at 2**34 ns. */
 #define METRICS_FIRST_BUCKET 10
 #define METRICS_BUCKETS 26
@@ -64,6 +66,7 @@ typedef struct {
     Py_ssize_t batch;           /* items of the batch that runs */
     uint64_t iterations;        /* batches begun */
     uint64_t mark;              /* the last reading of the clock: what runs now began then, or later */
+    poll_backoff backoff;       /* here, because what is sent is noted here */
 
     /* With each item or system call. */
     uint64_t cancelled;         /* handles that did not run, because they were cancelled on the ready queue */
@@ -181,6 +184,8 @@ static inline void metrics_sent(loop_metrics *self, Py_ssize_t count)
 {
     self->bytes_sent += (uint64_t)count;
     self->sends++;
+    /* An answer may be on its way. */
+    backoff_reset(&self->backoff);
 }
 
 #endif

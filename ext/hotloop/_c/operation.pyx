@@ -29,6 +29,7 @@ from cpython.ref cimport Py_INCREF
 
 from hotloop._c.core cimport LoopCore
 from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
+from hotloop._c.loop_state cimport backoff_reset
 from hotloop._c.owned cimport steal
 from hotloop._c.ready cimport Handle, new_handle, push
 from hotloop._c.selector cimport PollerSelector
@@ -213,6 +214,7 @@ cdef class SocketOperation:
             self.waiter.finish(None)
             return 0
         loop.check_open()
+        backoff_reset(&loop.metrics.backoff)
         if not self.keeps or loop.poller is None or not watch(loop.poller, self, again):
             self.wait_by_callback()
         return 0

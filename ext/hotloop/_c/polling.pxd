@@ -19,8 +19,7 @@ cdef class LoopPolling(LoopState):
     cdef object clock               # what time() was replaced by; None: it is time.monotonic()
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
     cdef bint runs_itself           # _run_once() is not overridden; likewise
-    cdef bint poll_next             # whatever the time slice says
-    cdef uint64_t polled_at         # in ticks
+    cdef bint poll_next             # however long the pause still is
     cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
     cdef unsigned int polls         # without the GIL being released in between
     cdef shared_flag asleep         # in a wait that poller.wake() has to end
@@ -34,7 +33,7 @@ cdef class LoopPolling(LoopState):
     cdef int begin_measuring(self) noexcept
     cdef int end_measuring(self) noexcept
     cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept
-    cdef int polled(self) noexcept
+    cdef int polled(self, bint found) noexcept
     cdef int poll(self) except -1
     cdef int64_t wait_time(self) except? -2
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept

@@ -1,8 +1,9 @@
 """LoopPolling: when a loop looks at I/O and timers, how long it waits for them, and what ends the wait.
 
-asyncio polls in every iteration. Here an iteration that finds work queued skips it, unless SLICE_NANOSECONDS have
-passed since the last poll, or somebody has set a timer that is due already. So I/O and timers wait at most that long,
-and the batch under way, however busy the ready queue is; and short callbacks cost no system call each.
+asyncio polls in every iteration. So does this loop as long as that is of use; one that has polled in vain many times in
+a row skips polls while it finds work queued, for longer each time (backoff.h). It never does so for longer than
+SLICE_NANOSECONDS, nor when a timer was set that is due already. So I/O and timers wait at most that long, and the batch
+under way, however busy the ready queue is; and short callbacks that have nothing to do with I/O cost no system call each.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -11,7 +12,14 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.inbox cimport shared_flag
-from hotloop._c.loop_state cimport OBSERVE_TIMES, LoopState, loop_metrics, metrics_histogram
+from hotloop._c.loop_state cimport (
+    OBSERVE_TIMES,
+    LoopState,
+    backoff_reset,
+    loop_metrics,
+    metrics_histogram,
+    poll_backoff,
+)
 from hotloop._c.polling cimport type_version_of
 from hotloop._c.selector cimport poller_batch
 from hotloop._c.timers cimport timer_heap_first
@@ -25,6 +33,10 @@ cdef extern from "clock.h":
     uint64_t clock_ticks()
     void clock_both(int64_t *nanoseconds, uint64_t *ticks)
     uint64_t clock_ticks_per_slice(int64_t nanoseconds)
+
+cdef extern from "backoff.h":
+    void backoff_polled(poll_backoff *, uint64_t now, bint in_vain) noexcept
+    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
 
 cdef extern from "lock.h":
     bint FREE_THREADED
@@ -109,13 +121,12 @@ cdef class LoopPolling(LoopState):
         )
 
     cdef bint poll_is_due(self) noexcept:
-        # A counter that runs backwards gives a huge difference, and so a poll.
-        return self.must_poll() or clock_ticks() - self.polled_at > slice_ticks
+        return self.must_poll() or backoff_is_over(&self.metrics.backoff, clock_ticks())
 
     cdef int poll(self) except -1:
         """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
         cdef int64_t nanoseconds
-        cdef uint64_t polled_before = self.polled_at
+        cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double now, earliest
         self.poll_next = False
         self.leave()
@@ -146,12 +157,15 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int begin_measuring(self) noexcept:
-        """The loop begins to run."""
+        """The loop begins to run: a program that has it run one iteration, for I/O to happen, counts on a poll."""
+        cdef uint64_t now = clock_ticks()
         self.metrics.rate = nanoseconds_in_a_tick()
         self.metrics.slice_ticks = slice_ticks
         self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
-        self.polled_at = clock_ticks()
-        metrics_begin(&self.metrics, self.polled_at)
+        self.metrics.backoff.polled_at = now
+        self.metrics.backoff.slice = slice_ticks
+        backoff_reset(&self.metrics.backoff)
+        metrics_begin(&self.metrics, now)
         return 0
 
     cdef int end_measuring(self) noexcept:
@@ -161,14 +175,16 @@ cdef class LoopPolling(LoopState):
 
     cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
         """One that was due already when it was set is late only since the timers were looked at before."""
-        cdef double known = <double>metrics_passed(polled_before, self.polled_at) * self.metrics.rate
+        cdef uint64_t passed = metrics_passed(polled_before, self.metrics.backoff.polled_at)
+        cdef double known = <double>passed * self.metrics.rate
         metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
         return 0
 
-    cdef int polled(self) noexcept:
+    cdef int polled(self, bint found) noexcept:
         """The poll has ended: a new slice begins."""
-        self.polled_at = clock_ticks()
-        metrics_polled(&self.metrics, self.polled_at, self.metrics.waiting)
+        cdef uint64_t now = clock_ticks()
+        backoff_polled(&self.metrics.backoff, now, not (found or self.metrics.waiting))
+        metrics_polled(&self.metrics, now, self.metrics.waiting)
         return 0
 
     cdef int64_t wait_time(self) except? -2:
@@ -198,7 +214,7 @@ cdef class LoopPolling(LoopState):
             self.polls = 0
         batch = self.poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
-        self.polled()
+        self.polled(count > 0)
         try:
             for index in range(count):
                 self.dispatch(batch, index)
@@ -220,7 +236,7 @@ cdef class LoopPolling(LoopState):
         # The attribute, because a subclass may have put its own in the class.
         ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
-        self.polled()
+        self.polled(bool(ready))
         self._process_events(ready)
         return 0
 

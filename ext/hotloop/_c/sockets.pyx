@@ -23,7 +23,7 @@ from hotloop._c.address cimport (
     socklen_t,
 )
 from hotloop._c.core cimport READ_SIZE, LoopCore
-from hotloop._c.loop_state cimport metrics_received, metrics_sent
+from hotloop._c.loop_state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.operation cimport SocketOperation, new_operation
 from hotloop._c.owned cimport steal
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
@@ -504,6 +504,8 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
             return own(None)
     else:
         self.progress = 1
+        # The one who listens may be this loop's, too.
+        backoff_reset(&self.loop.metrics.backoff)
         answer = by_method(self, "connect", (self.argument,))
     is_plain(self)
     return answer

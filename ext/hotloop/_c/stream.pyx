@@ -28,7 +28,7 @@ from hotloop._c.clients cimport attach, detach
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
-from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, metrics_received, metrics_sent
+from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
 from hotloop._c.output cimport iovec, keep, output_clear, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
@@ -501,6 +501,8 @@ cdef class StreamTransport(SocketTransport):
             error = socket_finish_writing(self.fd)
             if error < 0:
                 raise os_error(error)
+            # The other end may be this loop's, too.
+            backoff_reset(&self.loop.metrics.backoff)
 
     def get_write_buffer_size(self):
         """How many bytes the kernel has not taken."""

@@ -15,6 +15,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
+from hotloop._c.loop_state cimport backoff_reset
 from hotloop._c.ready cimport new_handle, push, report, schedule
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
@@ -242,6 +243,8 @@ cdef class Transport(Watcher):
             if kind:
                 self.loop.metrics.transports[kind] += 1
             self.counted = kind
+            # The other end may be this loop's, too.
+            backoff_reset(&self.loop.metrics.backoff)
         return 0
 
     # -- connection_lost() ---------------------------------------------------------------------------------------------

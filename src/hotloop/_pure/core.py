@@ -5,10 +5,11 @@
 An iteration polls for I/O, queues what is due, and runs what was in the queue when it began to run; what is queued
 meanwhile is for the next. It differs from asyncio's in two ways, which is what makes it faster.
 
-Polling. asyncio polls in every iteration, a system call each, also while callbacks are queued. Here, as long as there
-is always something queued, a poll and a look at the timers happen once in TIME_SLICE: I/O and timers wait at most that
-much longer than under asyncio, and a busy loop spends its time on callbacks. The first iteration of each run_forever()
-polls, because a program that runs the loop for one iteration only, to let I/O happen, counts on it.
+Polling. asyncio polls in every iteration, a system call each, also while callbacks are queued. So does this loop while
+it watches any descriptor but its own. If it watches none, only signals and timers can come, and after PATIENCE polls in
+vain, in a row and with callbacks queued, it begins to skip polls and looks at the timers, for longer each time, up to
+TIME_SLICE: signals and timers wait at most that much longer than under asyncio, and a busy loop spends its time on
+callbacks. The first iterations of each run_forever() poll.
 
 Wake-ups. asyncio writes to its self-pipe in every call_soon_threadsafe(), a system call each, and reads it all again.
 Here that is done for the first call that finds the loop asleep, or going to sleep, and it is read once.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from itertools import repeat
+from math import inf
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,6 +35,8 @@ from hotloop._pure.timers import TimerHandle, TimerQueue, new_timer
 
 # From Python 3.14 on, one that other threads may cancel.
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
+
+_TIME = base_events.BaseEventLoop.time
 
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the class behind it, private ones included.
@@ -181,8 +185,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         meter = self._meter
         clock = self._clock()
         meter.begin(clock)
-        meter.next_poll = 0.0
-        meter.slice = _slice(self.time(), clock)
+        meter.next_poll = clock + meter.pause_after_poll(in_vain=False)
+        meter.slice = self._slice(self.time(), clock)
 
     def _run_observed(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
@@ -284,6 +288,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             meter.polled(self._clock())
         meter.waiting = False
         meter.polls += 1
+        in_vain = timeout == 0 and not events and len(self._selector.get_map()) <= self._internal_fds
         self._process_events(events)
         read_clock = self._clock
         clock = read_clock()
@@ -295,8 +300,18 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if earliest is not None and meter.measuring:
                 # One that was due already when it was set is late only since the timers were looked at before.
                 meter.lateness.add(1, min(now - earliest, clock - polled_before))
-            meter.slice = _slice(now, clock)
-        meter.next_poll = clock + meter.slice
+            meter.slice = self._slice(now, clock)
+            meter.due_by = now + meter.slice
+        else:
+            # Not worth reading time() for; the next call_at() has it read.
+            meter.due_by = inf
+        meter.next_poll = clock + meter.pause_after_poll(in_vain)
+
+    def _slice(self, now: float, clock: float) -> float:
+        """For how long callbacks may keep the loop from polling, whose time() is `now`: where that was replaced, or the
+        clock behind it, any number of them may be too many."""
+        own = getattr(self.time, "__func__", None) is _TIME
+        return TIME_SLICE if own and 0 <= now - clock < TIME_SLICE else 0.0
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self._timers.remove(handle)
@@ -344,6 +359,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         else:
             timer = new_timer(when, callback, args, self, context)
         self._timers.push(timer)
+        meter = self._meter
+        if not when > meter.due_by:
+            # Maybe due already.
+            meter.next_poll = 0.0
         return timer
 
     def call_soon_threadsafe(
@@ -409,12 +428,6 @@ class LoopCore(_Behind):  # type: ignore[misc]
         finally:
             # An exception from an eager start has this frame in its traceback, which must not hold the task in turn.
             del task
-
-
-def _slice(now: float, clock: float) -> float:
-    """For how long callbacks may keep a loop from polling, whose time() is `now`: where that was replaced, any number
-    of them may be too many."""
-    return TIME_SLICE if 0 <= now - clock < TIME_SLICE else 0.0
 
 
 def _forget_caller(made: Any) -> None:

@@ -13,6 +13,7 @@ fewer than 30 of them, which asyncio's loops nearly have.
 
 from collections.abc import Callable
 from itertools import repeat
+from math import inf
 from operator import length_hint
 from typing import Any
 from weakref import WeakSet
@@ -21,6 +22,12 @@ from hotloop._callbacks import describe
 
 TIME_SLICE = 0.0001
 """For how long, in seconds, queued callbacks may keep the loop from polling."""
+
+PATIENCE = 64
+"""After how many polls in vain, in a row, a loop begins to skip polls."""
+
+FIRST_PAUSE = TIME_SLICE / 128
+"""For how long at first, in seconds; for twice as long after each further one."""
 
 LONG_CALLBACK = 5e-6
 """Callbacks that take this long on average, in seconds, are timed one by one."""
@@ -63,7 +70,8 @@ class Meter:
     """The measurements of one loop. All times are in seconds, by LoopCore._clock()."""
 
     __slots__ = (
-        *("batch", "items", "cancelled", "iterations", "polls", "steps", "next_poll", "slice"),
+        *("batch", "items", "cancelled", "iterations", "polls", "steps"),
+        *("next_poll", "slice", "pause", "in_vain", "due_by"),
         *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
         *("measuring", "observing", "close_looks", "slow_after", "slow_hook"),
@@ -72,7 +80,10 @@ class Meter:
 
     def __init__(self) -> None:
         self.next_poll = 0.0
-        self.slice = TIME_SLICE  # how long after a poll the next one is
+        self.slice = TIME_SLICE  # how long after a poll the next one is, at most
+        self.pause = 0.0  # how long it is
+        self.in_vain = 0  # polls in a row, up to PATIENCE
+        self.due_by = inf  # by the loop's time(): a timer that is due later can wait for the next poll
         # What is left of the batch that is run; None while the loop polls, and while it does not run. So other threads
         # see how far it is, and counting costs nothing for each item.
         self.batch: repeat[None] | None = None
@@ -94,6 +105,19 @@ class Meter:
         self.slow_hook: Callable[..., object] | None = None
         self.bytes_received = self.receives = self.bytes_sent = self.sends = 0
         self.pipes: WeakSet[Any] = WeakSet()  # their transports
+
+    # -- polls ---------------------------------------------------------------------------------------------------------
+
+    def pause_after_poll(self, in_vain: bool) -> float:
+        """For how long queued callbacks may keep the loop from the next one."""
+        if not in_vain:
+            self.in_vain = 0
+            self.pause = 0.0
+        elif self.in_vain < PATIENCE:
+            self.in_vain += 1
+        else:
+            self.pause = min(2 * self.pause or FIRST_PAUSE, self.slice)
+        return self.pause
 
     # -- batches -------------------------------------------------------------------------------------------------------
 

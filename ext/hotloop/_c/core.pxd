@@ -13,7 +13,7 @@ cdef enum:
 
 cdef class LoopCore(LoopPolling):
     cdef set replaced               # methods replaced on this very loop, by setting an attribute
-    cdef char *read_buffer          # READ_SIZE bytes for whoever reads, until he calls somebody; NULL: not needed yet
+    cdef PyObject *read_buffer      # bytes of READ_SIZE to read into, see buffer(); NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
     cdef int registered_first       # how many more connections are, because one was not and had nothing to read
     cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
@@ -29,6 +29,7 @@ cdef class LoopCore(LoopPolling):
     cdef int flush_later(self, Watcher watcher) except -1
     cdef int flush(self) except -1
     cdef char *buffer(self) except NULL
+    cdef object received(self, Py_ssize_t count)
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
     cdef int run_observed(self, Runnable item) except -1

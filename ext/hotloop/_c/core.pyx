@@ -10,11 +10,11 @@ Threads: a loop's state belongs to the thread that runs it. See lock.h for what 
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc
 
 from hotloop._c.current cimport leave_task
 from hotloop._c.descriptors cimport add_callback, remove_callback
@@ -86,8 +86,14 @@ cdef extern from "lock.h":
     void seen_set_id "seen_set" (unsigned long *, unsigned long)
     int shared_peek(shared_flag *)
 
+cdef extern from "Python.h":
+    PyObject *bytes_of_size "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
+
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
+
+cdef extern from "receive.h":
+    PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
 
 # Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
@@ -110,15 +116,18 @@ cdef class LoopCore(LoopPolling):
         self.replaced = set()
 
     def __dealloc__(self):
-        free(self.read_buffer)
+        Py_XDECREF(self.read_buffer)
 
     cdef char *buffer(self) except NULL:
+        """READ_SIZE bytes to read into. Their contents are the caller's until it calls Python code."""
         if self.read_buffer == NULL:
-            self.read_buffer = <char *>malloc(READ_SIZE)
-            if self.read_buffer == NULL:
-                raise MemoryError
+            self.read_buffer = bytes_of_size(NULL, READ_SIZE)
             keep_freed(8 * READ_SIZE)
-        return self.read_buffer
+        return PyBytes_AS_STRING(<object>self.read_buffer)
+
+    cdef object received(self, Py_ssize_t count):
+        """What was read into the buffer, as bytes. This cannot fail: see copy_or_take()."""
+        return steal(copy_or_take(&self.read_buffer, count))
 
     # -- what may be replaced ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ Source: udp(7), unix(7); asyncio/selector_events.py.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
@@ -128,7 +128,7 @@ cdef class DatagramTransport(SocketTransport):
                 self.protocol.error_received(os_error(count))
             return False
         metrics_received(&self.loop.metrics, count)
-        data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
+        data = self.loop.received(count)
         self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
         self.sender_length = min(length, <socklen_t>sizeof(raw))
         memcpy(&self.sender_raw, &raw, self.sender_length)

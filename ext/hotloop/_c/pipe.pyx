@@ -13,7 +13,7 @@ Source: asyncio/unix_events.py; pipe(7), tty(4).
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
@@ -181,7 +181,7 @@ cdef class ReadPipeTransport(PipeTransport):
             Py_DECREF(data)
             return data
         count[0] = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
-        return PyBytes_FromStringAndSize(self.loop.read_buffer, count[0]) if count[0] > 0 else None
+        return self.loop.received(count[0]) if count[0] > 0 else None
 
     cdef int at_eof(self) except -1:
         if self.loop.debug:

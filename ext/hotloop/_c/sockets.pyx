@@ -8,7 +8,7 @@ Source: the documentation of `socket` and its C code, socketmodule.c; recv(2), s
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -49,6 +49,9 @@ cdef extern from "socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
+
+cdef extern from "receive.h":
+    pass
 
 cdef extern from *:
     """
@@ -126,8 +129,10 @@ cdef extern from *:
         *count = socket_try_receive(fd, PyBytes_AS_STRING(data), (size_t)room, NULL, NULL);
         if (*count < 0)
             Py_CLEAR(data);
+        else if (*count == 0)
+            Py_SETREF(data, PyBytes_FromStringAndSize(NULL, 0));
         else if (*count < room)
-            (void)_PyBytes_Resize(&data, *count);
+            data = shortened(data, *count);
         return data;
     }
     """
@@ -265,7 +270,7 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
         data = receive_directly(self.fd, size, &count)
     else:
         count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
-        data = NULL if count < 0 else own(PyBytes_FromStringAndSize(loop.read_buffer, count))
+        data = NULL if count < 0 else own(loop.received(count))
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recv", (self.argument,))
     if count == 0:
@@ -313,7 +318,7 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
     metrics_received(&self.loop.metrics, count)
-    data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
+    data = self.loop.received(count)
     return own((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 

@@ -18,7 +18,6 @@ Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
@@ -166,6 +165,11 @@ cdef class StreamTransport(SocketTransport):
                     self.events &= ~(POLLER_READ | POLLER_MORE)
                 if reads == 0 or not self.filled:
                     break
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # Of the protocol's errors this transport knows; this is one of its own, MemoryError maybe.
+            self.fatal_error(error, "Fatal read error on socket transport")
         finally:
             if not self.attached and self.reading and not self.closing:
                 self.watch()
@@ -192,6 +196,7 @@ cdef class StreamTransport(SocketTransport):
                 self.events &= ~POLLER_READ
             return True
         if count == 0:
+            # An interruption keeps the event: the end is told again when the loop goes on.
             self.at_eof()
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
@@ -212,7 +217,7 @@ cdef class StreamTransport(SocketTransport):
             count = socket_receive(self.fd, self.loop.buffer(), room)
             if not self.received(count, room):
                 return 0
-            data = PyBytes_FromStringAndSize(self.loop.read_buffer, count)
+            data = self.loop.received(count)
         else:
             received = receive_bytes(socket_receive, self.fd, room, &count)
             if not self.received(count, room):
@@ -262,11 +267,12 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef int receive_compiled(self) except -1:
-        cdef Py_ssize_t count = socket_receive(self.fd, self.loop.buffer(), READ_SIZE)
+        cdef char *place = self.loop.buffer()
+        cdef Py_ssize_t count = socket_receive(self.fd, place, READ_SIZE)
         if not self.received(count, READ_SIZE):
             return 0
         try:
-            (<ByteProtocol>self.protocol).bytes_received(self.loop.read_buffer, count)
+            (<ByteProtocol>self.protocol).bytes_received(place, count)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -277,12 +283,18 @@ cdef class StreamTransport(SocketTransport):
         cdef object reader = can_feed(self.protocol)
         cdef Py_ssize_t room = self.expected, count
         cdef bint direct = room >= DIRECT_READ
-        cdef char *space
+        cdef char *space = NULL
         if reader is None:
             return self.receive_plain()
+        if direct:
+            try:
+                space = extend(reader, room)
+            except (BufferError, MemoryError):
+                # Maybe nothing has arrived but the end; if something has, the error comes again, for the protocol.
+                direct = False
         if not direct:
             room = READ_SIZE
-        space = extend(reader, room) if direct else self.loop.buffer()
+            space = self.loop.buffer()
         count = socket_receive(self.fd, space, room)
         if direct:
             take_back(reader, room - max(count, 0))

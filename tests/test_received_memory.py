@@ -1,0 +1,103 @@
+"""Memory runs out between the kernel and the protocol. What the kernel has handed over is delivered or the connection
+ends: a stream has no holes."""
+
+import pytest
+from interpreter import limits_memory
+
+SCRIPT = """if True:
+    import _testcapi, gc, socket
+    gc.disable()  # it needs memory, too
+    SIZE = {size}
+    PARTS = [letter * SIZE for letter in (b"a", b"b", b"c")]
+
+    class Protocol(asyncio.Protocol):
+        def __init__(self):
+            self.got = [None] * 100
+            self.count = 0
+            self.lost = False
+        def data_received(self, data):
+            self.got[self.count] = data
+            self.count += 1
+        def datagram_received(self, data, address):
+            self.data_received(data)
+        def connection_lost(self, error):
+            self.lost = True
+
+    def open_tcp(loop):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            peer = socket.create_connection(listener.getsockname())
+            ours = listener.accept()[0]
+        transport, protocol = loop.run_until_complete(loop.connect_accepted_socket(Protocol, ours))
+        return protocol, peer.send, (transport.abort, peer.close)
+
+    def open_pipe(loop):
+        reading, writing = os.pipe()
+        file = os.fdopen(reading, "rb", 0)
+        transport, protocol = loop.run_until_complete(loop.connect_read_pipe(Protocol, file))
+        return protocol, lambda data: os.write(writing, data), (transport.close, lambda: os.close(writing))
+
+    def open_sock(loop):
+        ours, peer = socket.socketpair()
+        ours.setblocking(False)
+        protocol = Protocol()
+        def send(data):
+            peer.send(data)
+            loop.run_until_complete(receive(running_out=data is PARTS[1]))
+        async def receive(running_out):
+            if running_out:
+                _testcapi.set_nomemory(allocation, allocation + 1)
+            while True:
+                try:
+                    data = await loop.sock_recv(ours, 1 << 16)
+                    break
+                except MemoryError:
+                    pass  # nothing was taken off the socket
+            _testcapi.remove_mem_hooks()
+            protocol.data_received(data)
+        return protocol, send, (peer.close, ours.close)
+
+    def run_once(loop):
+        loop.stop()
+        loop.run_forever()
+
+    for allocation in range(12):
+        loop = impl.new_event_loop()
+        told = []
+        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+        protocol, send, ends = open_{kind}(loop)
+        bell, rope = socket.socketpair()
+        loop.add_reader(bell, _testcapi.remove_mem_hooks)
+        for number, part in enumerate(PARTS):
+            expected = b"".join(PARTS[: number + 1])
+            send(part)
+            if number == 1:
+                # The events come in the order in which the descriptors became ready.
+                rope.send(b"x")
+                loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
+                run_once(loop)
+                _testcapi.remove_mem_hooks()
+                loop.remove_reader(bell)
+            for _ in range(20):
+                run_once(loop)
+            whole = b"".join(data for data in protocol.got if data)
+            if protocol.lost:
+                assert told, f"{{allocation}}: no report says why the connection has ended"
+                assert expected.startswith(whole), f"{{allocation}}: a hole"
+                break
+            assert whole == expected, f"{{allocation}}: {{len(whole)}} of {{len(expected)}} bytes, {{told}}"
+        for end in ends:
+            end()
+        loop.run_until_complete(asyncio.sleep(0.001))
+        bell.close()
+        rope.close()
+        loop.close()
+    """
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for want of memory, as in asyncio")
+@pytest.mark.parametrize("size", [5_000, 50_000])
+@pytest.mark.parametrize("kind", ["tcp", "pipe", "sock"])
+def test_no_memory_for_what_arrives(impl, kind, size):
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(SCRIPT.format(kind=kind, size=size))

@@ -9,7 +9,7 @@ Source: asyncio/streams.py.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
+from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION, PyMethod_GET_SELF
 from cpython.object cimport PyObject
 
 cdef extern from "quiet.h":
@@ -31,14 +31,29 @@ cdef extern from *:
     #endif
         return object;
     }
+
+    /* Shorter, in the memory that it has: this cannot fail, and the next resize gives back what is too much. */
+    static inline void shorten(PyObject *buffer, Py_ssize_t size)
+    {
+        Py_SET_SIZE((PyVarObject *)buffer, size);
+        PyByteArray_AS_STRING(buffer)[size] = '\\0';
+    }
     """
     object referent_of(object)
+    void shorten(object buffer, Py_ssize_t size) noexcept
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+    bint PyWeakref_CheckRefExact(object)
+    long PyLong_AsLongAndOverflow(object, int *overflow) except? -1
+    long LONG_MAX
 
 cdef object StreamReader = streams.StreamReader
 cdef object StreamReaderProtocol = streams.StreamReaderProtocol
 # As they were when this module was imported: asyncio's own.
 cdef object data_received = StreamReaderProtocol.data_received
 cdef object feed_data = StreamReader.feed_data
+cdef object wakeup_waiter = StreamReader._wakeup_waiter
 
 
 cdef bint is_fed_directly(object protocol) except -1:
@@ -49,22 +64,31 @@ cdef bint is_fed_directly(object protocol) except -1:
 cdef object can_feed(object protocol):
     """The reader to feed(), or None: data_received() is to be called."""
     cdef object reader
-    if not is_method(protocol.data_received, data_received):
+    # Its class may be another one by now.
+    if type(protocol) is not StreamReaderProtocol or not is_method(protocol.data_received, protocol, data_received):
         return None
     reader = protocol._stream_reader_wr
-    if reader is None:
+    if not PyWeakref_CheckRefExact(reader):
         return None
     reader = referent_of(reader)
-    if type(reader) is not StreamReader or not is_method(reader.feed_data, feed_data):
+    if (
+        type(reader) is not StreamReader
+        or not is_method(reader.feed_data, reader, feed_data)
+        or not is_method(reader._wakeup_waiter, reader, wakeup_waiter)
+    ):
         return None
     if reader._eof or not PyByteArray_CheckExact(reader._buffer):
         return None
     return reader
 
 
-cdef inline bint is_method(object method, object function) noexcept:
-    """Whether an attribute is a bound method made of this function, neither overridden nor replaced on the object."""
-    return PyMethod_Check(method) and PyMethod_GET_FUNCTION(method) == <PyObject *>function
+cdef inline bint is_method(object method, object owner, object function) noexcept:
+    """Whether an attribute is this function bound to its owner, neither overridden nor replaced on the object."""
+    return (
+        PyMethod_Check(method)
+        and PyMethod_GET_FUNCTION(method) == <PyObject *>function
+        and PyMethod_GET_SELF(method) == <PyObject *>owner
+    )
 
 
 cdef char *extend(object reader, Py_ssize_t size) except NULL:
@@ -80,7 +104,7 @@ cdef char *extend(object reader, Py_ssize_t size) except NULL:
 cdef int take_back(object reader, Py_ssize_t size) except -1:
     """Make the reader's buffer `size` bytes shorter again."""
     cdef object buffer = reader._buffer
-    PyByteArray_Resize(buffer, PyByteArray_GET_SIZE(buffer) - size)
+    shorten(buffer, PyByteArray_GET_SIZE(buffer) - size)
     return 0
 
 
@@ -91,13 +115,24 @@ cdef int fed(object reader) except -1:
         reader._waiter = None
         if not waiter.cancelled():
             waiter.set_result(None)
-    if PyByteArray_GET_SIZE(reader._buffer) > 2 * <Py_ssize_t>reader._limit:
-        transport = reader._transport
-        if transport is not None and not reader._paused:
-            try:
-                transport.pause_reading()
-            except NotImplementedError:
-                reader._transport = None
-            else:
-                reader._paused = True
+    transport = reader._transport
+    if transport is not None and not reader._paused and is_too_full(reader):
+        try:
+            transport.pause_reading()
+        except NotImplementedError:
+            reader._transport = None
+        else:
+            reader._paused = True
     return 0
+
+
+cdef inline bint is_too_full(object reader) except -1:
+    """Whether there is more in the reader's buffer than twice its limit, which may be anything that Python compares."""
+    cdef object limit = reader._limit
+    cdef int overflow = 0
+    cdef long number
+    if PyLong_CheckExact(limit):
+        number = PyLong_AsLongAndOverflow(limit, &overflow)
+        if not overflow and -LONG_MAX // 2 < number < LONG_MAX // 2:
+            return PyByteArray_GET_SIZE(reader._buffer) > 2 * number
+    return len(reader._buffer) > 2 * limit

@@ -213,6 +213,25 @@ def test_what_the_marker_says_to_the_loop(run):
     result.assert_outcomes(passed=2)
 
 
+def test_a_deadlock_beside_a_periodic_task_fails_the_test(run):
+    result = run(
+        """
+        import asyncio, pytest
+
+        async def tick():
+            while True:
+                await asyncio.sleep(10)
+
+        @pytest.mark.hotloop(max_jumps=100)
+        async def test_it():
+            task = asyncio.create_task(tick())
+            await asyncio.Event().wait()
+        """
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*DeadlockError: deadlock: the clock has jumped 100 times in this run, to 1000, *"])
+
+
 def test_a_deadlock_fails_the_test(run):
     result = run(
         """
@@ -382,6 +401,7 @@ MARKED = {
     "start=float('nan')": "start must be finite, not nan",
     "start='noon'": "start must be a number of seconds, not 'noon'",
     "patience=0": "patience must be positive: 0",
+    "max_jumps=0": "max_jumps must be positive: 0",
     "io_grace=-1": "io_grace must not be negative: -1",
 }
 

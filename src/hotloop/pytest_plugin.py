@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hotloop.testing import Clock, EventLoop, PipeNetwork
 
 MARKER = "hotloop"
-LOOP_OPTIONS = ("start", "relax", "io_grace", "patience")
+LOOP_OPTIONS = ("start", "relax", "io_grace", "patience", "max_jumps")
 """What the marker hands on to the loop."""
 
 __tracebackhide__ = True  # pytest shows no line of this file in the traceback of a test
@@ -88,7 +88,8 @@ _count.__name__ = "number of seeds"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(*, seeds=None, start=0.0, relax=(), io_grace=0.002, patience=None, debug=None): "
+        f"{MARKER}(*, seeds=None, start=0.0, relax=(), io_grace=0.002, patience=None, "
+        "max_jumps=1000000, debug=None): "
         "run the test on a loop of hotloop.testing, with virtual time; with seeds, a number or the seeds themselves, "
         "once under each, until one fails.",
     )

@@ -69,6 +69,7 @@ class Clock:
         # What advance() was asked for, a heap: when, its number, its future, whether holds count.
         self._goals: list[tuple[float, int, asyncio.Future[None], bool]] = []
         self._next_number = count().__next__
+        self.jumps = 0  # since the loop began to run
         self._holds = 0
         self._lock = threading.Lock()  # over _holds: any thread may hold
 
@@ -115,8 +116,9 @@ class Clock:
 
     @property
     def held(self) -> bool:
-        """True while something outside the loop is at work: an executor, a subprocess, or who has called hold()."""
-        return self._holds > 0
+        """True while something outside the loop is at work: an executor, a worker thread of anyio, a subprocess, or
+        what has called hold()."""
+        return self._holds > 0 or self._loop._threads.at_work()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -157,7 +159,10 @@ class Clock:
     def _move(self, deadline: float) -> None:
         """Go to where _next() says, and tell who has asked for this time if no timer is due then: first everything is
         to run that can."""
-        self._now = max(self._now, self._next(deadline))
+        to = self._next(deadline)
+        if to > self._now:
+            self._now = to
+            self.jumps += 1
         while deadline > self._now and (goal := self._first_goal()) and goal[0] <= self._now:
             heappop(self._goals)
             goal[2].set_result(None)

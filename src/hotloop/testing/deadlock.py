@@ -1,10 +1,8 @@
 """When a loop under test has nothing to do and nothing can change that, and what to say of it."""
 
 import asyncio
-import threading
 from math import inf
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import TYPE_CHECKING
 
 from hotloop.instruments.chains import summary
 
@@ -15,32 +13,12 @@ if TYPE_CHECKING:
 class DeadlockError(RuntimeError):
     """A loop of hotloop.testing would wait for ever: nothing is ready, no timer will be due, nothing could wake it.
 
-    Also raised when `patience` comes to an end. The message has each task with the place where it waits."""
+    Also raised when `patience` comes to an end, and when the clock has jumped `max_jumps` times. The message has each
+    task with the place where it waits."""
 
 
-class Wakers:
-    """The threads that might call call_soon_threadsafe() some day.
-
-    Not those of executors, whose work holds the clock; nor daemon threads that were there before the loop, which
-    belong to the test runner and its like.
-    """
-
-    def __init__(self) -> None:
-        self._bystanders = WeakSet(thread for thread in threading.enumerate() if thread.daemon)
-        self._executors: WeakSet[Any] = WeakSet()
-
-    def add_executor(self, executor: object) -> None:
-        """Threads of this one do nothing unless they are given something."""
-        self._executors.add(executor)
-
-    def __bool__(self) -> bool:
-        workers = {thread for executor in self._executors for thread in getattr(executor, "_threads", ())}
-        idle = workers | {threading.current_thread(), *self._bystanders}
-        return any(thread not in idle for thread in threading.enumerate())
-
-
-def describe(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, patience: float | None) -> str:
-    """What a DeadlockError says: why there is nothing to wait for, and each task with the place where it waits.
+def describe_wait(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, patience: float | None) -> str:
+    """What a DeadlockError says: why there is nothing to wait for, and what waits.
 
     `deadline` is that of the next timer; `patience` in seconds if it came to an end, None if there was no need to
     wait."""
@@ -54,6 +32,17 @@ def describe(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, p
         reason += ", and nothing is there that could wake the loop"
     else:
         reason += f", and nothing has woken the loop for {patience:g} s"
+    return _describe(loop, reason)
+
+
+def describe_jumps(loop: asyncio.AbstractEventLoop, jumps: int) -> str:
+    """What a DeadlockError says when timers are all that goes on."""
+    reason = f"the clock has jumped {jumps:,} times in this run, to {loop.time():g}, which is max_jumps"
+    return _describe(loop, reason)
+
+
+def _describe(loop: asyncio.AbstractEventLoop, reason: str) -> str:
+    """With each task and the place where it waits."""
     tasks = sorted(map(summary, asyncio.all_tasks(loop)))
     waiting = "\n".join(f"  {line}" for line in tasks) or "  no task"
     network = getattr(loop, "_network", None)

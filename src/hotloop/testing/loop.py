@@ -5,12 +5,14 @@ polls, without waiting because something is queued, and runs the batch. So callb
 are what they are outside tests.
 
 Waiting is, in this order: look for I/O; if something outside the loop holds the clock, sleep in real time; if a socket
-is watched that could have bytes on their way, give them `io_grace`; go to the next deadline; or say that there is none.
+is watched that could have bytes on their way, or another thread could wake the loop, give them `io_grace`; go to the
+next deadline; or say that there is none.
 """
 
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from contextvars import Context
@@ -22,12 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.loop import EventLoop as _EventLoop
 from hotloop.testing.clock import Clock, Timers, finite
-from hotloop.testing.deadlock import DeadlockError, Wakers, describe
+from hotloop.testing.deadlock import DeadlockError, describe_jumps, describe_wait
 from hotloop.testing.networked import Networked
 from hotloop.testing.shuffle import Pulse, Shuffler
+from hotloop.testing.threads import Threads
 
 IO_GRACE = 0.002
 """The default of `io_grace`, in seconds. Loopback delivers within the system call that sends, as a rule."""
+
+MAX_JUMPS = 1_000_000
+"""The default of `max_jumps`: so many take some ten seconds."""
 
 _RECHECK = 0.05
 """How often to see, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
@@ -53,13 +59,15 @@ class VirtualTime(Networked):
         relax: Collection[str] = (),
         io_grace: float = IO_GRACE,
         patience: float | None = None,
+        max_jumps: int | None = MAX_JUMPS,
     ) -> None:
         self.clock = Clock(self, start)
         self._shuffler = None if shuffle is None else Shuffler(shuffle, relax)
         self._io_grace = io_grace
         self._patience = patience
         self._deadlines = Timers()
-        self._wakers = Wakers()
+        self._max_jumps = max_jumps
+        self._threads = Threads(self)
         self._posted = False  # by another thread, since an iteration has looked
         self._slept = 0.0  # real seconds that this iteration has waited for what may never come
         self._pulse = Pulse()
@@ -116,7 +124,19 @@ class VirtualTime(Networked):
         self._write_to_self()
         return handle
 
+    def create_future(self) -> asyncio.Future[Any]:
+        """See loop.create_future(). The clock is held while an executor works on what it was made for."""
+        future: asyncio.Future[Any] = super().create_future()
+        _forget_caller(future)
+        self._threads.made(future, sys._getframe(1))
+        return future
+
     # -- running -------------------------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """See loop.run_forever(). DeadlockError when the clock has jumped `max_jumps` times."""
+        self.clock.jumps = 0
+        super().run_forever()
 
     def run_until_complete(self, future: Any) -> Any:
         """See loop.run_until_complete(). What it raises has a note that says which seed it was, if there is one."""
@@ -147,10 +167,12 @@ class VirtualTime(Networked):
             if self._has_work():
                 return
             if clock._is_stopped_by_holds():
-                self._sleep()
+                self._sleep(_RECHECK if self._threads.starting() else inf)
             elif clock._next(self._deadlines.first()) == inf:
                 self._wait_for_others()
-            elif not self._io_arrives():
+            elif not self._news_arrives():
+                if self._max_jumps is not None and clock.jumps >= self._max_jumps:
+                    raise DeadlockError(describe_jumps(self, clock.jumps))
                 clock._move(self._deadlines.first())
 
     def _has_work(self) -> bool:
@@ -163,9 +185,11 @@ class VirtualTime(Networked):
             # Nothing was queued before, or nobody would have waited.
             self._shuffler.happened(self._ready)
 
-    def _io_arrives(self) -> bool:
-        """Give what is on its way in the network the time to arrive. True if something has."""
-        if not self._io_grace or not any(map(_may_be_late, self._watched())):
+    def _news_arrives(self) -> bool:
+        """Give what is on its way in the network, or in another thread, the time to arrive. True if something has."""
+        if not self._io_grace:
+            return False
+        if not self._threads.could_wake(younger=True) and not any(map(_may_be_late, self._watched())):
             return False
         self._select(self._io_grace)
         # Maybe by a thread that holds the clock now.
@@ -175,17 +199,17 @@ class VirtualTime(Networked):
         """Nothing will ever be due. Wait in real time for what may happen, DeadlockError if nothing can."""
         if self._is_watching_elsewhere() or self._signal_handlers:
             self._sleep()
-        elif self._wakers:
+        elif self._threads.could_wake():
             self._sleep(_RECHECK)
         else:
-            raise DeadlockError(describe(self, self.clock, self._deadlines.first(), None))
+            raise DeadlockError(describe_wait(self, self.clock, self._deadlines.first(), None))
 
     def _sleep(self, longest: float = inf) -> None:
         """Wait in real time, for `longest` seconds at most. DeadlockError when patience has come to an end."""
         if self._patience is not None:
             # Counted anew after each time that something has happened.
             if self._slept >= self._patience:
-                raise DeadlockError(describe(self, self.clock, self._deadlines.first(), self._patience))
+                raise DeadlockError(describe_wait(self, self.clock, self._deadlines.first(), self._patience))
             longest = min(longest, self._patience - self._slept)
         began = monotonic()
         self._select(None if longest == inf else longest)
@@ -221,7 +245,6 @@ class VirtualTime(Networked):
         with self.clock.hold():
             future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
             self._hold_until(future)
-        self._wakers.add_executor(self._default_executor if executor is None else executor)
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
@@ -264,6 +287,7 @@ def _check(
     relax: Collection[str] = (),
     io_grace: float = IO_GRACE,
     patience: float | None = None,
+    max_jumps: int | None = MAX_JUMPS,
     **_: object,
 ) -> None:
     """TypeError or ValueError for options that make no loop."""
@@ -272,6 +296,10 @@ def _check(
         raise ValueError(f"io_grace must not be negative: {io_grace!r}")
     if patience is not None and finite("patience", patience) <= 0:
         raise ValueError(f"patience must be positive: {patience!r}")
+    if max_jumps is not None and (not isinstance(max_jumps, int) or isinstance(max_jumps, bool)):
+        raise TypeError(f"max_jumps must be a number of jumps or None, not {max_jumps!r}")
+    if max_jumps is not None and max_jumps < 1:
+        raise ValueError(f"max_jumps must be positive: {max_jumps!r}")
     if shuffle is not None:
         Shuffler(shuffle, relax)
     elif relax:
@@ -311,6 +339,7 @@ if TYPE_CHECKING:
             relax: Collection[str] = (),
             io_grace: float = IO_GRACE,
             patience: float | None = None,
+            max_jumps: int | None = MAX_JUMPS,
         ) -> None: ...
 
 
@@ -335,6 +364,7 @@ def new_event_loop(
     relax: Collection[str] = (),
     io_grace: float = IO_GRACE,
     patience: float | None = None,
+    max_jumps: int | None = MAX_JUMPS,
 ) -> EventLoop:
     """A new event loop whose time jumps to the next timer as soon as there is nothing else to do.
 
@@ -342,9 +372,12 @@ def new_event_loop(
     number or string decides; `relax` gives up more of asyncio's order, "callbacks" and "futures". `io_grace` is for how
     long, in real seconds, sockets of the network are given a chance to deliver before each jump; 0: not at all.
     `patience` is for how long, in real seconds, to wait for something from outside, with the clock held or nothing due,
-    before that counts as a deadlock; None: for ever.
+    before that counts as a deadlock; None: for ever. `max_jumps` is how often the clock may jump in one run, before
+    that counts as a deadlock beside something periodic; None: without limit.
 
-    Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` that is not positive, and what `relax`
-    does not know.
+    Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` or `max_jumps` that is not positive, and
+    what `relax` does not know.
     """
-    return EventLoop(start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience)
+    return EventLoop(
+        start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience, max_jumps=max_jumps
+    )

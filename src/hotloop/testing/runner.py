@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from hotloop.testing.loop import IO_GRACE, new_event_loop
+from hotloop.testing.loop import IO_GRACE, MAX_JUMPS, new_event_loop
 
 _T = TypeVar("_T")
 
@@ -18,11 +18,20 @@ def run(
     relax: Collection[str] = (),
     io_grace: float = IO_GRACE,
     patience: float | None = None,
+    max_jumps: int | None = MAX_JUMPS,
     debug: bool | None = None,
 ) -> _T:
     """hotloop.run() on a loop of new_event_loop(), which explains the other keywords."""
     _check_not_running("run()")
-    factory = partial(new_event_loop, start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience)
+    factory = partial(
+        new_event_loop,
+        start=start,
+        shuffle=shuffle,
+        relax=relax,
+        io_grace=io_grace,
+        patience=patience,
+        max_jumps=max_jumps,
+    )
     with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
         return runner.run(main)
 
@@ -35,6 +44,7 @@ def run_seeds(
     relax: Collection[str] = (),
     io_grace: float = IO_GRACE,
     patience: float | None = None,
+    max_jumps: int | None = MAX_JUMPS,
     debug: bool | None = None,
 ) -> list[_T]:
     """Run the coroutine function `test` once for each seed, each time on a new loop; return what it returned, by seed.
@@ -45,12 +55,12 @@ def run_seeds(
     _check_not_running("run_seeds()")
     if isinstance(seeds, str):
         raise TypeError("seeds must be a number or an iterable of seeds, not one string")
+    options: dict[str, Any] = {"start": start, "relax": relax, "io_grace": io_grace, "patience": patience}
+    options |= {"max_jumps": max_jumps, "debug": debug}
     results: list[_T] = []
     for seed in range(seeds) if isinstance(seeds, int) else seeds:
         try:
-            results.append(
-                run(test(), start=start, shuffle=seed, relax=relax, io_grace=io_grace, patience=patience, debug=debug),
-            )
+            results.append(run(test(), shuffle=seed, **options))
         except BaseException as error:
             error.add_note(f"hotloop.testing: seed {seed!r} is the first that fails, {len(results)} passed before it")
             raise

@@ -44,13 +44,30 @@ def connected_sockets(kind: str) -> tuple[socket.socket, socket.socket]:
         with tempfile.TemporaryDirectory() as folder, _listener(kind, folder) as listener:
             ours = socket.socket(listener.family, listener.type, listener.proto)
             for sock in (ours, listener):  # an accepted socket gets the listener's
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+                _set_buffers(sock)
             ours.connect(listener.getsockname())
             peer, _ = listener.accept()
     ours.setblocking(False)
     peer.setblocking(False)
     return ours, peer
+
+
+def sockets_of(loop: asyncio.SelectorEventLoop) -> tuple[socket.socket, socket.socket]:
+    """The same over TCP, where the loop makes the first as create_connection() does for a host and a port: no program
+    has it, so that what is written to it may wait for the end of a turn."""
+    with tempfile.TemporaryDirectory() as folder, _listener("tcp", folder) as listener:
+        _set_buffers(listener)
+        kind = (listener.family, listener.type, listener.proto, "")
+        ours = loop.run_until_complete(loop._connect_sock([], (*kind, listener.getsockname())))  # type: ignore[attr-defined]
+        _set_buffers(ours)
+        peer, _ = listener.accept()
+    peer.setblocking(False)
+    return ours, peer
+
+
+def _set_buffers(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
 
 
 def wait_for(sock: Any, events: int) -> None:
@@ -151,7 +168,7 @@ class Connections:
 
     def open(self, kind: str = "pair", protocol: Any = None) -> Connection:
         """A connection whose protocol has been told of it; a Recorder unless another protocol is given."""
-        return self.over(*connected_sockets(kind), protocol)
+        return self.over(*(sockets_of(self.loop) if kind == "tcp" else connected_sockets(kind)), protocol)
 
     def over(self, ours: socket.socket, peer: socket.socket, protocol: Any = None) -> Connection:
         protocol = Recorder() if protocol is None else protocol

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from certificates import HOST, Certificates
-from connecting import HAS_UNIX, connected_sockets, reset, wait_for
+from connecting import HAS_UNIX, connected_sockets, reset, sockets_of, wait_for
 from recording import BufferedRecorder, Recorder
 from stepping import run_once, run_until
 
@@ -270,7 +270,7 @@ class SecuredConnections:
     ) -> tuple[asyncio.Task[Any], Peer, Any]:
         """The task that makes our end, its peer, and the protocol; nobody has sent anything yet. `side` is ours."""
         protocol = Recorder() if protocol is None else protocol
-        ours, theirs = connected_sockets(kind)
+        ours, theirs = sockets_of(self.loop) if kind == "tcp" else connected_sockets(kind)
         context = context or self.certificates.context(side, version)
         peer_context = peer_context or self.certificates.context(other(side), version)
         if side == "client":

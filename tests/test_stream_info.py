@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import sys
+import unittest.mock
 import weakref
 
 import pytest
@@ -71,7 +72,7 @@ def test_extra_info(loop, connections, kind):
     connection = connections.over(ours, peer)
     transport = connection.transport
     wrapped = transport.get_extra_info("socket")
-    assert type(wrapped) is asyncio.trsock.TransportSocket
+    assert isinstance(wrapped, asyncio.trsock.TransportSocket)
     assert transport.get_extra_info("socket") is wrapped
     assert wrapped.fileno() >= 0 and (wrapped.family, wrapped.type) == (peer.family, peer.type)
     assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
@@ -105,7 +106,7 @@ def test_extra_info_stays_after_the_end(loop, connections, kind):
 def test_p30_the_socket_is_a_transport_socket(loop, connections):
     connection = connections.open("tcp")
     wrapped = connection.transport.get_extra_info("socket")
-    assert type(wrapped) is asyncio.trsock.TransportSocket
+    assert isinstance(wrapped, asyncio.trsock.TransportSocket)
     assert wrapped.getsockname() == connection.transport.get_extra_info("sockname")
     assert wrapped.getpeername() == connection.transport.get_extra_info("peername")
     wrapped.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -146,7 +147,7 @@ def test_both_sides_of_a_server(loop):
         for transport in (client, accepted):
             assert isinstance(transport, asyncio.Transport)
             wrapped = transport.get_extra_info("socket")
-            assert type(wrapped) is asyncio.trsock.TransportSocket
+            assert isinstance(wrapped, asyncio.trsock.TransportSocket)
             assert wrapped.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert wrapped.gettimeout() == 0
         client.close()
@@ -398,3 +399,16 @@ def test_the_addresses_of_a_closed_connection(loop, asked, holder):
             transport = lost.transport
         assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
         assert transport.get_extra_info("socket").fileno() == -1
+
+
+@pytest.mark.parametrize("cls", [asyncio.BaseTransport, asyncio.Transport])
+def test_a_program_patches_asyncios_classes(loop, connections, cls):
+    """As tests of libraries do."""
+    transport = connections.open().transport
+    with unittest.mock.patch.object(cls, "get_extra_info", return_value="patched") as patched:
+        assert transport.get_extra_info("sockname") == "patched"
+        patched.assert_called_once_with("sockname")
+    with unittest.mock.patch.object(cls, "get_extra_info", autospec=True) as patched:
+        transport.get_extra_info("sockname", 5)
+        patched.assert_called_once_with(transport, "sockname", 5)
+    assert transport.get_extra_info("nothing", 5) == 5

@@ -177,7 +177,7 @@ def test_many_writes_in_one_turn_arrive_in_order(tls, version, turn):
 
 def test_the_writes_of_one_turn_share_records(tls):
     """Small ones, one after the other: fewer bytes on the wire than with a record each."""
-    secured = tls.open()
+    secured = tls.open(kind="tcp")
     skip_on_asyncios(secured.transport, "it makes a record of each write")
     tls.loop.call_soon(lambda: [secured.transport.write(b"x") for _ in range(1000)])
     run_once(tls.loop, 3)

@@ -89,7 +89,7 @@ cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple argu
         except BaseException:
             os.close(fd)
             raise
-        open_stream(loop, None, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
+        open_stream(loop, None, False, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:

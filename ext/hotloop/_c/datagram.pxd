@@ -15,7 +15,6 @@ cdef class DatagramTransport(SocketTransport):
     cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none ever have
     cdef Py_ssize_t queued_bytes    # in them, as flow control counts; 0: none are waiting
 
-    cdef int watch(self) except -1
     cdef bint receive(self) except -1
     cdef bint receive_foreign(self) except -1
     cdef bint send(self, object data, object address) except -1

@@ -32,7 +32,7 @@ from hotloop._c.address cimport (
 )
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.loop_state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
-from hotloop._c.socket_transport cimport SocketTransport, name_of
+from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport os_error
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
 
@@ -88,10 +88,9 @@ cdef class DatagramTransport(SocketTransport):
             events |= POLLER_READ
         if self.blocked:
             events |= POLLER_WRITE
-        if not self.attached:
+        if not self.is_attached():
             if events:
-                self.loop.poller.attach(self.fd, self, events)
-                self.attached = True
+                self.attach(events)
         elif events:
             self.loop.poller.resume(self.fd, self, events)
         else:
@@ -121,7 +120,7 @@ cdef class DatagramTransport(SocketTransport):
         """Have the protocol get one datagram; False if there was none, or an error instead."""
         cdef sockaddr_storage raw
         cdef socklen_t length = 0
-        cdef Py_ssize_t count = datagram_receive(self.fd, self.loop.buffer(), READ_SIZE, &raw, &length)
+        cdef Py_ssize_t count = datagram_receive(self.descriptor(), self.loop.buffer(), READ_SIZE, &raw, &length)
         cdef object data
         if count < 0:
             if count != -EAGAIN:
@@ -211,10 +210,10 @@ cdef class DatagramTransport(SocketTransport):
         if length:
             PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>address)
         if type(data) is bytes:
-            sent = datagram_send(self.fd, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), to, length)
+            sent = datagram_send(self.descriptor(), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), to, length)
         else:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-            sent = datagram_send(self.fd, view.buf, view.len, to, length)
+            sent = datagram_send(self.descriptor(), view.buf, view.len, to, length)
             PyBuffer_Release(&view)
         if sent >= 0:
             metrics_sent(&self.loop.metrics, sent)
@@ -242,8 +241,7 @@ cdef class DatagramTransport(SocketTransport):
         self.queue.append((data, address))
         self.queued_bytes += len(data) + HEADER_SIZE
         if not self.blocked:
-            self.blocked = True
-            self.watch()
+            self.block()
         return self.pause_protocol()
 
     cdef int ready_to_write(self) except -1:
@@ -292,10 +290,10 @@ cdef DatagramTransport open_datagram(
     cdef DatagramTransport transport = DatagramTransport.__new__(DatagramTransport)
     # One for each transport would cost a client that opens a socket for each question more than it saves.
     transport.addresses = loop.addresses
-    transport.adopt(sock, extra)
+    # Nothing is gathered here, so that it costs no more than a look whether the socket is still open. The address is
+    # that of this moment, as asyncio has it, before sending has bound the socket.
+    transport.adopt(sock, extra, True)
     transport.address = address or None
-    # As asyncio has it: of the moment in which the transport is made, before sending has bound the socket.
-    transport.extra["sockname"] = name_of(transport.fd, sock)
     transport.connected = bool(transport.extra["peername"])
     transport.native = is_native(sock)
     if transport.native:

@@ -10,6 +10,7 @@ cdef enum ProtocolKind:
 
 cdef class ByteProtocol(Watcher):
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1
+    cdef int flush_early(self) except -1
 
 
 cdef ProtocolKind kind_of(object protocol) except *

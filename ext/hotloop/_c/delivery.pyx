@@ -18,6 +18,10 @@ cdef class ByteProtocol(Watcher):
         """Take the bytes where they lie: in the loop's buffer, which is valid until somebody else is called."""
         raise NotImplementedError
 
+    cdef int flush_early(self) except -1:
+        """Give the transport what was written in this turn: see Transport.flush_early()."""
+        return 0
+
 
 cdef ProtocolKind kind_of(object protocol) except *:
     if isinstance(protocol, ByteProtocol):

@@ -28,6 +28,7 @@ cdef extern from "quiet.h":
     pass
 
 import socket
+import weakref
 from asyncio import constants, tasks, unix_events
 
 from hotloop._c.sockets import send_file, sock_connect
@@ -39,13 +40,31 @@ cdef object Socket = socket.socket
 cdef class NetworkCore(LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
+    async def _connect_sock(self, *args, **kwargs):
+        sock = await super()._connect_sock(*args, **kwargs)
+        if self.connected is None:
+            self.connected = weakref.WeakSet()
+        self.connected.add(sock)
+        return sock
+
+    cdef bint may_be_used(self, object sock, object server) except -1:
+        """Whether the program has the socket object: it has brought it along, as nearly all that asyncio hands on. But
+        not what create_connection() has made of a host and a port, nor what a server has accepted."""
+        if server is not None:
+            return False
+        if self.connected is None or sock not in self.connected:
+            return True
+        self.connected.discard(sock)
+        return False
+
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
         if self.poller is None or type(sock) is not Socket:
             return super()._make_socket_transport(
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
         self._ensure_fd_no_transport(sock)
-        return open_stream(self, sock, -1, None, False, protocol, context, waiter, extra, server)
+        exposed = self.may_be_used(sock, server)
+        return open_stream(self, sock, exposed, -1, None, False, protocol, context, waiter, extra, server)
 
     def _make_ssl_transport(
         self,
@@ -80,7 +99,8 @@ cdef class NetworkCore(LoopCore):
             self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
         )
         transport = new_tls_transport(tls)
-        open_stream(self, rawsock, -1, None, False, tls, tls.context, None, extra, server)
+        exposed = self.may_be_used(rawsock, server)
+        open_stream(self, rawsock, exposed, -1, None, False, tls, tls.context, None, extra, server)
         return transport
 
     def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):
@@ -175,7 +195,8 @@ cdef class NetworkCore(LoopCore):
         await transp._make_empty_waiter()
         transp._lend()
         try:
-            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+            sock = (<StreamTransport>transp).socket_object()
+            return await self.sock_sendfile(sock, file, offset, count, fallback=False)
         finally:
             transp._take_back()
             transp._reset_empty_waiter()

@@ -124,6 +124,18 @@ static inline void output_consume(output_queue *queue, size_t size)
     }
 }
 
+/* Forget the newest slices: `count` stay. */
+static inline void output_cut(output_queue *queue, int count)
+{
+    int place;
+
+    while (queue->count > count) {
+        place = queue->head + --queue->count;
+        queue->bytes -= output_slices(queue)[place].iov_len;
+        Py_DECREF(output_owners(queue)[place]);
+    }
+}
+
 static inline void output_clear(output_queue *queue) { output_consume(queue, queue->bytes); }
 
 /* The oldest slice, which is there, and the object in whose memory it lies. */

@@ -18,6 +18,7 @@ cdef extern from "output.h":
 
     int output_append(output_queue *, object owner, const char *, size_t)
     void output_clear(output_queue *)
+    void output_cut(output_queue *, int count)
     void output_consume(output_queue *, size_t)
     PyObject *output_front(output_queue *, const char **data, size_t *size)
     size_t output_peek(output_queue *, char *place, size_t room)

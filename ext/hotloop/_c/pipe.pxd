@@ -10,6 +10,7 @@ cdef class PipeTransport(Transport):
     cdef int watch(self, int event) except -1
     cdef int unwatch(self, int event) except -1
     cdef int orphan(self) except -1
+    cdef int check_descriptor(self) except -1
     cdef int forget_descriptor(self) except -1
 
 
@@ -27,7 +28,6 @@ cdef class WritePipeTransport(PipeTransport):
     cdef bint shows_hang_up         # becomes readable when nobody reads any more
 
     cdef int send(self, object data) except -1
-    cdef int check_open(self) except -1
     cdef int keep(self, object data, Py_ssize_t start) except -1
     cdef int send_queued(self) except -1
     cdef int peer_has_gone(self) except -1

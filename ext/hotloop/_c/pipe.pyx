@@ -22,7 +22,7 @@ from libc.errno cimport EAGAIN, EIO
 from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.loop_state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
-from hotloop._c.output cimport iovec, output_append, output_clear, output_send
+from hotloop._c.output cimport iovec, output_append, output_clear, output_cut, output_send
 from hotloop._c.receive cimport next_size, receive_bytes
 from hotloop._c.transport cimport Transport, os_error
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
@@ -56,6 +56,7 @@ cdef class PipeTransport(Transport):
         """Have an event reported; costs nothing if it was before and has not happened since."""
         if self.loop.poller is None:
             self.loop.check_open()
+        self.check_descriptor()
         add_watcher(self.loop.poller, self.fd, event, self, self.known & event)
         self.known |= event
         return 0
@@ -68,24 +69,22 @@ cdef class PipeTransport(Transport):
     cdef int release(self) except -1:
         cdef object pipe = self.pipe
         cdef int fd = self.fd
-        cdef list sharing
+        cdef object reader = None, writer = None
         self.count_as(0)
         if pipe is None:
             return 0
-        self.stop_watching()
-        self.pipe = None
-        self.forget_descriptor()
-        if fd < 0 or self.loop is None or self.loop.poller is None:
-            pipe.close()
-            return 0
-        others = watcher_for(self.loop.poller, fd, POLLER_READ), watcher_for(self.loop.poller, fd, POLLER_WRITE)
-        sharing = [other for other in others if isinstance(other, PipeTransport)]
         try:
-            pipe.close()
+            self.stop_watching()
+            if fd >= 0 and self.loop is not None and self.loop.poller is not None:
+                reader = watcher_for(self.loop.poller, fd, POLLER_READ)
+                writer = watcher_for(self.loop.poller, fd, POLLER_WRITE)
         finally:
-            if sharing and not pipe_is_open(fd):
-                for other in sharing:
-                    (<PipeTransport>other).orphan()
+            self.pipe = None
+            self.forget_descriptor()
+            pipe.close()
+        for other in (reader, writer):
+            if isinstance(other, PipeTransport) and not pipe_is_open(fd):
+                (<PipeTransport>other).orphan()
         return 0
 
     cdef int stop_watching(self) except -1:
@@ -97,9 +96,24 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int orphan(self) except -1:
-        """The descriptor was closed by whoever had it for the other direction. Its number will be another file's."""
+        """The file was closed by another: by the transport of the other direction, or by the program. The number may be
+        another file's by now."""
         self.stop_watching()
         return self.forget_descriptor()
+
+    cdef int check_descriptor(self) except -1:
+        """Before the number is used: whether the file object still has it. Nothing shows that to who waits for nothing."""
+        cdef object fd = -1
+        # The program may have taken the file back.
+        if self.pipe is None or self.fd < 0:
+            return 0
+        try:
+            fd = self.pipe.fileno()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            pass
+        return 0 if fd == self.fd else self.orphan()
 
     cdef int forget_descriptor(self) except -1:
         if self.fd >= 0:
@@ -157,6 +171,7 @@ cdef class ReadPipeTransport(PipeTransport):
         cdef Py_ssize_t count = 0
         cdef object data
         self.events = 0
+        self.check_descriptor()
         data = self.read(&count)
         if count > 0:
             metrics_received(&self.loop.metrics, count)
@@ -186,12 +201,12 @@ cdef class ReadPipeTransport(PipeTransport):
     cdef int at_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        self.closing = True
-        self.end_reading()
+        eof = self.loop.soon(self.protocol.eof_received, (), self.context)
         try:
-            self.loop.soon(self.protocol.eof_received, (), self.context)
-        finally:
             self.lose_connection(None)
+        except BaseException:
+            eof.cancel()
+            raise
         return 0
 
     cdef int ready_to_write(self) except -1:
@@ -290,6 +305,7 @@ cdef class WritePipeTransport(PipeTransport):
     def writelines(self, list_of_data):
         """write() of all in one system call."""
         cdef bint waiting = self.output.bytes > 0
+        cdef int before
         cdef list chunks
         if self.device:
             self.write(b"".join(list_of_data))
@@ -299,9 +315,14 @@ cdef class WritePipeTransport(PipeTransport):
             if any(chunks):
                 self.ignore_write()
             return
-        for data in chunks:
-            if data:
-                self.keep(data, 0)
+        before = self.output.count
+        try:
+            for data in chunks:
+                if data:
+                    self.keep(data, 0)
+        except BaseException:
+            output_cut(&self.output, before)
+            raise
         if not waiting:
             self.send_queued()
         if not self.lost:
@@ -313,8 +334,7 @@ cdef class WritePipeTransport(PipeTransport):
         cdef Py_ssize_t sent = 0
         if self.output.bytes:
             return self.keep(data, 0)
-        if self.device:
-            self.check_open()
+        self.check_descriptor()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         sent = pipe_write(self.fd, view.buf, view.len)
         PyBuffer_Release(&view)
@@ -328,14 +348,10 @@ cdef class WritePipeTransport(PipeTransport):
         self.watch(POLLER_WRITE)
         return self.keep(data, max(sent, 0))
 
-    cdef int check_open(self) except -1:
-        """Whoever reads from a terminal may have closed the file, which nothing shows to who waits for nothing."""
-        cdef object fd = -1
-        try:
-            fd = self.pipe.fileno()
-        except ValueError:
-            pass
-        return 0 if fd == self.fd else self.orphan()
+    cdef int orphan(self) except -1:
+        PipeTransport.orphan(self)
+        # It would wait for ever: let it find out that nothing can be written any more.
+        return self.happened(POLLER_WRITE) if self.output.bytes and not self.lost else 0
 
     cdef int keep(self, object data, Py_ssize_t start) except -1:
         """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""
@@ -352,6 +368,7 @@ cdef class WritePipeTransport(PipeTransport):
         """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
         cdef Py_ssize_t sent
         cdef int full = False
+        self.check_descriptor()
         while self.output.bytes and not full:
             sent = output_send(&self.output, self.fd, pipe_write_slices, &full)
             if sent < 0 and not full:
@@ -387,8 +404,9 @@ cdef class WritePipeTransport(PipeTransport):
         """close(): write what is buffered first. Idempotent."""
         if self.closing:
             return
-        self.closing = True
-        if not self.output.bytes:
+        if self.output.bytes:
+            self.closing = True
+        else:
             self.lose_connection(None)
 
     def close(self):

@@ -3,6 +3,10 @@
 Python's socket object is made when somebody asks for it, unless the transport was given one. The addresses are what
 they were: they can be asked for after the socket is closed, as long as somebody holds the transport.
 
+A socket may be `exposed`: the program has brought it along, or has taken it or its number from a transport. Then it may
+be used, and closed, without a call to the transport. So nothing of what is written there waits for the end of a turn,
+and before each system call the socket object is asked whether it still has the number, which may be another file's.
+
 Source: asyncio/selector_events.py; asyncio/trsock.py.
 """
 
@@ -15,7 +19,13 @@ cdef extern from "quiet.h":
     pass
 
 import socket
+import weakref
+from _socket import socket as plain_socket
 from asyncio import trsock
+
+cdef extern from "plain_socket.h":
+    bint plain_find_functions(object type)
+    bint plain_has_descriptor(object sock, int fd) noexcept
 
 cdef extern from "socket_calls.h":
     int socket_close(int fd)
@@ -33,27 +43,91 @@ cdef extern from *:
     """
     bint is_shared(object transport) noexcept
 
+plain_find_functions(plain_socket)
+
 
 cdef class SocketTransport(Transport):
     """A transport on a socket, which it owns."""
 
-    cdef int adopt(self, object sock, object extra) except -1:
+    cdef int adopt(self, object sock, object extra, bint exposed) except -1:
         """Take over Python's socket object, and what is known of it already, which may be None."""
         self.sock = sock
         self.fd = sock.fileno()
         self.extra = dict(extra) if extra else {}
         if "peername" not in self.extra:
             self.extra["peername"] = peer_of(sock)
+        if exposed:
+            self.expose()
         return 0
+
+    cdef int expose(self) except -1:
+        """From here on the program may use the socket, and close it, at any time."""
+        if self.exposed or self.fd < 0:
+            return 0
+        self.flush_all()
+        # As long as it can be asked for.
+        if self.extra is None or "sockname" not in self.extra:
+            self.find_extra("sockname")
+        self.exposed = True
+        return 0
+
+    cdef int descriptor(self) noexcept:
+        """For a system call: the number, or -1 (for which the kernel has EBADF) if it may be another file's by now."""
+        return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
+
+    cdef int flush_all(self) except -1:
+        """flush_early(), with what a protocol of ours has gathered itself."""
+        return self.flush_early()
+
+    cdef int watch(self) except -1:
+        """Have reported what is wanted."""
+        raise NotImplementedError
+
+    cdef int block(self) except -1:
+        """Wait until the kernel takes more."""
+        self.blocked = True
+        try:
+            self.watch()
+        except BaseException:
+            self.blocked = False
+            raise
+        return 0
+
+    # -- the registration with the poller ------------------------------------------------------------------------------
+
+    cdef bint is_attached(self) noexcept:
+        """Whether what the poller has under the number is this transport's, and not of the file that has it by now."""
+        return (
+            self.attached
+            and self.loop.poller is not None
+            and self.loop.poller.is_known(self.fd)
+            and self.loop.poller.registrations[self.fd].generation == self.generation
+        )
+
+    cdef int attach(self, int events) except -1:
+        cdef int fd = self.descriptor()
+        self.loop.poller.attach(fd, self, events)
+        self.generation = self.loop.poller.registrations[fd].generation
+        self.attached = True
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        """Have the poller forget the descriptor; idempotent."""
+        cdef bint own = self.is_attached()
+        self.attached = False
+        return self.loop.poller.detach(self.fd) if own else 0
 
     cdef int release(self) except -1:
         self.count_as(0)
         if self.fd < 0:
             return 0
-        if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
-            self._extra["sockname"] = name_of(self.fd, self.sock)
-        self.stop_watching()
-        return self.close_descriptor()
+        try:
+            if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
+                self._extra["sockname"] = name_of(self.fd, self.sock)
+            self.stop_watching()
+        finally:
+            self.close_descriptor()
+        return 0
 
     cdef int close_dropped(self) except -1:
         # The collector closes a Python socket that is in the same cycle, in this thread too. If the loop's closed it at
@@ -79,7 +153,8 @@ cdef class SocketTransport(Transport):
         elif name == "sockname":
             found = name_of(self.fd, self.sock)
         elif name == "socket":
-            found = trsock.TransportSocket(self.socket_object())
+            found = self.socket_object()
+            found = trsock.TransportSocket(found) if self.exposed or self.fd < 0 else OrderedSocket(self, found)
         else:
             raise KeyError(name)
         self._extra[name] = found
@@ -98,10 +173,14 @@ cdef class SocketTransport(Transport):
 
     @property
     def _sock(self):
-        return self.socket_object() if self.fd >= 0 else None
+        if self.fd < 0:
+            return None
+        self.expose()
+        return self.socket_object()
 
     @property
     def _sock_fd(self):
+        self.expose()
         return self.fd if self.fd >= 0 else self.closed_fd
 
     def __repr__(self):
@@ -110,11 +189,69 @@ cdef class SocketTransport(Transport):
             info.append("closed")
         elif self.closing:
             info.append("closing")
-        info.append(f"fd={self._sock_fd}")
+        info.append(f"fd={self.fd if self.fd >= 0 else self.closed_fd}")
         if self.loop is not None and not self.loop.is_closed():
             info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
             info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.buffered()}>")
         return f"<{' '.join(info)}>"
+
+
+class OrderedSocket(trsock.TransportSocket):
+    """What get_extra_info("socket") gives of a socket that is not exposed: what is done with it comes after what was
+    written before. What can be done without it, by its number or a duplicate, exposes it."""
+
+    __slots__ = ("_plain", "_transport")
+
+    def __init__(self, transport, sock):
+        self._plain = sock
+        # Not the transport, whose end must not have to wait for the garbage collector.
+        self._transport = weakref.ref(transport)
+
+    @property
+    def _sock(self):
+        # By fileno() and dup(), and by whatever there is else.
+        transport = self._transport()
+        if transport is not None:
+            (<SocketTransport>transport).expose()
+        return self._plain
+
+    @property
+    def family(self):
+        return self._plain.family
+
+    @property
+    def type(self):
+        return self._plain.type
+
+    @property
+    def proto(self):
+        return self._plain.proto
+
+    def getpeername(self):
+        return self._plain.getpeername()
+
+    def getsockname(self):
+        return self._plain.getsockname()
+
+    def shutdown(self, how):
+        flush(self).shutdown(how)
+
+    def getsockopt(self, *args, **kwargs):
+        return flush(self).getsockopt(*args, **kwargs)
+
+    def setsockopt(self, *args, **kwargs):
+        flush(self).setsockopt(*args, **kwargs)
+
+    def __repr__(self):
+        return repr(trsock.TransportSocket(self._plain))
+
+
+cdef object flush(object ordered):
+    """Send what was written before; returns Python's socket."""
+    cdef object transport = ordered._transport()
+    if transport is not None:
+        (<SocketTransport>transport).flush_all()
+    return ordered._plain
 
 
 cdef object peer_of(object sock):

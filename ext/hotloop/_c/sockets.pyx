@@ -45,6 +45,12 @@ cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
 
+cdef extern from "plain_socket.h":
+    bint plain_find_functions(object type)
+    int plain_fileno(object) except? -1
+    int plain_family(object) except? -1
+    bint plain_is_non_blocking(object) except -1
+
 cdef extern from "socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
@@ -55,66 +61,6 @@ cdef extern from "receive.h":
 
 cdef extern from *:
     """
-    /* What socket.fileno(), .gettimeout() and .family answer, without the cost of looking them up: the C functions are
-     * taken from the type's descriptors, once. */
-    static PyCFunction fileno_function, gettimeout_function;
-    static PyObject *family_descriptor;
-
-    static PyCFunction function_of(PyObject *type, const char *name)
-    {
-        PyObject *found = PyObject_GetAttrString(type, name);
-        PyCFunction function = NULL;
-
-        if (found == NULL) {
-            PyErr_Clear();
-            return NULL;
-        }
-        if (Py_IS_TYPE(found, &PyMethodDescr_Type) && ((PyMethodDescrObject *)found)->d_method->ml_flags == METH_NOARGS)
-            function = ((PyMethodDescrObject *)found)->d_method->ml_meth;
-        Py_DECREF(found);
-        return function;
-    }
-
-    /* False if these are no plain methods: then every socket is asked in Python. */
-    static int find_functions(PyObject *type)
-    {
-        fileno_function = function_of(type, "fileno");
-        gettimeout_function = function_of(type, "gettimeout");
-        family_descriptor = PyDict_GetItemString(((PyTypeObject *)type)->tp_dict, "family");
-        Py_XINCREF(family_descriptor);
-        return fileno_function != NULL && gettimeout_function != NULL && family_descriptor != NULL
-               && Py_TYPE(family_descriptor)->tp_descr_get != NULL;
-    }
-
-    static long integer_from(PyObject *number)
-    {
-        long value = number == NULL ? -1 : PyLong_AsLong(number);
-
-        Py_XDECREF(number);
-        return value;
-    }
-
-    static int plain_fileno(PyObject *sock) { return (int)integer_from(fileno_function(sock, NULL)); }
-
-    static int plain_family(PyObject *sock)
-    {
-        return (int)integer_from(
-            Py_TYPE(family_descriptor)->tp_descr_get(family_descriptor, sock, (PyObject *)Py_TYPE(sock))
-        );
-    }
-
-    static int plain_is_non_blocking(PyObject *sock)
-    {
-        PyObject *timeout = gettimeout_function(sock, NULL);
-        int found;
-
-        if (timeout == NULL)
-            return -1;
-        found = PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) == 0.0;
-        Py_DECREF(timeout);
-        return found;
-    }
-
     static inline unsigned int version_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
 
     /* A new bytes object with what one receive of at most `room` bytes has brought; NULL, without an exception if
@@ -136,10 +82,6 @@ cdef extern from *:
         return data;
     }
     """
-    bint find_functions(object type)
-    int plain_fileno(object) except? -1
-    int plain_family(object) except? -1
-    bint plain_is_non_blocking(object) except -1
     unsigned int version_of(object type) noexcept
     PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
 
@@ -163,7 +105,7 @@ cdef bint always_seeks = "total_sent" not in inspect.signature(
 cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
 cdef object plain_socket = socket.socket
-cdef bint knows_sockets = find_functions(_socket.socket)
+cdef bint knows_sockets = plain_find_functions(_socket.socket)
 # What socket.socket has of its own. The methods of its base, _socket.socket, nobody can replace.
 cdef dict REPLACEABLE = {
     name: getattr(plain_socket, name)

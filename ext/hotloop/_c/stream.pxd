@@ -18,7 +18,6 @@ cdef class StreamTransport(SocketTransport):
     cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
 
     cdef int adopt_protocol(self, object protocol) except -1
-    cdef int watch(self) except -1
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
     cdef int receive_buffered(self) except -1
@@ -37,6 +36,6 @@ cdef class StreamTransport(SocketTransport):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, int fd, bytes peer, bint tcp, object protocol, object context, object waiter,
-    object extra, object server
+    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
+    object waiter, object extra, object server
 )

@@ -28,7 +28,7 @@ from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
 from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
-from hotloop._c.output cimport iovec, keep, output_clear, output_send
+from hotloop._c.output cimport iovec, keep, output_clear, output_cut, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error
@@ -114,11 +114,10 @@ cdef class StreamTransport(SocketTransport):
             events |= POLLER_WRITE
         if self.edge:
             events |= POLLER_EDGE
-            if self.attached:
+            if self.is_attached():
                 events |= self.loop.poller.registrations[self.fd].events
-        if not self.attached:
-            self.loop.poller.attach(self.fd, self, events)
-            self.attached = True
+        if not self.is_attached():
+            self.attach(events)
         elif self.reading or self.blocked:
             self.loop.poller.resume(self.fd, self, events)
         else:
@@ -141,7 +140,7 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int end_reading(self) except -1:
         self.reading = False
-        if self.attached and not self.blocked:
+        if self.is_attached() and not self.blocked:
             self.watch()
         return 0
 
@@ -214,12 +213,12 @@ cdef class StreamTransport(SocketTransport):
         cdef object data
         if not direct:
             room = READ_SIZE
-            count = socket_receive(self.fd, self.loop.buffer(), room)
+            count = socket_receive(self.descriptor(), self.loop.buffer(), room)
             if not self.received(count, room):
                 return 0
             data = self.loop.received(count)
         else:
-            received = receive_bytes(socket_receive, self.fd, room, &count)
+            received = receive_bytes(socket_receive, self.descriptor(), room, &count)
             if not self.received(count, room):
                 return 0
             data = <object>received
@@ -254,7 +253,7 @@ cdef class StreamTransport(SocketTransport):
             self.fatal_error(error, "Fatal read error on socket transport")
             return 0
         room = view.len
-        count = socket_receive(self.fd, view.buf, room)
+        count = socket_receive(self.descriptor(), view.buf, room)
         PyBuffer_Release(&view)
         if not self.received(count, room):
             return 0
@@ -268,7 +267,7 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int receive_compiled(self) except -1:
         cdef char *place = self.loop.buffer()
-        cdef Py_ssize_t count = socket_receive(self.fd, place, READ_SIZE)
+        cdef Py_ssize_t count = socket_receive(self.descriptor(), place, READ_SIZE)
         if not self.received(count, READ_SIZE):
             return 0
         try:
@@ -295,7 +294,7 @@ cdef class StreamTransport(SocketTransport):
         if not direct:
             room = READ_SIZE
             space = self.loop.buffer()
-        count = socket_receive(self.fd, space, room)
+        count = socket_receive(self.descriptor(), space, room)
         if direct:
             take_back(reader, room - max(count, 0))
         if not self.received(count, room):
@@ -374,6 +373,7 @@ cdef class StreamTransport(SocketTransport):
 
     def writelines(self, list_of_data):
         """write() of all in one system call."""
+        cdef int waiting
         if joins_lines:
             self.write(b"".join(list_of_data))
             return
@@ -384,9 +384,14 @@ cdef class StreamTransport(SocketTransport):
         if self.lost:
             self.warn_of_lost_write()
             return
-        for data in chunks:
-            if data and not self.append(data):
-                return
+        waiting = self.output.count
+        try:
+            for data in chunks:
+                if data and not self.append(data):
+                    return
+        except BaseException:
+            output_cut(&self.output, waiting)
+            raise
         self.send_soon()
 
     cdef bint append(self, object data) except -1:
@@ -396,8 +401,11 @@ cdef class StreamTransport(SocketTransport):
             keep(&self.output, data)
             return True
         try:
-            if self.output.bytes == 0 and self.send_first(data, &sent):
-                return True
+            if self.output.bytes == 0:
+                if self.send_first(data, &sent):
+                    return True
+                if self.lost:
+                    return False
             keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
         except BufferError as error:
             self.write_failed(error)
@@ -405,29 +413,41 @@ cdef class StreamTransport(SocketTransport):
         return True
 
     cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
-        """Send of something large before it is copied; true if all is sent. Errors are left to the next send."""
+        """Send of something large before it is copied; true if all is sent."""
         cdef Py_buffer view
+        cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if view.len < SEND_BEFORE_COPYING:
                 return False
-            sent[0] = max(socket_send(self.fd, view.buf, view.len), 0)
-            if sent[0]:
-                metrics_sent(&self.loop.metrics, sent[0])
-            return sent[0] == view.len
+            count = socket_send(self.descriptor(), view.buf, view.len)
+            if count > 0:
+                sent[0] = count
+                metrics_sent(&self.loop.metrics, count)
         finally:
             PyBuffer_Release(&view)
+        if count < 0 and count != -EAGAIN:
+            self.write_failed(os_error(count))
+        return count == view.len
 
     cdef int send_soon(self) except -1:
         """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
         if self.blocked:
             return self.pause_protocol()
         # Above the high-water mark it must be known now whether the kernel takes it: write() pauses before it returns.
-        if not self.loop.in_turn or self.output.bytes > <size_t>min(FLUSH_AT - 1, self.high_water):
+        if (
+            not self.loop.in_turn
+            or self.exposed
+            or self.output.bytes > <size_t>min(FLUSH_AT - 1, self.high_water)
+        ):
             return self.send_now()
-        if not self.unflushed:
-            self.unflushed = True
+        if self.unflushed:
+            return 0
+        try:
             self.loop.flush_later(self)
+        except MemoryError:
+            return self.send_now()
+        self.unflushed = True
         return 0
 
     cdef int flush(self) except -1:
@@ -446,15 +466,17 @@ cdef class StreamTransport(SocketTransport):
         cdef Py_ssize_t sent
         cdef int full = False
         while self.output.bytes and not full:
-            sent = output_send(&self.output, self.fd, socket_send_slices, &full)
+            sent = output_send(&self.output, self.descriptor(), socket_send_slices, &full)
             if sent < 0 and not full:
                 self.write_failed(os_error(sent))
                 return 0
             if sent > 0:
                 metrics_sent(&self.loop.metrics, sent)
         if full and not self.blocked:
-            self.blocked = True
-            self.watch()
+            try:
+                self.block()
+            except OSError as error:
+                self.write_failed(error)
         elif not full and self.blocked:
             self.blocked = False
             if not self.edge or not self.reading:
@@ -493,7 +515,7 @@ cdef class StreamTransport(SocketTransport):
             self.lost += 1
             self.connection_lost(None)
         elif self.eof_written:
-            error = socket_finish_writing(self.fd)
+            error = socket_finish_writing(self.descriptor())
             if error < 0:
                 raise os_error(error)
         return 0
@@ -510,11 +532,21 @@ cdef class StreamTransport(SocketTransport):
         self.flush_early()
         self.eof_written = True
         if not self.output.bytes and not self.lost:
-            error = socket_finish_writing(self.fd)
+            error = socket_finish_writing(self.descriptor())
             if error < 0:
                 raise os_error(error)
             # The other end may be this loop's, too.
             backoff_reset(&self.loop.metrics.backoff)
+
+    def is_closing(self):
+        """True after close() or abort(), or when the connection is broken."""
+        self.flush_early()
+        return self.closing
+
+    def is_reading(self):
+        """True unless paused or closing."""
+        self.flush_early()
+        return Transport.is_reading(self)
 
     def get_write_buffer_size(self):
         """How many bytes the kernel has not taken."""
@@ -534,10 +566,17 @@ cdef class StreamTransport(SocketTransport):
         Transport.close(self)
 
     cdef int flush_early(self) except -1:
-        if self.unflushed:
-            # It stays in the loop's list, where nothing is left to do for it.
-            self.flush()
+        # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
+        # send; and another thread may look on.
+        if self.unflushed and self.loop.poller is not None and self.loop.poller.is_own():
+            if not self.loop.runs_elsewhere():
+                self.flush()
         return 0
+
+    cdef int flush_all(self) except -1:
+        if self.kind == COMPILED:
+            (<ByteProtocol>self.protocol).flush_early()
+        return self.flush_early()
 
     # -- sendfile() ----------------------------------------------------------------------------------------------------
 
@@ -560,7 +599,8 @@ cdef class StreamTransport(SocketTransport):
     def _take_back(self):
         """Nobody else watches the descriptor any more; what he has left registered goes."""
         if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
-            self.loop.poller.detach(self.fd)
+            if self.descriptor() >= 0:
+                self.loop.poller.detach(self.fd)
 
     # -- about the connection ------------------------------------------------------------------------------------------
 
@@ -574,17 +614,18 @@ cdef class StreamTransport(SocketTransport):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, int fd, bytes peer, bint tcp, object protocol, object context, object waiter,
-    object extra, object server
+    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
+    object waiter, object extra, object server
 ):
-    """A transport for a connected, non-blocking socket: a Python socket object, or (`sock` None) a descriptor that the
-    transport owns from here on, of which the address of the peer is known, and maybe that it is TCP."""
+    """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too, or
+    (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is known, and maybe
+    that it is TCP."""
     cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
     if sock is None:
         transport.fd = fd
         transport.peer = peer
     else:
-        transport.adopt(sock, extra)
+        transport.adopt(sock, extra, exposed)
         base_events._set_nodelay(sock)
     transport.edge = tcp or socket_is_tcp(transport.fd)
     try:

@@ -37,7 +37,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int hand_down(self) except -1
     cdef int hand_down_all(self) except -1
     cdef int control_app_writing(self) except -1
+    cdef bint is_exposed(self) noexcept
     cdef Py_ssize_t to_send(self) except -1
-    cdef int flush_early(self) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int set_write_limits(self, object high, object low) except -1

@@ -105,7 +105,7 @@ cdef class TlsSender(TlsReceiver):
         """Encrypt and send at the end of the turn, or at once if nothing is won by waiting."""
         if self.state != OPEN or self.sending_paused:
             return self.control_app_writing()
-        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT:
+        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT or self.is_exposed():
             return self.send_now(False)
         if not self.unflushed:
             self.unflushed = True
@@ -204,7 +204,11 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int flush_early(self) except -1:
         """Before something that shows whether this turn's writes have left, or that would lose them."""
-        return self.send_now(False) if self.unflushed else 0
+        return self.send_now(False) if self.unflushed and not self.loop.runs_elsewhere() else 0
+
+    cdef bint is_exposed(self) noexcept:
+        """Whether the program may use the socket below at any time: see SocketTransport."""
+        return self.stream is not None and self.stream.exposed
 
 
 cdef int call_flow_control(TlsSender tls, object app, str method) except -1:

@@ -62,7 +62,7 @@ cdef class TlsTransport:
         info = [type(self).__name__]
         if self.tls.state == ENDED:
             info.append("closed")
-        elif self.is_closing():
+        elif has_ended(self.tls):
             info.append("closing")
         if self.tls.transport is not None:
             info.append(f"over {self.tls.transport!r}")
@@ -87,7 +87,8 @@ cdef class TlsTransport:
 
     def is_closing(self):
         """True after close() or abort(), or when the connection is broken."""
-        return self.tls.closed or (self.tls.transport is not None and self.tls.transport.is_closing())
+        self.tls.flush_early()
+        return has_ended(self.tls)
 
     def close(self):
         """Send what is buffered, tell the peer, and close when he has answered; the protocol gets no more data.
@@ -196,6 +197,11 @@ cdef class TlsTransport:
     def _test__append_write_backlog(self, data):
         # CPython's tests write like this what is to be sent later.
         keep(&self.tls.output, data)
+
+
+cdef bint has_ended(TlsProtocol tls) except -1:
+    """Whether the connection is closing, or broken, by what is known now."""
+    return tls.closed or (tls.transport is not None and tls.transport.is_closing())
 
 
 cdef TlsTransport new_tls_transport(TlsProtocol tls):

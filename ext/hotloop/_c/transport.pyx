@@ -16,7 +16,7 @@ from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
 from hotloop._c.loop_state cimport backoff_reset
-from hotloop._c.ready cimport new_handle, push, report, schedule
+from hotloop._c.ready cimport new_handle, push, report
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -44,6 +44,8 @@ cdef extern from "lock.h":
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
+# What asyncio's own transports have from the classes that all share, and programs patch there.
+cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
@@ -114,11 +116,7 @@ cdef class Transport(Watcher):
 
     cdef int stop_watching(self) except -1:
         """Have the poller forget the descriptor; idempotent."""
-        if self.attached:
-            self.attached = False
-            if self.loop.poller is not None:
-                self.loop.poller.detach(self.fd)
-        return 0
+        raise NotImplementedError
 
     cdef int drop_output(self) except -1:
         """Forget what is buffered."""
@@ -145,13 +143,17 @@ cdef class Transport(Watcher):
         self.context = PyContext_CopyCurrent() if context is None else context
         self.closing = False
         self.lost = 0
-        loop.soon(protocol.connection_made, (self,), self.context)
-        if loop.ready.direct:
-            self.waiter = waiter
-            self.due |= START_DUE
-            push(loop.ready, self)
-        else:
-            loop.soon(self._start, (waiter,), self.context)
+        made = loop.soon(protocol.connection_made, (self,), self.context)
+        try:
+            if loop.ready.direct:
+                push(loop.ready, self)
+                self.waiter = waiter
+                self.due |= START_DUE
+            else:
+                loop.soon(self._start, (waiter,), self.context)
+        except BaseException:
+            made.cancel()
+            raise
         return 0
 
     def _start(self, waiter):
@@ -206,8 +208,8 @@ cdef class Transport(Watcher):
     cdef int happened(self, int events) except -1:
         self.events |= events
         if not self.queued:
-            self.queued = True
             push(self.loop.ready, self)
+            self.queued = True
         return 0
 
     cdef int run(self) except -1:
@@ -253,14 +255,17 @@ cdef class Transport(Watcher):
         """The connection cannot go on. Its own errors are everyday life; all else is somebody's mistake."""
         if self.loop is None:
             return 0
-        if isinstance(error, OSError):
-            if self.loop.debug:
-                base_events.logger.debug("%r: %s", self, message, exc_info=error)
-        else:
-            self.loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
-            )
-        return self.force_close(error)
+        try:
+            if isinstance(error, OSError):
+                if self.loop.debug:
+                    base_events.logger.debug("%r: %s", self, message, exc_info=error)
+            else:
+                self.loop.call_exception_handler(
+                    {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+                )
+        finally:
+            self.force_close(error)
+        return 0
 
     cdef int force_close(self, object error) except -1:
         """Close without writing what is buffered; connection_lost() is called with `error`."""
@@ -269,20 +274,24 @@ cdef class Transport(Watcher):
         self.flush_early()
         if self.lost:
             return 0
-        self.drop_output()
-        self.closing = True
-        return self.lose_connection(error)
+        self.lose_connection(error)
+        return self.drop_output()
 
     cdef int lose_connection(self, object error) except -1:
+        """Have connection_lost() called. If there is no memory for that nothing has happened; it can be tried again."""
+        cdef bint closed = self.loop.ready.closed
+        if not closed and self.loop.ready.direct:
+            push(self.loop.ready, self)
+            self.error = error
+            self.due |= LOST_DUE
+        elif not closed:
+            self.loop.soon(self._call_connection_lost, (error,), self.context)
+        self.closing = True
         self.lost += 1
         self.end_reading()
         self.stop_watching()
-        if self.loop.ready.direct:
-            schedule(self.loop.ready, self)
-            self.error = error
-            self.due |= LOST_DUE
-        else:
-            self.loop.soon(self._call_connection_lost, (error,), self.context)
+        if closed:
+            self.loop.check_open()
         return 0
 
     def _call_connection_lost(self, error):
@@ -299,8 +308,10 @@ cdef class Transport(Watcher):
         finally:
             # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
             protocol = self.protocol = None
-            self.release()
-            self.loop = None
+            try:
+                self.release()
+            finally:
+                self.loop = None
         return 0
 
     cdef int warn_of_lost_write(self) except -1:
@@ -370,6 +381,9 @@ cdef class Transport(Watcher):
 
     def get_extra_info(self, name, default=None):
         """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
+        cdef object found = patched(self, "get_extra_info", GET_EXTRA_INFO)
+        if found is not None:
+            return found(name) if default is None else found(name, default)
         if self.extra is not None and name in self.extra:
             return self.extra[name]
         if type(name) is not str:
@@ -418,8 +432,8 @@ cdef class Transport(Watcher):
         """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
         if self.closing:
             return
-        self.closing = True
         if self.buffered():
+            self.closing = True
             self.end_reading()
         else:
             self.lose_connection(None)
@@ -469,6 +483,16 @@ cdef class Transport(Watcher):
 
 def release(Transport transport not None):
     transport.release()
+
+
+cdef object patched(Transport transport, str name, object original):
+    """The method that a program has put into asyncio's classes of transports, in place of the `original`, as it would be
+    found in a transport of asyncio's; else None."""
+    cdef object cls = transport.__class__
+    cdef object found = getattr(cls, name)
+    if found is original:
+        return None
+    return found.__get__(transport, cls) if hasattr(found, "__get__") else found
 
 
 cdef int flow_control_failed(Transport transport, str message, object error) except -1:

@@ -1,10 +1,15 @@
 import asyncio
+import socket
+from asyncio.trsock import TransportSocket
 
 from typing_extensions import disjoint_base
 
 # What it inherits at run time, from Transport, has the types that it has in asyncio's class.
 @disjoint_base
 class SocketTransport(asyncio.Transport): ...
+
+class OrderedSocket(TransportSocket):
+    def __init__(self, transport: SocketTransport, sock: socket.socket) -> None: ...
 
 # Cython's: what the compiled modules take from each other.
 __pyx_capi__: dict[str, object]

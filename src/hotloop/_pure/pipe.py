@@ -21,12 +21,22 @@ else:
     _Writing = unix_events._UnixWritePipeTransport
 
 
+def descriptor_of(transport: Any) -> int:
+    """The number of the transport's file, for a system call; -1, for which the kernel has EBADF, if the program has
+    closed the file: the number may be another one's by now, and asyncio would go on with it."""
+    pipe = transport._pipe
+    try:
+        return transport._fileno if pipe is None or pipe.fileno() == transport._fileno else -1
+    except Exception:
+        return -1
+
+
 class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
     _meter: Meter  # set by who makes it, before anything is read
 
     def _read_ready(self) -> None:
         try:
-            data = os.read(self._fileno, self.max_size)
+            data = os.read(descriptor_of(self), self.max_size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -62,7 +72,7 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             return
         if not self._buffer:
             try:
-                written = os.write(self._fileno, data)
+                written = os.write(descriptor_of(self), data)
             except (BlockingIOError, InterruptedError):
                 written = 0
             except (SystemExit, KeyboardInterrupt):
@@ -85,7 +95,7 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         buffer = self._buffer
         assert buffer, "Data should not be empty"
         try:
-            written = os.write(self._fileno, buffer)
+            written = os.write(descriptor_of(self), buffer)
         except (BlockingIOError, InterruptedError):
             return
         except (SystemExit, KeyboardInterrupt):

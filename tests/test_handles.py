@@ -2,12 +2,15 @@
 
 import asyncio
 import contextvars
+import copy
+import decimal
+import fractions
 import sys
 import weakref
 
 import pytest
 from implementations import missing_names
-from stepping import run_once
+from stepping import Clock, run_once
 
 
 def callback(*args):
@@ -181,3 +184,135 @@ def test_every_name_of_asyncios_handles_is_there(loop):
         assert missing_names(handle, oracle) == []
         handle.cancel()
     run_once(loop)
+
+
+@pytest.mark.parametrize("when", [3, fractions.Fraction(1, 3), decimal.Decimal("0.1"), 0.1, 10**17 + 1])
+def test_a_timer_of_any_number_equals_itself(impl, loop, when):
+    timer = impl.TimerHandle(when, callback, (1,), loop)
+    another = impl.TimerHandle(when, callback, (1,), loop)
+    assert timer.when() == when and type(timer.when()) is type(when)
+    assert timer == another and hash(timer) == hash(another)
+    assert timer <= another and timer >= another and not timer < another and not timer > another
+    later = impl.TimerHandle(when + 1, callback, (1,), loop)
+    assert timer != later and timer < later and later > timer
+
+
+@pytest.mark.parametrize("how", ["call_soon", "call_later", "call_soon_threadsafe"])
+def test_copies(loop, how):
+    """A copy has what the handle has, and is another one."""
+    seen = []
+    handle = loop.call_later(3600, seen.append, 1) if how == "call_later" else getattr(loop, how)(seen.append, 1)
+    duplicate = copy.copy(handle)
+    assert type(duplicate) is type(handle) and duplicate is not handle
+    for name in ("_callback", "_args", "_context", "_loop", "_cancelled", "_repr", "_source_traceback"):
+        assert getattr(duplicate, name) == getattr(handle, name)
+    if how == "call_later":
+        assert duplicate == handle and duplicate.when() == handle.when()
+    handle.cancel()
+    assert not duplicate._cancelled
+    run_once(loop)
+    assert seen == []
+    duplicate._run()
+    assert seen == [1]
+
+
+def test_copies_of_a_subclass(impl, loop):
+    class Named(impl.Handle):
+        __slots__ = ("name",)
+
+    class Free(impl.Handle):
+        pass
+
+    named = Named(callback, (1,), loop)
+    named.name = "x"
+    assert copy.copy(named).name == "x"
+    free = Free(callback, (1,), loop)
+    free.name = "y"
+    assert copy.copy(free).name == "y" and copy.copy(free)._args == (1,)
+
+
+def test_attributes_can_be_set(loop):
+    """As those of asyncio's handles: what runs is what they hold then."""
+    seen, reports = [], []
+    loop.set_exception_handler(lambda loop, context: reports.append(type(context["exception"])))
+    context = contextvars.Context()
+    variable = contextvars.ContextVar("variable")
+
+    handle = loop.call_soon(callback)
+    handle._callback = lambda *args: (seen.append(args), variable.set(1))
+    handle._args = [1, 2]
+    handle._context = context
+    assert handle._args == [1, 2]
+    loop.call_soon(seen.append, "cancelled")._cancelled = True
+    again = loop.call_soon(seen.append, "after all")
+    again._cancelled = True
+    again._cancelled = False
+    assert again.cancelled() is False
+    for name in ("_callback", "_args"):
+        setattr(loop.call_soon(callback), name, None)
+    run_once(loop)
+    assert seen == [(1, 2), "after all"]
+    assert context[variable] == 1
+    assert reports == [TypeError, TypeError]
+
+    handle = loop.call_soon(callback)
+    handle._repr = "what it was"
+    handle._source_traceback = None
+    assert repr(handle) == "what it was"
+    del handle
+    run_once(loop)
+    # Which may be the same one again.
+    handle = loop.call_soon(callback)
+    assert handle._repr is None and repr(handle) != "what it was"
+    handle._loop = None
+    assert handle._loop is None
+    run_once(loop)
+
+
+def test_what_is_no_context_is_reported(loop):
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+    for wrong in (None, 1, "x"):
+        loop.call_soon(callback)._context = wrong
+        timer = loop.call_later(-1, callback)
+        timer._context = wrong
+        assert timer._context is wrong
+    run_once(loop, 2)
+    assert len(reports) == 6
+    assert {type(report) for report in reports} <= {TypeError, AttributeError}
+
+
+def test_the_deadline_of_a_pending_timer_can_be_set(loop):
+    clock = Clock.replacing_time_of(loop)
+    seen = []
+    timer = loop.call_later(1, seen.append, "later")
+    timer._when = clock.now + 20
+    assert timer.when() == clock.now + 20
+    clock.advance(10)
+    run_once(loop)
+    assert seen == []
+    timer._when = fractions.Fraction(clock.now)
+    assert timer.when() == clock.now and type(timer.when()) is fractions.Fraction
+    clock.advance(1)
+    run_once(loop)
+    assert seen == ["later"]
+    timer._when = 1.0
+    assert timer.when() == 1.0 and not timer._scheduled
+    run_once(loop)
+    assert seen == ["later"]
+
+
+@pytest.mark.only("c", reason="a heap that programs see is not put in order by itself")
+def test_pending_timers_are_put_in_order_when_their_deadlines_are_set(loop):
+    clock = Clock.replacing_time_of(loop)
+    seen = []
+    timers = [loop.call_later(number + 1, seen.append, number) for number in range(100)]
+    for timer in timers:
+        timer._when = 2 * clock.now - timer.when() + 200
+    with pytest.raises(TypeError):
+        timers[0]._when = "soon"
+    timers[50].cancel()
+    clock.advance(300)
+    run_once(loop)
+    assert seen == [number for number in reversed(range(100)) if number != 50]
+    assert len(loop._scheduled) == 0

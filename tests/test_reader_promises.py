@@ -434,6 +434,58 @@ def test_descriptors_are_numbers_sockets_or_anything_with_a_fileno(loop, pair):
             del seen[:]
 
 
+@pytest.mark.parametrize("direction", ["reader", "writer"])
+def test_a_socket_that_was_closed_is_removed(loop, direction):
+    """By the object that it was added with: it has no number any more."""
+    add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    fd = one.fileno()
+    with other:
+        add(one, print)
+        key = loop._selector.get_key(one)
+        assert key.fileobj is one and key.fd == fd
+        one.close()
+        assert loop._selector.get_key(one) == key
+        assert remove(one) is True
+        with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+            remove(one)
+        assert remove(fd) is False
+
+
+def test_a_socket_that_was_closed_is_removed_from_one_of_two_directions(loop):
+    """Which the kernel refuses: nothing of it stays registered."""
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    with other:
+        loop.add_reader(one, print)
+        loop.add_writer(one.fileno(), print)
+        one.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            loop.remove_reader(one)
+        with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+            loop.remove_writer(one)
+
+
+@pytest.mark.only("c", reason="the standard library's selector finds the closed one, and removes the other")
+def test_p37_a_closed_socket_does_not_remove_the_next_owner_of_its_number(loop, pair):
+    one, other = pair
+    closed = socket.socket(fileno=os.dup(one.fileno()))
+    loop.add_reader(closed, print)
+    number = closed.fileno()
+    closed.close()
+    os.dup2(one.fileno(), number)
+    following = socket.socket(fileno=number)
+    seen = []
+    loop.add_reader(following, lambda: seen.append(following.recv(1)))
+    with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
+        loop.remove_reader(closed)
+    other.send(b"x")
+    run_until(loop, lambda: seen)
+    assert loop.remove_reader(following) is True
+    following.close()
+
+
 def test_many_descriptors_at_once(loop):
     """More than one poll can report are ready: each is served, and none twice before all were once."""
     count = 300

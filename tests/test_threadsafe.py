@@ -1,12 +1,15 @@
 """call_soon_threadsafe(): from threads and signal handlers, in order, none lost, however wake-ups are coalesced."""
 
 import asyncio
+import contextlib
 import contextvars
+import errno
 import os
 import signal
 import sys
 import sysconfig
 import threading
+import time
 
 import pytest
 from stepping import run_once, run_until
@@ -374,6 +377,66 @@ def test_calls_from_signal_handlers_amid_calls_from_the_loop(loop):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="looks at the descriptors in /proc")
+def eventfds():
+    """The numbers of the eventfds that this process has, where the system shows them."""
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except OSError:
+        return set()
+    # The listing's own descriptor is closed by now.
+    links = {int(number): f"/proc/self/fd/{number}" for number in numbers}
+    return {fd for fd, link in links.items() if os.path.lexists(link) and "eventfd" in os.readlink(link)}
+
+
+@contextlib.contextmanager
+def failing_wake_ups(loop, wakers):
+    """Neither the self-pipe nor what the compiled loop has in its place can be written to."""
+
+    class Full:
+        def send(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    csock = loop._csock
+    saved = {waker: os.dup(waker) for waker in wakers}
+    full = os.open("/dev/full", os.O_WRONLY)
+    loop._csock = Full()
+    for waker in wakers:
+        os.dup2(full, waker, inheritable=False)
+    try:
+        yield
+    finally:
+        for waker, duplicate in saved.items():
+            os.dup2(duplicate, waker, inheritable=False)
+            os.close(duplicate)
+        loop._csock = csock
+        os.close(full)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that cannot be written to")
+def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
+    """The caller is not told, because the callback is queued; and the next call wakes the loop."""
+    before = eventfds()
+    loop = impl.new_event_loop()
+    wakers = eventfds() - before
+    seen = []
+
+    def post():
+        time.sleep(0.05)  # so that the loop sleeps by now; if it does not, this shows nothing
+        with failing_wake_ups(loop, wakers):
+            loop.call_soon_threadsafe(seen.append, 1)
+        loop.call_soon_threadsafe(seen.append, 2)
+        loop.call_soon_threadsafe(loop.stop)
+
+    at_last = loop.call_later(10, loop.stop)
+    (thread,) = start_threads([post])
+    loop.run_forever()
+    join([thread])
+    assert seen == [1, 2]
+    assert loop.time() < at_last.when()
+    at_last.cancel()
+    loop.close()
+
+
 def test_wakeups_never_block_or_fail_however_many_there_are(loop):
     """A pipe that is written to a hundred thousand times and never read runs full; that must not show."""
     total = 100_000

@@ -19,13 +19,14 @@ cdef class CallbackWatcher(Watcher):
     """The reader and the writer of one descriptor: each a callback's Handle, a transport to be told itself, or None."""
     cdef PollerSelector poller
     cdef int fd
+    cdef object file                # the file object that a callback was added for, or the descriptor
     cdef ReadyQueue ready           # where callbacks are queued; None until there is one
     cdef Runnable reader
     cdef Runnable writer
 
     cdef int happened(self, int events) except -1:
         cdef int unwanted = events & (POLLER_READ | POLLER_WRITE) & ~self.interest()
-        if unwanted and self.poller.entry(self.fd) is self:
+        if unwanted:
             self.withdraw_interest()
         if events & POLLER_READ and self.reader is not None:
             self.tell(POLLER_READ, self.reader)
@@ -34,12 +35,13 @@ cdef class CallbackWatcher(Watcher):
         return 0
 
     cdef int withdraw_interest(self) except -1:
-        """Somebody has gone by remove_watcher(): have no more reported than is wanted."""
-        try:
-            self.poller.change(self.fd, self.interest())
-        except OSError:
-            # Closed here, while another process has it open. Nobody is registered any more.
-            pass
+        """A transport has gone by remove_watcher(): have no more reported than is wanted."""
+        if self.poller.entry(self.fd) is self:
+            try:
+                self.poller.change(self.fd, self.interest())
+            except OSError:
+                # Closed here, while another process has it open: nothing is registered any more.
+                pass
         return 0
 
     cdef int tell(self, int event, Runnable receiver) except -1:
@@ -58,6 +60,9 @@ cdef class CallbackWatcher(Watcher):
         if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
             return self
         return self.reader, self.writer
+
+    cdef object fileobj(self, int fd):
+        return self.file
 
     cdef Runnable receiver(self, int event):
         return self.reader if event == POLLER_READ else self.writer
@@ -92,13 +97,16 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
     if watcher is None:
         watcher = new_watcher(poller, fd, event, handle)
+        watcher.file = fileobj
         watcher.ready = ready
         poller.attach(fd, watcher, event)
         return handle
-    watcher.ready = ready
-    dismiss(watcher.replace(event, handle))
     # Also where the interest stays the same: the number may be another file's by now, and new to the kernel.
-    poller.change(fd, watcher.interest())
+    poller.change(fd, watcher.interest() | event)
+    watcher.ready = ready
+    if not isinstance(fileobj, int):
+        watcher.file = fileobj
+    dismiss(watcher.replace(event, handle))
     return handle
 
 
@@ -123,7 +131,7 @@ cdef bint remove_callback(PollerSelector poller, object fileobj, int event) exce
 cdef CallbackWatcher new_watcher(PollerSelector poller, int fd, int event, Runnable receiver):
     cdef CallbackWatcher watcher = CallbackWatcher.__new__(CallbackWatcher)
     watcher.poller = poller
-    watcher.fd = fd
+    watcher.fd = watcher.file = fd
     watcher.replace(event, receiver)
     return watcher
 

@@ -66,13 +66,24 @@ cdef class Inbox:
         return 0
 
     cdef int empty_into(self, ReadyQueue ready) except -1:
-        """By the loop's own thread."""
+        """By the loop's own thread. What there is no memory to queue stays for the next time."""
         cdef list handles, none = []
+        cdef Py_ssize_t queued = 0
         shared_set(&self.filled, 0)
         inbox_acquire(&self.lock)
         handles = self.handles
         self.handles = none
         inbox_release(&self.lock)
-        for handle in handles:
-            push(ready, handle)
+        try:
+            for handle in handles:
+                push(ready, handle)
+                queued += 1
+        except MemoryError:
+            inbox_acquire(&self.lock)
+            try:
+                # Before what was posted meanwhile.
+                self.handles[:0] = handles[queued:]
+            finally:
+                inbox_release(&self.lock)
+                shared_set(&self.filled, 1)
         return 0

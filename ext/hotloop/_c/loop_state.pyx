@@ -95,9 +95,7 @@ cdef class LoopState:
 
     @_scheduled.setter
     def _scheduled(self, handles):
-        self.timers.clear()
-        for handle in handles:
-            self.timers.push(handle)
+        self.timers.replace(handles)
 
     @property
     def _selector(self):

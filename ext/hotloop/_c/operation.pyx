@@ -356,11 +356,12 @@ cdef class SocketWatcher(Watcher):
         return 0
 
     cdef bint tell(self, int event) except -1:
-        cdef SocketOperation operation = self.replace(event, None)
-        if not is_pending(operation):
-            return False
-        operation.wake()
-        return True
+        cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
+        cdef bint pending = is_pending(operation)
+        if pending:
+            operation.wake()
+        self.replace(event, None)
+        return pending
 
     cdef int narrow(self) except -1:
         """Something was reported that nobody waits for: once is enough."""

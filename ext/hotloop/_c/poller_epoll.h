@@ -135,11 +135,13 @@ static inline int poller_event(const poller *p, const poller_batch *batch, int i
 static inline int poller_wake(poller *p)
 {
     uint64_t one = 1;
+    ssize_t written;
 
+    do
+        written = write(p->wake_fd, &one, sizeof one);
+    while (written < 0 && errno == EINTR);
     /* EAGAIN: the counter is at its maximum after 2**64 - 2 wake-ups, and the event is pending anyway. */
-    if (write(p->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        return -errno;
-    return 0;
+    return written < 0 && errno != EAGAIN ? -errno : 0;
 }
 
 #endif

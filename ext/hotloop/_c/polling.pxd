@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.inbox cimport shared_flag
 from hotloop._c.loop_state cimport LoopState
-from hotloop._c.selector cimport poller_batch
+from hotloop._c.selector cimport PollerSelector, poller_batch
 
 cdef extern from *:
     """
@@ -39,5 +39,7 @@ cdef class LoopPolling(LoopState):
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
-    cdef int dispatch(self, poller_batch *batch, int index) except -1
+    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1
+    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1
+    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1
     cdef int wake(self) except -1

@@ -21,7 +21,7 @@ from hotloop._c.loop_state cimport (
     poll_backoff,
 )
 from hotloop._c.polling cimport type_version_of
-from hotloop._c.selector cimport poller_batch
+from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.timers cimport timer_heap_first
 from hotloop._c.watcher cimport POLLER_MORE, Watcher
 
@@ -201,8 +201,9 @@ cdef class LoopPolling(LoopState):
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
 
     cdef int poll_ours(self, int64_t nanoseconds) except -1:
+        cdef PollerSelector poller = self.poller
         cdef poller_batch *batch
-        cdef int count, index
+        cdef int count
         cdef bint release_gil = nanoseconds != 0
         if release_gil:
             nanoseconds = self.fall_asleep(nanoseconds)
@@ -212,15 +213,13 @@ cdef class LoopPolling(LoopState):
             release_gil = self.polls >= POLLS_PER_GIL_RELEASE
         if release_gil:
             self.polls = 0
-        batch = self.poller.wait(nanoseconds, release_gil, &count)
+        batch = poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
         self.polled(count > 0)
         try:
-            for index in range(count):
-                self.dispatch(batch, index)
+            self.dispatch(poller, batch, count)
         finally:
-            if self.poller is not None:
-                self.poller.release(batch)
+            poller.release(batch)
         return 0
 
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
@@ -240,19 +239,56 @@ cdef class LoopPolling(LoopState):
         self._process_events(ready)
         return 0
 
-    cdef int dispatch(self, poller_batch *batch, int index) except -1:
-        """Tell the watcher of an event, which queues itself or its callbacks."""
+    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1:
+        """Tell the watchers of the events of a poll, as watcher.pyx says. One that fails costs the others nothing."""
+        cdef int index = 0, fd = -1, happened = 0
+        cdef bint foreign = False
+        try:
+            while index < count:
+                try:
+                    self.tell(poller, batch, count, &index, &foreign)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    if foreign:
+                        raise
+                    poller.event(batch, index, &fd, &happened)
+                    index += 1
+                    self.not_told(poller, fd, error)
+        except BaseException:
+            for index in range(index, count):
+                poller.repeat_event(batch, index)
+            raise
+        return 0
+
+    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1:
+        """From event `index` on, until one fails; so the usual event costs no try statement. `foreign`: it was not ours to
+        deal with."""
         cdef int fd = -1, happened = 0
-        cdef PyObject *entry = self.poller.event(batch, index, &fd, &happened)
+        cdef PyObject *entry
         cdef object held
-        if entry == NULL:
-            return 0
-        # Until happened() returns, which may have the poller forget the watcher.
-        held = <object>entry
-        if self.poller.registrations[fd].watched:
-            return (<Watcher>held).happened(happened)
-        # A program that knows what asyncio keeps there has registered it with the selector.
-        self._process_events([(held, happened)])
+        while index[0] < count:
+            entry = poller.event(batch, index[0], &fd, &happened)
+            if entry != NULL:
+                # Until happened() returns, which may have the poller forget the watcher.
+                held = <object>entry
+                if poller.registrations[fd].watched:
+                    (<Watcher>held).happened(happened)
+                else:
+                    # A program that knows what asyncio keeps there has registered it with the selector. An error leaves
+                    # the loop, as under asyncio.
+                    foreign[0] = True
+                    self._process_events([(held, happened)])
+                    foreign[0] = False
+            index[0] += 1
+        return 0
+
+    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1:
+        """An event could not be told, and comes again."""
+        poller.repeat(fd)
+        self.call_exception_handler(
+            {"message": f"Exception while an event of file descriptor {fd} was dispatched", "exception": error}
+        )
         return 0
 
     def _process_events(self, event_list):
@@ -260,8 +296,15 @@ cdef class LoopPolling(LoopState):
         foreign = []
         for key, happened in event_list:
             if isinstance(key.data, Watcher):
-                # select() does not say whether there is more to come than one read brings.
-                (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
+                try:
+                    # select() does not say whether there is more to come than one read brings.
+                    (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    if self.poller is None:
+                        raise
+                    self.not_told(self.poller, key.fd, error)
             else:
                 foreign.append((key, happened))
         super()._process_events(foreign)
@@ -278,9 +321,18 @@ cdef class LoopPolling(LoopState):
             # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
             self._write_to_self()
         elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
-            self._write_to_self()
+            try:
+                self._write_to_self()
+            except BaseException:
+                shared_set(&self.asleep, 1)
+                raise
         return 0
 
     def _write_to_self(self):
-        if not self.wake_poller():
-            super()._write_to_self()
+        try:
+            if self.wake_poller():
+                return
+        except OSError:
+            # Not known to be awake: the next call_soon_threadsafe() tries again, in case asyncio's way fails, too.
+            shared_set(&self.asleep, 1)
+        super()._write_to_self()

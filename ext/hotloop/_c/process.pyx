@@ -54,8 +54,8 @@ cdef class ProcessWatcher(Watcher):
 
     cdef int happened(self, int events) except -1:
         if not self.queued:
-            self.queued = True
             push(self.loop.ready, self)
+            self.queued = True
         return 0
 
     cdef int run(self) except -1:

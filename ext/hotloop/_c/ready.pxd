@@ -6,7 +6,7 @@ from libc.stdint cimport uint64_t
 
 cdef class Runnable:
     cdef int run(self) except -1    # 1: not, because it was cancelled
-    cdef bint is_cancelled(self) noexcept
+    cdef int is_cancelled(self) except -1
     cdef int withdraw(self) except -1
     cdef tuple done_callback(self)
 
@@ -27,11 +27,19 @@ cdef class ReadyQueue:
 
 # In the header, so that every module has them inline.
 
-cdef inline int push(ReadyQueue queue, Runnable item) except -1:
-    cdef PyObject *slot
-    cdef Py_ssize_t index
+cdef inline int make_room(ReadyQueue queue) except -1:
+    """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory than
+    there is, and allocating it may run the garbage collector."""
     while queue.count > queue.mask:
         queue.resize(2 * (queue.mask + 1))
+    return 0
+
+
+cdef inline int push(ReadyQueue queue, Runnable item) except -1:
+    """What says that the item is queued is set afterwards, because this may fail."""
+    cdef PyObject *slot
+    cdef Py_ssize_t index
+    make_room(queue)
     index = (queue.head + queue.count) & queue.mask
     slot = PyList_GET_ITEM(queue.ring, index)    # None, whose reference goes with the slot
     Py_INCREF(item)
@@ -61,7 +69,7 @@ cdef inline PyObject *pop(ReadyQueue queue) noexcept:
 cdef class Handle(Runnable):
     cdef object __weakref__
     cdef object callback            # None once cancelled
-    cdef tuple args                 # None once cancelled
+    cdef object args                # a tuple, or what a program has set; None once cancelled
     cdef object loop
     cdef object context             # the one to run in, or if `context_lent` one to copy for that
     cdef object source_traceback    # of the call_soon(), in debug mode; else None

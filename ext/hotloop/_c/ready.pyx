@@ -15,6 +15,7 @@ cdef extern from "quiet.h":
     pass
 
 import asyncio
+import copyreg
 import sys
 import threading
 from asyncio import events, format_helpers
@@ -70,7 +71,7 @@ cdef class Runnable:
     cdef int run(self) except -1:
         raise NotImplementedError
 
-    cdef bint is_cancelled(self) noexcept:
+    cdef int is_cancelled(self) except -1:
         return False
 
     cdef int withdraw(self) except -1:
@@ -83,7 +84,7 @@ cdef class Runnable:
 
     @property
     def _cancelled(self):
-        return self.is_cancelled()
+        return bool(self.is_cancelled())
 
 
 cdef class ForeignRunnable(Runnable):
@@ -96,8 +97,8 @@ cdef class ForeignRunnable(Runnable):
         self.handle._run()
         return 0
 
-    cdef bint is_cancelled(self) noexcept:
-        return self.handle._cancelled
+    cdef int is_cancelled(self) except -1:
+        return bool(self.handle._cancelled)
 
 
 cdef class ReadyQueue:
@@ -129,7 +130,11 @@ cdef class ReadyQueue:
     cdef int relax(self) except -1:
         """Give back what a burst has taken; called when the queue is empty."""
         if self.mask >= RETAINED_SLOTS and self.count == 0:
-            self.resize(INITIAL_SLOTS)
+            try:
+                self.resize(INITIAL_SLOTS)
+            except MemoryError:
+                # No reason to stop: it is tried again before the next wait.
+                pass
         return 0
 
     def __len__(self):
@@ -223,8 +228,7 @@ else:
 
 
 cdef object callback_text(Handle handle):
-    cdef object callback
-    cdef tuple args
+    cdef object callback, args
     cdef object_section section
     section_enter(&section, handle)
     callback = handle.callback
@@ -302,7 +306,11 @@ cdef int retire(PyObject *item) except -1:
             spare_context_put_down(<PyObject *>(<Handle>item).context)
         Py_DECREF(<object>item)
         return 0
-    if not spare_wanted(kept, item) or (<Handle>item).source_traceback is not None:
+    if (
+        not spare_wanted(kept, item)
+        or (<Handle>item).source_traceback is not None
+        or (<Handle>item).text is not None
+    ):
         Py_DECREF(<object>item)
         return 0
     (<Handle>item).callback = None
@@ -347,8 +355,7 @@ cdef class Handle(Runnable):
         return 0
 
     cdef int run(self) except -1:
-        cdef object callback, context
-        cdef tuple args
+        cdef object callback, args, context
         cdef object_section section
         if self.context_lent and not take_spare_context(self):
             # Which may run the garbage collector, and with it code that cancels.
@@ -361,6 +368,8 @@ cdef class Handle(Runnable):
         callback = self.callback
         args = self.args
         section_leave(&section)
+        if type(args) is not tuple:
+            args = tuple(args)
         context = self.context
         PyContext_Enter(context)
         try:
@@ -369,7 +378,7 @@ cdef class Handle(Runnable):
             PyContext_Exit(context)
         return 0
 
-    cdef bint is_cancelled(self) noexcept:
+    cdef int is_cancelled(self) except -1:
         return seen_bint(&self.dropped)
 
     cdef object own_context(self):
@@ -388,8 +397,7 @@ cdef class Handle(Runnable):
         return self.context
 
     cdef int cancel_now(self) except -1:
-        cdef object callback
-        cdef tuple args
+        cdef object callback, args
         cdef object_section section
         section_enter(&section, self)
         if self.dropped:
@@ -443,29 +451,72 @@ cdef class Handle(Runnable):
             return self.text
         return f"<{' '.join(self._repr_info())}>"
 
+    # The attributes of asyncio.Handle, which programs read, and may set.
+
     @property
     def _callback(self):
         return self.callback
+
+    @_callback.setter
+    def _callback(self, callback):
+        self.callback = callback
 
     @property
     def _args(self):
         return self.args
 
+    @_args.setter
+    def _args(self, args):
+        self.args = args
+
     @property
     def _context(self):
         return self.own_context()
+
+    @_context.setter
+    def _context(self, context):
+        # Give back what was lent, first.
+        self.own_context()
+        self.context = context
+
+    @property
+    def _cancelled(self):
+        return bool(self.is_cancelled())
+
+    @_cancelled.setter
+    def _cancelled(self, value):
+        cdef bint dropped = bool(value)
+        seen_set_bint(&self.dropped, dropped)
 
     @property
     def _loop(self):
         return self.loop
 
+    @_loop.setter
+    def _loop(self, loop):
+        self.loop = loop
+
     @property
     def _source_traceback(self):
         return self.source_traceback
 
+    @_source_traceback.setter
+    def _source_traceback(self, traceback):
+        self.source_traceback = traceback
+
     @property
     def _repr(self):
         return self.text
+
+    @_repr.setter
+    def _repr(self, text):
+        self.text = text
+
+    def __getstate__(self):
+        """What copy.copy() sets on the copy: asyncio's attributes, and those that a subclass adds."""
+        names = [*copyreg._slotnames(self.__class__), *copyreg._slotnames(type(self))]
+        state = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return getattr(self, "__dict__", None), state
 
 
 cdef class _ThreadSafeHandle(Handle):

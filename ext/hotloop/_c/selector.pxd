@@ -53,3 +53,6 @@ cdef class PollerSelector:
     cdef object as_key(self, int fd, object entry)
     cdef list descriptors(self)
     cdef int forget(self, int fd) except -1
+    cdef int refused(self, int fd, int error) except -1
+    cdef int repeat(self, int fd) noexcept
+    cdef int repeat_event(self, poller_batch *batch, int index) noexcept

@@ -198,19 +198,29 @@ cdef class PollerSelector:
 
         KeyError if it is not registered; if the kernel refuses, the file object is unregistered and OSError raised."""
         cdef int fd = self.descriptor(fileobj)
-        cdef object key = self.key(fd)
-        cdef int wanted
+        cdef object key = self.key(fd), entry = self.entry(fd), modified
+        cdef registration *registered
+        cdef int wanted, error
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
         wanted = events
         if wanted == events_of(key) and data == key.data:
             return key
+        modified = make_key(key.fileobj, fd, wanted, data)
+        if self.entry(fd) is not entry:
+            # The caller's objects were asked for numbers and compared, which may run code.
+            raise KeyError(f"{fileobj!r} is not registered any more")
         if wanted != events_of(key):
-            self.change(fd, wanted)
-        key = make_key(key.fileobj, fd, wanted, data)
-        self.entries[fd] = key
+            self.own()
+            registered = &self.registrations[fd]
+            # Not change(), which takes another file for this one that has its number by now.
+            error = poller_modify(&self.poller, fd, registered.events, wanted, registered.generation)
+            if error < 0:
+                self.refused(fd, error)
+            registered.events = wanted
+        self.entries[fd] = modified
         self.registrations[fd].watched = False
-        return key
+        return modified
 
     def select(self, timeout=None):
         """Wait until a registered file object is ready, at most `timeout` seconds (None: no limit; <= 0: do not wait).
@@ -238,6 +248,10 @@ cdef class PollerSelector:
                 if entry != NULL:
                     key = self.as_key(fd, <object>entry)
                     ready.append((key, mask & (POLLER_READ | POLLER_WRITE)))
+        except BaseException:
+            for index in range(count):
+                self.repeat_event(batch, index)
+            raise
         finally:
             self.release(batch)
         return ready
@@ -316,10 +330,12 @@ cdef class PollerSelector:
 
     cdef object as_key(self, int fd, object entry):
         """The entry as a SelectorKey, which for a watcher is made on request."""
-        cdef registration *registered = &self.registrations[fd]
-        if not registered.watched:
+        cdef int events = self.registrations[fd].events & (POLLER_READ | POLLER_WRITE)
+        cdef Watcher watcher
+        if not self.registrations[fd].watched:
             return entry
-        return make_key(fd, fd, registered.events & (POLLER_READ | POLLER_WRITE), (<Watcher>entry).data())
+        watcher = <Watcher>entry
+        return make_key(watcher.fileobj(fd), fd, events, watcher.data())
 
     cdef int make_room(self, int fd) except -1:
         cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before
@@ -379,14 +395,17 @@ cdef class PollerSelector:
         """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
         cdef int error, fd
         cdef registration *registered
+        cdef poller fresh
         if self.is_own() and self.poller.fd >= 0:
             return 0
         if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
-        self.close_set()
-        error = poller_open(&self.poller)
+        # First, so that a child that has no descriptor left may try again.
+        error = poller_open(&fresh)
         if error < 0:
             raise_errno(error)
+        self.close_set()
+        self.poller = fresh
         self.process = fork_generation()
         for fd in range(len(self.entries)):
             registered = &self.registrations[fd]
@@ -422,11 +441,15 @@ cdef class PollerSelector:
             # Not there, or the number is another file's by now.
             error = poller_add(&self.poller, fd, events, registered.generation)
         if error < 0:
-            poller_remove(&self.poller, fd, registered.events)
-            self.forget(fd)
-            raise_errno(error)
+            self.refused(fd, error)
         registered.events = events
         return 0
+
+    cdef int refused(self, int fd, int error) except -1:
+        """The kernel has not taken a change of what is registered: nothing is any more."""
+        poller_remove(&self.poller, fd, self.registrations[fd].events)
+        self.forget(fd)
+        return raise_errno(error)
 
     cdef int suspend(self, int fd) except -1:
         """Let go of a watcher that wants nothing for now, so that it may be garbage; resume() gives it back.
@@ -438,6 +461,8 @@ cdef class PollerSelector:
 
     cdef int resume(self, int fd, Watcher watcher, int events) except -1:
         """Have the watcher told of `events` (again): after a suspend(), or of others than before."""
+        # The program may have closed the selector.
+        self.own()
         self.entries[fd] = watcher
         if self.registrations[fd].events != events:
             self.change(fd, events)
@@ -468,13 +493,15 @@ cdef class PollerSelector:
         cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
         self.own()
         self.waits += 1
+        if self.spare == NULL or self.spare.capacity < needed:
+            batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
+            if batch != NULL:
+                self.release(batch)
+            elif self.spare == NULL:
+                raise MemoryError()
+            # Else what does not fit into the old one comes with the next wait.
         batch = self.spare
         self.spare = NULL
-        if batch == NULL or batch.capacity < needed:
-            free(batch)
-            batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
-            if batch == NULL:
-                raise MemoryError()
         if release_gil:
             with nogil:
                 count[0] = poller_wait(&self.poller, batch, nanoseconds)
@@ -510,6 +537,23 @@ cdef class PollerSelector:
                 registered.events = 0
             return NULL
         return entry
+
+    cdef int repeat_event(self, poller_batch *batch, int index) noexcept:
+        """Have an event reported again that could not be dealt with."""
+        cdef int fd = -1, events = 0
+        if self.event(batch, index, &fd, &events) != NULL:
+            self.repeat(fd)
+        return 0
+
+    cdef int repeat(self, int fd) noexcept:
+        """Have what is the case with a descriptor reported by the next wait, although it was reported already. Where it is
+        reported as long as it lasts, that is so in any case; and of a file that was closed there is nothing to report."""
+        cdef registration *registered
+        if self.is_known(fd) and self.is_own() and self.poller.fd >= 0:
+            registered = &self.registrations[fd]
+            if registered.events & POLLER_EDGE:
+                poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
+        return 0
 
     cdef void release(self, poller_batch *batch) noexcept:
         # Two threads may select at once; one of the two batches is enough to keep.

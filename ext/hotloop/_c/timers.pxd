@@ -28,10 +28,14 @@ cdef class TimerQueue:
     cdef Py_ssize_t sharing
 
     cdef int push(self, TimerHandle handle) except -1
+    cdef int enter(self, TimerHandle handle, double deadline) except -1
+    cdef int move(self, TimerHandle handle, double deadline) except -1
     cdef int lend_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef double expire(self, double now, ReadyQueue ready) except? -1
+    cdef int relax(self) except -1
     cdef int clear(self) except -1
+    cdef int replace(self, object handles) except -1
     cdef list in_order(self)
 
 

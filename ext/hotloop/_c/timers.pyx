@@ -9,7 +9,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
-from hotloop._c.ready cimport Handle, ReadyQueue
+from hotloop._c.ready cimport Handle, ReadyQueue, make_room
 from hotloop._c.ready cimport push as push_ready
 
 cdef extern from "quiet.h":
@@ -76,30 +76,39 @@ cdef class TimerQueue:
         timer_heap_clear(&self.heap)
 
     cdef int push(self, TimerHandle handle) except -1:
-        cdef double deadline = handle.deadline
-        cdef bint lent = handle.context is None
+        if handle.context is not None:
+            return self.enter(handle, handle.deadline)
+        # First: making a context may run the garbage collector, and with it a finalizer that sets a timer.
+        self.lend_context(handle)
+        try:
+            return self.enter(handle, handle.deadline)
+        except MemoryError:
+            take_context_back(self, handle)
+            raise
+
+    cdef int enter(self, TimerHandle handle, double deadline) except -1:
+        """Nothing in here runs other code, so that the slot that is found free stays free."""
         cdef Py_ssize_t slot
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
-        if lent:
-            # First: making a context may run the garbage collector, and with it a finalizer that sets a timer. From here
-            # on nothing runs such code, so that the slot that is found free stays free.
-            self.lend_context(handle)
-        try:
-            if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
-                # Before the key, because it may run out of memory: there must be no key without a handle.
-                self.handles.append(None)
-            slot = timer_heap_push(&self.heap, deadline)
-            if slot < 0:
-                raise MemoryError()
-        except MemoryError:
-            if lent:
-                take_context_back(self, handle)
-            raise
+        if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
+            # Before the key, because it may run out of memory: there must be no key without a handle.
+            self.handles.append(None)
+        slot = timer_heap_push(&self.heap, deadline)
+        if slot < 0:
+            raise MemoryError()
         handle.slot = slot
         handle.timers = self
         put(self.handles, slot, handle)
+        return 0
+
+    cdef int move(self, TimerHandle handle, double deadline) except -1:
+        """Give a pending handle another deadline."""
+        cdef Py_ssize_t before = handle.slot
+        self.enter(handle, deadline)
+        timer_heap_cancel(&self.heap, before)
+        put(self.handles, before, None)
         return 0
 
     cdef int lend_context(self, TimerHandle handle) except -1:
@@ -127,11 +136,20 @@ cdef class TimerQueue:
 
     cdef double expire(self, double now, ReadyQueue ready) except? -1:
         """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
-        earliest of the deadlines, infinity if there is none."""
+        earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest stays
+        due."""
         cdef const timer_due *first = timer_heap_first(&self.heap)
         cdef TimerHandle handle
         cdef double earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
         while first != NULL and first.deadline <= now:
+            if ready.count > ready.mask:
+                try:
+                    make_room(ready)
+                except MemoryError:
+                    break
+                # That may have run code, which may have cancelled the timer.
+                first = timer_heap_first(&self.heap)
+                continue
             handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
             timer_heap_pop(&self.heap)
             put(self.handles, handle.slot, None)
@@ -139,17 +157,45 @@ cdef class TimerQueue:
             let_go(self, handle)
             first = timer_heap_first(&self.heap)
         if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
-            self.clear()
+            self.relax()
         return earliest
+
+    cdef int relax(self) except -1:
+        """Give back what a burst has taken; called when nothing is pending."""
+        cdef list handles
+        try:
+            handles = []
+        except MemoryError:
+            return 0
+        # Making the list may have run code that sets a timer.
+        if self.heap.live == 0:
+            self.handles = handles
+            timer_heap_clear(&self.heap)
+        return 0
 
     cdef int clear(self) except -1:
         """Drop all handles."""
+        cdef list none = []
         cdef list handles = self.handles
-        self.handles = []
+        cdef TimerHandle handle
+        self.handles = none
         timer_heap_clear(&self.heap)
         for handle in handles:
             if handle is not None:
                 let_go(self, handle)
+        return 0
+
+    cdef int replace(self, object handles) except -1:
+        """Have these pending, in place of those that are. TypeError if one is not ours."""
+        cdef list pending = list(handles)
+        cdef TimerHandle handle
+        for handle in pending:
+            if handle is None:
+                raise TypeError("None is not a TimerHandle")
+        self.clear()
+        for handle in pending:
+            handle.withdraw()
+            self.push(handle)
         return 0
 
     cdef list in_order(self):
@@ -213,6 +259,15 @@ cdef class TimerHandle(Handle):
     def _when(self):
         return self.deadline if self.given is None else self.given
 
+    @_when.setter
+    def _when(self, when):
+        cdef TimerQueue timers = self.timers
+        cdef double deadline = when
+        if timers is not None:
+            timers.move(self, deadline)
+        self.deadline = deadline
+        self.given = None if type(when) is float else when
+
     @property
     def _scheduled(self):
         return self.timers is not None
@@ -228,35 +283,35 @@ cdef class TimerHandle(Handle):
         return info
 
     def __hash__(self):
-        return hash(self.deadline)
+        return hash(self._when)
 
     def __lt__(self, other):
         if isinstance(other, asyncio.TimerHandle):
-            return self.deadline < other._when
+            return self._when < other._when
         return NotImplemented
 
     def __le__(self, other):
         if isinstance(other, asyncio.TimerHandle):
-            return self.deadline < other._when or self == other
+            return self._when < other._when or self == other
         return NotImplemented
 
     def __gt__(self, other):
         if isinstance(other, asyncio.TimerHandle):
-            return self.deadline > other._when
+            return self._when > other._when
         return NotImplemented
 
     def __ge__(self, other):
         if isinstance(other, asyncio.TimerHandle):
-            return self.deadline > other._when or self == other
+            return self._when > other._when or self == other
         return NotImplemented
 
     def __eq__(self, other):
         if isinstance(other, asyncio.TimerHandle):
             return (
-                self.deadline == other._when
+                self._when == other._when
                 and self.callback == other._callback
                 and self.args == other._args
-                and self.dropped == other._cancelled
+                and self._cancelled == other._cancelled
             )
         return NotImplemented
 

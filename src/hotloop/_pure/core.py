@@ -394,6 +394,18 @@ class LoopCore(_Behind):  # type: ignore[misc]
             wakeup.needed = True  # a signal handler has raised
             raise
 
+    def _write_to_self(self) -> None:
+        # As asyncio's; but what could not be written has woken nobody.
+        csock = self._csock
+        if csock is None:
+            return
+        try:
+            csock.send(b"\0")
+        except OSError:
+            self._wakeup.needed = True
+            if self._debug:
+                base_events.logger.debug("Fail to write a null byte into the self-pipe socket", exc_info=True)
+
     def _read_from_self(self) -> None:
         # If there is more, the selector says so again.
         try:

@@ -1,8 +1,8 @@
 # make demo    build everything and run the demonstration
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | docs | debug-test | sanitize-test | race-test | leak-test | kqueue-test | fuzz | soak | coverage
-# make promises | promises-test | upstream | ecosystem | wheels | bench | clean
+# make build | lint | docs | debug-test | sanitize-test | race-test | leak-test | fault-test | kqueue-test | fuzz
+# make soak | coverage | promises | promises-test | upstream | ecosystem | wheels | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -30,7 +30,7 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	docs debug-test sanitize-test race-test leak-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
+	docs debug-test sanitize-test race-test leak-test fault-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
 
 build: $(VENV)/.built
 
@@ -181,6 +181,12 @@ LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage 
 leak-test: $(VENV)/.built
 	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \
 		$(LEAK_TESTS:%=tests/test_%.py)
+
+# One allocation or one system call after the other fails, in every part of a loop (tests/faults/run.py);
+# FAULT_ARGS="--impl c --scenario Tcp" narrows it. The shim is compiled into build/faults.
+FAULT_MINUTES ?= 10
+fault-test: $(VENV)/.built
+	$(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES) $(FAULT_ARGS)
 
 # The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
 kqueue-test: build/kqueue-venv/.installed

@@ -1,0 +1,113 @@
+"""Which of what a child tells is a defect.
+
+asyncio in the same scenario with the same fault decides what may go wrong at all: what becomes of it there is no defect
+of ours. The numbers of allocations mean different places there, though. So where the extension's own code got no
+memory, asyncio excuses only what ends in the open: an exception out of run_forever(), or a task that waits while the
+exception handler knows why. EXPECTED names what else is no defect, with the reason."""
+
+import dataclasses
+import fnmatch
+import functools
+import re
+import subprocess
+from collections import Counter
+from typing import Any
+
+from .shim import Fault
+
+# (implementation, scenario, fault, kind, text that its details have): reason. The first four are patterns of fnmatch.
+EXPECTED: dict[tuple[str, str, str, str, str], str] = {
+    ("*", "*", "python:*", "raises TypeError", "MemoryError\n\nThe above exception was the direct cause"): (
+        "Cython and CPython say so of `await`, whatever it failed for"
+    ),
+    ("*", "Subprocess", "*", "stuck*", "_wait:"): (
+        "asyncio's subprocess_exec() waits for the end of a process one of whose pipes could not be connected, which "
+        "comes when all pipes have been"
+    ),
+}
+
+# What a second look, with much more time, may find to be nothing but a slow machine.
+KINDS_OF_TIME = ("stuck", "stuck in silence", "serves no longer", "spins")
+
+# Kinds that asyncio excuses wherever they come from.
+KINDS_IN_THE_OPEN = ("stuck", "ends the loop", "raises *")
+# Those that asyncio's doing the same does not excuse after a failed system call.
+KINDS_NEVER_EXCUSED = ("dies by *", "hangs", "corrupt", "spins")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    impl: str
+    scenario: str
+    fault: Fault
+    kind: str
+    details: str
+    told: tuple[str, ...]
+    stack: str
+
+    @property
+    def signature(self) -> tuple[str, str, str, str]:
+        """Findings that differ in nothing else are likely one defect."""
+        what = self.fault.what if self.fault.is_memory else str(dataclasses.replace(self.fault, first=1, count=1))
+        return self.scenario, what, self.kind, self.place
+
+    @property
+    def place(self) -> str:
+        """The innermost function of the extension's on the stack at the failure or the crash."""
+        for line in self.stack.splitlines():
+            if match := re.match(r"(.*/hotloop/_c/\S+\.so)\(\+(0x[0-9a-f]+)\)", line):
+                return _function(*match.groups())
+        return ""
+
+    @property
+    def is_excusable(self) -> bool:
+        """Whether asyncio's doing the same makes it no defect."""
+        if not self.fault.is_memory:
+            return not self._is_of(KINDS_NEVER_EXCUSED)
+        calls = self.stack.partition("_PyEval_EvalFrameDefault")[0]
+        return self._is_of(KINDS_IN_THE_OPEN) or "/hotloop/_c/" not in calls
+
+    def _is_of(self, kinds: tuple[str, ...]) -> bool:
+        return any(fnmatch.fnmatchcase(self.kind, kind) for kind in kinds)
+
+    @property
+    def reason(self) -> str | None:
+        """Why this is none, if it is not."""
+        for (impl, scenario, fault, kind, text), reason in EXPECTED.items():
+            mine = ((self.impl, impl), (self.scenario, scenario), (str(self.fault), fault), (self.kind, kind))
+            if text in self.details and all(fnmatch.fnmatchcase(*pair) for pair in mine):
+                return reason
+        return None
+
+    def command(self) -> str:
+        return f"python tests/faults/run.py --impl {self.impl} --scenario {self.scenario} --only {self.fault}"
+
+    def text(self) -> str:
+        lines = [f"{self.impl} {self.scenario} {self.fault}: {self.kind}", f"    {self.command()}"]
+        if self.place:
+            lines.append(f"    failed in {self.place}")
+        lines += [f"    | {line}" for line in self.details.strip().splitlines()[-25:]]
+        lines += [f"    told: {line}" for line in self.told[:6]]
+        return "\n".join(lines)
+
+
+@functools.cache
+def _function(library: str, offset: str) -> str:
+    """Its name, where the compiler's tools are there to say it."""
+    try:
+        done = subprocess.run(["addr2line", "-f", "-e", library, offset], capture_output=True, text=True, check=False)
+        name = done.stdout.splitlines()[0]
+    except (FileNotFoundError, IndexError):
+        name = "??"
+    module = library.rpartition("/")[2].partition(".")[0]
+    return f"{module}: {re.sub(r'^__pyx_[a-z]+_7hotloop_2_c_[0-9]+', '', name)}+{offset}"
+
+
+def findings(impl: str, scenario: str, fault: Fault, outcome: dict[str, Any]) -> list[Finding]:
+    told, stack = tuple(outcome["told"]), outcome.get("stack", "")
+    return [Finding(impl, scenario, fault, kind, text, told, stack) for kind, text in outcome["kinds"].items()]
+
+
+def counted(all_findings: list[Finding]) -> str:
+    """How many of each kind."""
+    return ", ".join(f"{kind} {count}" for kind, count in Counter(found.kind for found in all_findings).most_common())

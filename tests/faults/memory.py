@@ -1,0 +1,29 @@
+"""Which allocations fail: each one of a scenario, alone, and several in a row.
+
+`python` are those of the interpreter's three domains, whoever asks; `libc` those that the extension makes directly."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from .shim import Fault
+
+ALLOCATORS = ("python", "libc")
+COUNTS = (1, 10, 100)
+
+
+def spread(count: int) -> Iterator[int]:
+    """1 to `count`, each once and spread over all from the beginning: there may be no time for the rest."""
+    step = max(1, int(count * 0.618))
+    while math.gcd(step, count) != 1:
+        step += 1
+    place = 0
+    for _ in range(count):
+        yield place + 1
+        place = (place + step) % count
+
+
+def faults(allocator: str, allocations: int, counts: Sequence[int]) -> Iterator[Fault]:
+    """All for a scenario that makes so many `allocations`: one of them, and as many as `counts` says in a row."""
+    for first in spread(allocations):
+        for count in counts:
+            yield Fault(allocator, first, count)

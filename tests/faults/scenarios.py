@@ -1,0 +1,17 @@
+"""All scenarios, by name: every part of a loop."""
+
+import types
+
+from . import connections, descriptors, loops
+from .scenario import Scenario
+
+
+def _scenarios(module: types.ModuleType) -> dict[str, type[Scenario]]:
+    """Those that the module defines; Serving is what others are made of."""
+    classes = [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, Scenario)]
+    return {
+        cls.__name__: cls for cls in classes if cls.__module__ == module.__name__ and cls is not connections.Serving
+    }
+
+
+SCENARIOS = _scenarios(loops) | _scenarios(connections) | _scenarios(descriptors)

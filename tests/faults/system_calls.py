@@ -1,0 +1,108 @@
+"""Which system calls fail, with which errors, and what the extension calls beside them.
+
+The errors are those that the man pages name and that a program with right arguments can meet; with EBADF another part
+of the program has closed the descriptor. `short` stands for fewer bytes than asked for. The calls that only the
+standard library makes for a loop are here as well, because a loop has to cope with their failures, too."""
+
+import errno
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from .shim import SHORT, Fault
+
+ERRORS = {
+    "recv": "EINTR EAGAIN ECONNRESET ETIMEDOUT ENOMEM ENOBUFS EIO ENOTCONN EBADF short",
+    "recvfrom": "EINTR EAGAIN ECONNREFUSED ENOMEM ENOBUFS EBADF short",
+    "recvmsg": "EINTR EAGAIN ECONNRESET ENOMEM EBADF",
+    "send": "EINTR EAGAIN EPIPE ECONNRESET ENOBUFS ENOMEM EACCES EPERM EBADF short",
+    "sendmsg": "EINTR EAGAIN EPIPE ECONNRESET ENOBUFS ENOMEM EPERM EBADF short",
+    "sendto": "EINTR EAGAIN ECONNREFUSED EPIPE ENOBUFS ENOMEM EACCES EPERM EMSGSIZE ENETUNREACH EBADF short",
+    "read": "EINTR EAGAIN EIO EISDIR EBADF short",
+    "write": "EINTR EAGAIN EIO EPIPE ENOSPC EDQUOT EFBIG EPERM EBADF short",
+    "readv": "EINTR EAGAIN EIO EBADF",
+    "writev": "EINTR EAGAIN EIO EPIPE ENOSPC EBADF short",
+    "sendfile": "EINTR EAGAIN EIO ENOMEM EINVAL ENOSYS EPIPE short",
+    "accept4": "EINTR EAGAIN ECONNABORTED EMFILE ENFILE ENOBUFS ENOMEM EPERM EPROTO ENETDOWN EBADF",
+    "accept": "EMFILE",
+    "connect": "EINTR EAGAIN ECONNREFUSED ETIMEDOUT ENETUNREACH EADDRNOTAVAIL EACCES EPERM ENOBUFS",
+    "close": "EINTR EIO ENOSPC",
+    "socket": "EMFILE ENFILE ENOBUFS ENOMEM EACCES EAFNOSUPPORT",
+    "socketpair": "EMFILE ENFILE",
+    "bind": "EADDRINUSE EACCES ENOMEM",
+    "listen": "EADDRINUSE",
+    "shutdown": "ENOTCONN ENOBUFS EBADF",
+    "getsockopt": "ENOBUFS ENOMEM EBADF",
+    "setsockopt": "ENOBUFS EINVAL ENOPROTOOPT EBADF",
+    "getsockname": "ENOBUFS EBADF",
+    "getpeername": "ENOBUFS ENOTCONN EBADF",
+    "fcntl": "EBADF",
+    "pipe2": "EMFILE ENFILE",
+    "eventfd": "EMFILE ENFILE ENODEV ENOMEM",
+    "epoll_create1": "EMFILE ENFILE ENOMEM",
+    "epoll_ctl_add": "ENOMEM ENOSPC EBADF",
+    "epoll_ctl_mod": "ENOMEM EBADF ENOENT",
+    "epoll_ctl_del": "EBADF ENOENT",
+    "epoll_wait": "EINTR EBADF",
+    "waitpid": "EINTR ECHILD",
+    "waitid": "EINTR ECHILD",
+    "pidfd_open": "EMFILE ENFILE ENODEV ENOMEM ENOSYS EPERM ESRCH",
+}
+
+# One after the other: what is tried again at once fails again.
+COUNTS = (1, 3)
+EVERY_ONE = 100_000
+
+# Functions that the extension calls under these names are covered by the errors of those.
+COVERED_AS = {
+    "epoll_ctl": "epoll_ctl_add",
+    "fcntl64": "fcntl",
+    "sendfile64": "sendfile",
+    "syscall": "pidfd_open",
+    "__recv_chk": "recv",
+    "__recvfrom_chk": "recvfrom",
+    "__read_chk": "read",
+}
+
+# memory.py's.
+ALLOCATORS = {"malloc", "calloc", "realloc"}
+
+HARMLESS = {
+    # The CPU alone answers them.
+    *("memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strnlen", "strrchr"),
+    *("bcmp", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "inet_ntop", "inet_pton"),
+    *("__stack_chk_fail", "__assert_fail", "abort"),
+    # It fails for clocks that do not exist only; the kernel has the one that is asked for.
+    "clock_gettime",
+    *("free", "__errno_location"),
+    # At import, from a table that glibc enlarges: if that fails the module is not imported.
+    *("__register_atfork", "pthread_atfork"),
+    # What a shared library begins and ends with.
+    *("_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize", "__gmon_start__", "__tls_get_addr"),
+}
+
+
+def undefined_symbols(library: Path) -> set[str]:
+    """The functions that `library` wants from others, without those of Python. FileNotFoundError without nm."""
+    command = ["nm", "--dynamic", "--undefined-only", str(library)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+    return {name for name in names if not re.match(r"_?Py|__py", name)}
+
+
+def uncovered(library: Path) -> set[str]:
+    """What `library` calls that neither fails here nor is known to be harmless."""
+    return undefined_symbols(library) - set(ERRORS) - set(COVERED_AS) - ALLOCATORS - HARMLESS
+
+
+def faults(call: str, calls: int) -> Iterator[Fault]:
+    """All for a scenario that makes `calls` of them, the first occurrences of every error first."""
+    errors = [SHORT if name == "short" else getattr(errno, name) for name in ERRORS[call].split()]
+    for error in errors if calls else ():
+        if error == SHORT:
+            yield Fault(call, 1, EVERY_ONE, error)
+    for first in range(1, calls + 1):
+        for error in errors:
+            for count in COUNTS:
+                yield Fault(call, first, count, error)

@@ -5,14 +5,17 @@ The oracle is asyncio's own loop with the same clock on top: real transports, wh
 
 import asyncio
 import contextlib
+import errno
 import functools
 import socket
+import sys
 
 import pytest
 from certificates import HOST
 from in_memory import connected, echo, now
 from virtual import run_virtual
 
+from hotloop.testing import network as network_module
 from hotloop.testing import pipe_network
 
 
@@ -288,3 +291,101 @@ def test_starting_tls(run, certificates):
                 assert writer.get_extra_info("peername") == ("127.0.0.1", 443)
 
     run(main())
+
+
+# -- sockets that a program has bound ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_server_with_a_socket_that_is_bound_already(run, family, listens):
+    """The network has it where it is bound, and keeps the socket until the server is closed."""
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+
+    async def main():
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.bind((host, 0))
+        except OSError:
+            bound.close()
+            pytest.skip("this machine has no IPv6")
+        if listens:
+            bound.listen()
+        address = bound.getsockname()
+        async with pipe_network(latency=0.5):
+            server = await asyncio.start_server(echo, sock=bound)
+            assert [each.getsockname() for each in server.sockets] == [address]
+            async with server, connected(host, address[1]) as (reader, writer):
+                assert now() == 1.0 and bound.getsockname() == address
+                assert writer.get_extra_info("peername") == address
+                writer.write(b"hello")
+                assert await reader.readexactly(5) == b"hello"
+                with pytest.raises(OSError) as raised:
+                    await asyncio.start_server(echo, host, address[1])
+                assert raised.value.errno == errno.EADDRINUSE
+            await server.wait_closed()
+            assert bound.fileno() == -1
+
+    run(main())
+
+
+def test_a_server_that_cannot_be_made_leaves_the_socket(run):
+    async def main():
+        async with pipe_network() as network:
+            with socket.socket() as bound:
+                bound.bind(("127.0.0.1", 0))
+                with pytest.raises(TypeError):
+                    await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=bound, ssl=True)
+                assert bound.fileno() >= 0 and not network._listeners and not network._listening
+                with pytest.raises(ValueError, match="can not be specified at the same time"):
+                    await asyncio.start_server(echo, "127.0.0.1", 0, sock=bound)
+
+    run(main())
+
+
+def test_accepting_by_hand_is_refused(run):
+    """As anyio's listeners do it: no client of the network would ever come."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            async with pipe_network():
+                with pytest.raises(OSError, match=r"pipe_network\(\).*: use create_server\(\)") as raised:
+                    await loop.sock_accept(listener)
+                assert raised.value.errno == errno.EOPNOTSUPP
+
+    run(main())
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_costs_the_same_however_many_there_are(run):
+    """Counted in calls of the network's own functions."""
+    package = network_module.__file__.removesuffix("network.py")
+
+    def calls_for(count):
+        calls = 0
+
+        def profile(frame, event, _):
+            nonlocal calls
+            calls += event == "call" and frame.f_code.co_filename.startswith(package)
+
+        async def main():
+            async with pipe_network():
+                loop = asyncio.get_running_loop()
+                await loop.create_server(asyncio.Protocol, "server.test", 80)
+                sys.setprofile(profile)
+                try:
+                    made = [await loop.create_connection(asyncio.Protocol, "server.test", 80) for _ in range(count)]
+                finally:
+                    sys.setprofile(None)
+                for transport, _ in made:
+                    transport.close()
+
+        run(main())
+        return calls
+
+    few, many = calls_for(20), calls_for(120)
+    assert many < 6.5 * few

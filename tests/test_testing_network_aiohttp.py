@@ -126,6 +126,23 @@ def test_a_client_without_its_server(run):
     run(main())
 
 
+def test_aiohttps_own_server_for_tests(run):
+    """It binds its socket before it has a loop make the server."""
+    test_utils = pytest.importorskip("aiohttp.test_utils")
+
+    async def main():
+        async with pipe_network(latency=0.25):
+            app = web.Application()
+            app.add_routes([web.post("/echo", echo)])
+            async with test_utils.TestClient(test_utils.TestServer(app)) as client:
+                begin = now()
+                async with client.post("/echo", data=b"hello") as response:
+                    assert await response.read() == b"hello"
+                assert now() == begin + 1.0  # to connect, and to ask
+
+    run(main())
+
+
 def test_an_address_that_is_dead(run):
     """aiohttp races the addresses of a host by itself, with sockets of its own."""
 

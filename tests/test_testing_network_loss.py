@@ -330,6 +330,69 @@ def test_a_partition(run):
     run(main())
 
 
+@pytest.mark.parametrize("first", ["writes and closes", "half-closes first"])
+@pytest.mark.parametrize("how", ["partition", "stall"])
+def test_a_connection_that_both_sides_have_closed_is_let_go(run, how, first):
+    """Though what is on its way between them is held: nothing could notice if it arrived."""
+
+    async def main():
+        before = len(open_descriptors())
+        async with pipe_network() as network:
+            async with both_sides() as ((_, writer), (_, server_writer)):
+                [connection] = network.connections
+                if how == "stall":
+                    connection.stall()
+                else:
+                    network.partition("server.test")
+                writer.write(b"hello")
+                if first == "half-closes first":
+                    writer.write_eof()
+                await asyncio.sleep(1)
+                for each in (writer, server_writer):
+                    assert network.connections == (connection,) and not connection.closed
+                    each.close()
+                    await asyncio.sleep(1)
+            assert network.connections == () and connection.closed
+            assert len(open_descriptors()) == before
+            network.heal()
+
+    run(main())
+
+
+def test_held_connections_do_not_pile_up(run):
+    """Of those that were closed while the relay did not read, because enough was held already."""
+
+    async def main():
+        async with pipe_network(buffer=1000) as network:
+            for _ in range(50):
+                async with both_sides() as ((_, writer), _):
+                    *_, connection = network._connections.values()
+                    connection.stall()
+                    writer.write(bytes(2000))
+                    await asyncio.sleep(1)
+            assert len(network._connections) <= 16
+            assert network.connections == ()
+
+    run(main())
+
+
+def test_a_half_closed_connection_is_kept(run):
+    """The side that has closed for writing reads on, whatever is held meanwhile."""
+
+    async def main():
+        async with pipe_network() as network, both_sides() as ((reader, writer), (_, server_writer)):
+            network.partition("server.test")
+            writer.write_eof()
+            server_writer.write(b"answer")
+            server_writer.close()
+            await asyncio.sleep(1)
+            assert len(network.connections) == 1
+            network.heal()
+            assert await reader.read() == b"answer"
+
+    run(main())
+
+
 def test_what_is_on_one_host_is_not_parted(run):
     async def main():
         async with pipe_network() as network:

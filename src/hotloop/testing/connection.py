@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import socket
 import sys
 from asyncio import trsock
@@ -33,6 +34,7 @@ class Side:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         self._socket = ref(self.taken)
         self._transport: Any = None  # a weak reference
+        self.descriptors = (self.taken.fileno(), self.relay.fileno())  # as they were when the connection was made
 
     def hand_out(self) -> socket.socket:
         """The program's socket, which is its own from now on."""
@@ -49,14 +51,27 @@ class Side:
         socket.socket.__init__(sock, fileno=sock.detach())
         sock.settimeout(timeout)
         self._socket = ref(sock)
+        self.descriptors = (sock.fileno(), self.relay.fileno())
 
     def has_transport(self, transport: Any) -> None:
         self._transport = ref(transport)
 
-    def descriptors(self) -> set[int]:
-        """Of both ends, as long as they are open."""
+    def program_socket(self) -> socket.socket:
+        """The program's socket, or the one it will have; when the connection is made, so it is there."""
         sock = self._socket()
-        return {self.relay.fileno(), -1 if sock is None else sock.fileno()} - {-1}
+        assert sock is not None
+        return sock
+
+    def has_descriptor(self, fd: int) -> bool:
+        """True if it is that of an end that is open."""
+        sock = self._socket()
+        return fd == self.relay.fileno() or (sock is not None and fd == sock.fileno())
+
+    def is_closed(self) -> bool:
+        """True if the program has closed its socket, or is done with it in both directions: the relay's has hung up."""
+        poller = select.poll()
+        poller.register(self.relay, 0)
+        return self.taken is None and any(event & select.POLLHUP for _, event in poller.poll(0))
 
     def close(self, *, reset: bool) -> None:
         """The program sees the end of the stream, or that the connection is reset."""
@@ -149,7 +164,8 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """True when both directions have come to their end, or after reset()."""
+        """True when both directions have come to their end, or after reset(); also where both sides have closed it and
+        nothing passes: then there is no side left that could notice."""
         return self._closed
 
     def reset(self) -> None:
@@ -200,6 +216,12 @@ class Connection:
         held = self._is_held()
         for pipe in (self._to_server, self._to_client):
             pipe.hold(held)
+        self._close_if_abandoned()
+
+    def _close_if_abandoned(self) -> None:
+        """What is held on its way between two sides that are closed is for no one."""
+        if not self._closed and self._is_held() and all(side.is_closed() for side in self._sides.values()):
+            self._close(reset=False)
 
     def _has_ended(self) -> None:
         if self._to_server.ended and self._to_client.ended:
@@ -219,9 +241,6 @@ class Connection:
         for pipe in (self._to_server, self._to_client):
             pipe.flush()
 
-    def _descriptors(self) -> set[int]:
-        return set().union(*(side.descriptors() for side in self._sides.values()))
-
     def __repr__(self) -> str:
         state = " closed" if self._closed else " stalled" if self._stalled else " cut" if self._is_held() else ""
         (client, _), (server, _) = (side.name for side in self._sides.values())
@@ -235,7 +254,15 @@ class Listener(socket.socket):
 
     It is one end of a pair, and what there is to be read is a byte from the other."""
 
-    def __init__(self, network: "PipeNetwork", family: int, address: tuple[Any, ...], host: str | None) -> None:
+    def __init__(
+        self,
+        network: "PipeNetwork",
+        family: int,
+        address: tuple[Any, ...],
+        host: str | None,
+        bound: socket.socket | None = None,
+    ) -> None:
+        self.bound = bound  # the system's socket that it stands for, which keeps its port
         self._network: PipeNetwork | None = network
         self._family = socket.AddressFamily(family)
         self._address = address
@@ -279,5 +306,7 @@ class Listener(socket.socket):
             sock.close()
             connection._refuse()
         self._waiting.clear()
+        if self.bound is not None:
+            self.bound.close()
         self._bell.close()
         super().close()

@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from contextvars import Context
 from heapq import heappop
@@ -189,7 +189,7 @@ class VirtualTime(Networked):
         """Give what is on its way in the network, or in another thread, the time to arrive. True if something has."""
         if not self._io_grace:
             return False
-        if not self._threads.could_wake(younger=True) and not any(map(_may_be_late, self._watched())):
+        if not self._threads.could_wake(younger=True) and not any(map(_may_be_late, self._watched_elsewhere())):
             return False
         self._select(self._io_grace)
         # Maybe by a thread that holds the clock now.
@@ -197,7 +197,7 @@ class VirtualTime(Networked):
 
     def _wait_for_others(self) -> None:
         """Nothing will ever be due. Wait in real time for what may happen, DeadlockError if nothing can."""
-        if self._is_watching_elsewhere() or self._signal_handlers:
+        if any(True for _ in self._watched_elsewhere()) or self._signal_handlers:
             self._sleep()
         elif self._threads.could_wake():
             self._sleep(_RECHECK)
@@ -220,10 +220,10 @@ class VirtualTime(Networked):
         own = self._ssock.fileno()
         return [key.fd for key in self._selector.get_map().values() if key.fd != own]
 
-    def _is_watching_elsewhere(self) -> bool:
-        """True if something may come that is not made on this loop: a network in memory has only what is put in."""
-        own = set() if self._network is None else self._network._descriptors()
-        return any(fd not in own for fd in self._watched())
+    def _watched_elsewhere(self) -> Iterator[int]:
+        """Those where something may come that is not made on this loop: a network in memory has only what is put in."""
+        network = self._network
+        return (fd for fd in self._watched() if network is None or not network._has_descriptor(fd))
 
     def _take_due(self) -> list[Any]:
         """Remove and return the timers that are due, the earliest first."""

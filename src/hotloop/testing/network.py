@@ -11,10 +11,12 @@ import ipaddress
 import os
 import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from hotloop.testing.connection import Connection, Listener, Side
 from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name, check_buffer
@@ -90,9 +92,14 @@ class PipeNetwork:
         self._names = dict.fromkeys(self._hosts[HERE], HERE)
         self._cuts: list[tuple[str, str | None]] = []
         self._listeners: list[Listener] = []
+        self._listening: set[int] = set()  # their descriptors
         self._servers: list[asyncio.Server] = []
         self._connections: dict[int, Connection] = {}
         self._made = 0  # connections, ever
+        self._sweep_at = 16  # connections: when to look for those that are abandoned
+        self._sides: WeakKeyDictionary[socket.socket, tuple[Side, Side]] = WeakKeyDictionary()  # own and other
+        self._side_at: dict[int, Side] = {}  # by descriptor, as it was when the connection was made
+        self._client_ports: Counter[int] = Counter()
         self._next_port = _FIRST_PORT
 
     # -- beginning and end ---------------------------------------------------------------------------------------------
@@ -161,6 +168,7 @@ class PipeNetwork:
     @property
     def connections(self) -> tuple[Connection, ...]:
         """Those that are open, in the order in which they were made. A client that has not connected yet has none."""
+        self._close_abandoned()
         return tuple(self._connections.values())
 
     # -- hosts ---------------------------------------------------------------------------------------------------------
@@ -298,8 +306,14 @@ class PipeNetwork:
         return any(cuts(a, b, one, other) or cuts(a, b, other, one) for a, b in self._cuts)
 
     def _update(self) -> None:
-        for connection in self.connections:
+        for connection in tuple(self._connections.values()):
             connection._update()
+
+    def _close_abandoned(self) -> None:
+        """A side that closes while the relay does not read, because too much is held, is noticed here only."""
+        for connection in tuple(self._connections.values()):
+            connection._close_if_abandoned()
+        self._sweep_at = max(16, 2 * len(self._connections))
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -370,7 +384,14 @@ class PipeNetwork:
             host = str(ipaddress.ip_address(host))
         return host in ("", "0.0.0.0", "::") or host in self._names or host.lower() in self._hosts
 
-    def _bind(self, family: int, address: tuple[Any, ...]) -> Listener:
+    def _stand_for(self, sock: socket.socket) -> Listener:
+        """The listener of a server that was given a socket of the system's."""
+        address = sock.getsockname()
+        if not self._is_somewhere(address[0]):
+            self.host(address[0])
+        return self._bind(sock.family, address, sock)
+
+    def _bind(self, family: int, address: tuple[Any, ...], bound: socket.socket | None = None) -> Listener:
         here = self._here()[0] if address[0] in ("0.0.0.0", "::") else None
         if address[1] == 0:
             address = (address[0], self._free_port(), *address[2:])
@@ -378,17 +399,17 @@ class PipeNetwork:
             if (other.getsockname(), other.host) == (address, here):
                 text = f"error while attempting to bind on address {address!r}: address already in use"
                 raise OSError(errno.EADDRINUSE, text)
-        listener = Listener(self, family, address, here)
+        listener = Listener(self, family, address, here, bound)
         self._listeners.append(listener)
+        self._listening.add(listener.fileno())
         return listener
 
     def _free_port(self) -> int:
-        taken = {listener.getsockname()[1] for listener in self._listeners}
-        taken |= {connection.client[1] for connection in self._connections.values()}
+        listening = {listener.getsockname()[1] for listener in self._listeners}
         while True:
             port = self._next_port
             self._next_port = _FIRST_PORT if port == _LAST_PORT else port + 1
-            if port not in taken:
+            if port not in listening and not self._client_ports[port]:
                 return port
 
     def _listener_at(self, name: Name, address: tuple[Any, ...]) -> Listener | None:
@@ -407,6 +428,7 @@ class PipeNetwork:
 
     def _close_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
+        self._listening.discard(listener.fileno())
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
@@ -429,8 +451,17 @@ class PipeNetwork:
         client.become(sock)
         connection = Connection(self, self._made, client, server)
         self._made += 1
-        self._connections[connection.number] = connection
+        self._remember(connection, client, server)
         connection._start()
+        if len(self._connections) >= self._sweep_at:
+            self._close_abandoned()
+
+    def _remember(self, connection: Connection, client: Side, server: Side) -> None:
+        self._connections[connection.number] = connection
+        self._client_ports[client.address[1]] += 1
+        for own, other in ((client, server), (server, client)):
+            self._sides[own.program_socket()] = own, other
+            self._side_at.update(dict.fromkeys(own.descriptors, own))
 
     def _client_address(self, family: int) -> tuple[Any, ...]:
         host, address, port = self._here()
@@ -494,20 +525,20 @@ class PipeNetwork:
 
     def _forget(self, connection: Connection) -> None:
         del self._connections[connection.number]
+        self._client_ports[connection.client[1]] -= 1
+        for side in connection._sides.values():
+            for fd in side.descriptors:
+                if self._side_at.get(fd) is side:
+                    del self._side_at[fd]
 
     def _side_of(self, sock: Any) -> tuple[Side, Side] | None:
-        """Whose socket it is: his side of the connection, and the other."""
-        for connection in self._connections.values():
-            client, server = connection._sides.values()
-            for side, other in ((client, server), (server, client)):
-                if side._socket() is sock:
-                    return side, other
-        return None
+        """Which side of a connection a socket is, and the other side."""
+        return self._sides.get(sock) if isinstance(sock, socket.socket) else None
 
-    def _descriptors(self) -> set[int]:
-        """All that have to do with this network, where nothing comes from elsewhere."""
-        found = {listener.fileno() for listener in self._listeners}
-        return found.union(*(connection._descriptors() for connection in self._connections.values()))
+    def _has_descriptor(self, fd: int) -> bool:
+        """True if it has to do with this network, where nothing comes from elsewhere."""
+        side = self._side_at.get(fd)
+        return fd in self._listening or (side is not None and side.has_descriptor(fd))
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else " not attached" if self._loop is None else ""

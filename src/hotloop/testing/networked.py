@@ -1,11 +1,12 @@
 """What a loop under test asks its network for, while it has one, instead of the system."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from hotloop.testing.connection import NetworkSocket
+from hotloop.testing.connection import Listener, NetworkSocket
 
 if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
@@ -74,9 +75,11 @@ class Networked(_Behind):  # type: ignore[misc]
         start_serving: bool = True,
         **options: Any,
     ) -> asyncio.Server:
-        """See loop.create_server(). In a network the server is on the hosts that it names."""
+        """See loop.create_server(). In a network the server is on the hosts that it names, or that its socket names."""
         network = self._network
-        if network is None or sock is not None or (host is None and port is None):
+        by_address = sock is None and not (host is None and port is None)
+        by_socket = host is None and port is None and _is_tcp(sock) and not isinstance(sock, Listener)
+        if network is None or not (by_address or by_socket):
             for name, value in (("reuse_port", reuse_port), ("keep_alive", keep_alive)):
                 if value is not None:  # not every Python knows them
                     options[name] = value
@@ -91,12 +94,16 @@ class Networked(_Behind):  # type: ignore[misc]
                 start_serving=start_serving,
                 **options,
             )
-        several = isinstance(host, Iterable) and not isinstance(host, (str, bytes))
-        listeners = await network._listen(list(host) if several else [host], port, family, flags)
+        if by_socket:
+            listeners = [network._stand_for(sock)]
+        else:
+            several = isinstance(host, Iterable) and not isinstance(host, (str, bytes))
+            listeners = await network._listen(list(host) if several else [host], port, family, flags)
         try:
             server = await super().create_server(protocol_factory, sock=listeners[0], start_serving=False, **options)
         except BaseException:
             for listener in listeners:
+                listener.bound = None  # it stays the caller's
                 listener.close()
             raise
         # It takes only one by itself.
@@ -121,13 +128,19 @@ class Networked(_Behind):  # type: ignore[misc]
 
     def sock_connect(self, sock: Any, address: Any) -> Coroutine[Any, Any, None]:
         """See loop.sock_connect(). In a network the socket becomes that of a connection in memory."""
-        tcp = sock.type == socket.SOCK_STREAM and sock.family in (socket.AF_INET, socket.AF_INET6)
-        if self._network is None or not tcp:
+        if self._network is None or not _is_tcp(sock):
             return super().sock_connect(sock, address)  # type: ignore[no-any-return]
         asyncio.base_events._check_ssl_socket(sock)  # type: ignore[attr-defined]
         if self._debug and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
         return self._network._connect(sock, address)
+
+    def sock_accept(self, sock: Any) -> Coroutine[Any, Any, tuple[Any, Any]]:
+        """See loop.sock_accept(). OSError for a TCP socket in a network, which knows of create_server() only."""
+        if self._network is not None and _is_tcp(sock):
+            message = "a pipe_network() brings no connections to a socket that accepts by itself: use create_server()"
+            raise OSError(errno.EOPNOTSUPP, message)
+        return super().sock_accept(sock)  # type: ignore[no-any-return]
 
     def _make_socket_transport(self, sock: Any, *args: Any, **options: Any) -> Any:
         return self._with_names(super()._make_socket_transport, sock, args, options)
@@ -150,3 +163,8 @@ class Networked(_Behind):  # type: ignore[misc]
         below = getattr(transport, "_ssl_protocol", transport)
         getattr(below, "_extra", {}).update(extra)
         return transport
+
+
+def _is_tcp(sock: Any) -> bool:
+    tcp = (socket.AF_INET, socket.AF_INET6)
+    return getattr(sock, "type", None) == socket.SOCK_STREAM and sock.family in tcp

@@ -89,6 +89,8 @@ class Pipe:
             for piece in links.pieces(data, self._sender, self._receiver, self._rng):
                 self.put(piece, apart=apart)
         self._read_if_there_is_room()
+        if not data:
+            self._connection._close_if_abandoned()
 
     @contextmanager
     def _broken_by_errors(self) -> Iterator[None]:

@@ -48,6 +48,8 @@ class Threads:
 
     def starting(self) -> bool:
         """True while one of these may be in an executor's queue. Nothing tells the loop that it no longer is."""
+        if not self._wrapped:
+            return False
         queues = [queue for thread, queue in list(pools._threads_queues.items()) if thread.is_alive()]
         now = monotonic()
         return bool(queues) and any(

@@ -293,7 +293,10 @@ def getaddrinfo_literal(host, port, family=0, type=0, proto=0, flags=0):
     PySys_Audit(
         "socket.getaddrinfo", "OOiii", <PyObject *>host, <PyObject *>port, <int>family, <int>type, <int>proto
     )
-    return [(entry[0], entry[1], entry[2], "", peer) for entry in <tuple>expansion]
+    infos = []
+    for entry in <tuple>expansion:
+        infos.append((entry[0], entry[1], entry[2], "", peer))
+    return infos
 
 
 cdef int expansion_key(host, port, family, type, proto, flags, sockaddr_storage *storage) except -2:

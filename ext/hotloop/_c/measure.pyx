@@ -56,7 +56,9 @@ cdef dict measure(LoopCore loop):
 
 
 cdef tuple numbers(const metrics_histogram *histogram):
-    cdef list buckets = [histogram.buckets[index] for index in range(METRICS_BUCKETS)]
+    cdef list buckets = []
+    for index in range(METRICS_BUCKETS):
+        buckets.append(histogram.buckets[index])
     return (histogram.count, int(histogram.total), int(histogram.maximum), tuple(buckets))
 
 

@@ -35,3 +35,11 @@ cdef inline int keep(output_queue *queue, object data) except -1:
     if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
         raise MemoryError
     return 0
+
+
+cdef inline list bytes_or_views(object chunks):
+    """What writelines() was given, all of it looked at before any is written: TypeError for what is no bytes-like object."""
+    cdef list seen = []
+    for data in chunks:
+        seen.append(data if type(data) is bytes else memoryview(data))
+    return seen

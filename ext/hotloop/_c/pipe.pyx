@@ -306,11 +306,12 @@ cdef class WritePipeTransport(PipeTransport):
         """write() of all in one system call."""
         cdef bint waiting = self.output.bytes > 0
         cdef int before
-        cdef list chunks
+        cdef list chunks = []
         if self.device:
             self.write(b"".join(list_of_data))
             return
-        chunks = [data if type(data) is bytes else bytes(memoryview(data)) for data in list_of_data]
+        for data in list_of_data:
+            chunks.append(data if type(data) is bytes else bytes(memoryview(data)))
         if self.closing:
             if any(chunks):
                 self.ignore_write()

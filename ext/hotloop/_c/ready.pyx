@@ -141,7 +141,10 @@ cdef class ReadyQueue:
         return self.count
 
     def __iter__(self):
-        return iter([unwrap(self.ring[(self.head + index) & self.mask]) for index in range(self.count)])
+        cdef list items = []
+        for index in range(self.count):
+            items.append(unwrap(self.ring[(self.head + index) & self.mask]))
+        return iter(items)
 
     def __repr__(self):
         return f"<{type(self).__name__} {list(self)!r}>"

@@ -308,8 +308,12 @@ cdef class PollerSelector:
         return fd
 
     cdef list descriptors(self):
+        cdef list shown = []
         cdef int fd
-        return [fd for fd in range(len(self.entries)) if self.shown(fd) is not None]
+        for fd in range(len(self.entries)):
+            if self.shown(fd) is not None:
+                shown.append(fd)
+        return shown
 
     cdef object entry(self, int fd):
         """The Watcher or the SelectorKey of a descriptor; None if none is registered."""

@@ -28,7 +28,7 @@ from hotloop._c.core cimport READ_SIZE, LoopCore
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
 from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
-from hotloop._c.output cimport iovec, keep, output_clear, output_cut, output_send
+from hotloop._c.output cimport bytes_or_views, iovec, keep, output_clear, output_cut, output_send
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error
@@ -380,7 +380,7 @@ cdef class StreamTransport(SocketTransport):
         self.check_writable("writelines")
         if not list_of_data:
             return
-        chunks = [data if type(data) is bytes else memoryview(data) for data in list_of_data]
+        chunks = bytes_or_views(list_of_data)
         if self.lost:
             self.warn_of_lost_write()
             return

@@ -7,7 +7,7 @@ straight into the queue of our own stream transport; any other is given them by 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from hotloop._c.output cimport keep, output_clear, output_consume, output_front, output_peek
+from hotloop._c.output cimport bytes_or_views, keep, output_clear, output_consume, output_front, output_peek
 from hotloop._c.stream cimport StreamTransport
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT
 from hotloop._c.tls_receiver cimport TlsReceiver
@@ -95,8 +95,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int write_all(self, object chunks) except -1:
         if not self.may_write():
             return 0
-        lines = [data if type(data) is bytes else memoryview(data) for data in chunks]
-        for data in lines:
+        for data in bytes_or_views(chunks):
             if data:
                 keep(&self.output, data)
         return self.send_soon()
@@ -108,8 +107,8 @@ cdef class TlsSender(TlsReceiver):
         if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT or self.is_exposed():
             return self.send_now(False)
         if not self.unflushed:
-            self.unflushed = True
             self.loop.flush_later(self)
+            self.unflushed = True
         return 0
 
     cdef int flush(self) except -1:

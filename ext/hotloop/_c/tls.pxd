@@ -19,6 +19,7 @@ cdef class TlsProtocol(TlsSender):
     cdef object timer               # of whichever of the two is running, or None
     cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
 
+    cdef int tell_of_loss(self, object app, object error) except -1
     cdef int go_on_with_handshake(self) except -1
     cdef int handshake_done(self) except -1
     cdef int feed_handshake(self) except -1

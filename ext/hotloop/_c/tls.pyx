@@ -56,27 +56,43 @@ cdef class TlsProtocol(TlsSender):
             logger.debug("%r starts SSL handshake", self)
             self.started_at = self.loop.time()
         self.state = HANDSHAKE
-        self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
-        self.go_on_with_handshake()
-        self.feed_handshake()
+        try:
+            self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
+            self.go_on_with_handshake()
+            self.feed_handshake()
+        except Exception as error:
+            # The loop would report it, and the connection wait for ever.
+            self.fatal_error(error, "Fatal error on SSL protocol")
 
     def connection_lost(self, exc):
         """The transport is closed: tell the application's protocol, and let go of everything."""
         if self.wants_data() and not self.discarding and self.has_unread():
             # Reading was resumed in this turn, and its own turn comes too late.
             self.read_on(NULL, 0)
+        app = self.app if self.state != HANDSHAKE and self.app_connected else None
         output_clear(&self.output)
         self.held = None
         self.lost += 1
         self.closed = True
-        app = self.app
-        if self.state != HANDSHAKE and self.app_connected and app is not None:
-            self.loop.soon(app.connection_lost, (exc,), self.context)
         self.state = ENDED
         self.receiving = False
         self.transport = self.stream = self.app_transport = self.app = None
-        self.wake_waiter(exc)
-        self.stop_timer()
+        try:
+            if app is not None:
+                self.tell_of_loss(app, exc)
+        finally:
+            try:
+                self.wake_waiter(exc)
+            finally:
+                self.stop_timer()
+
+    cdef int tell_of_loss(self, object app, object error) except -1:
+        try:
+            self.loop.soon(app.connection_lost, (error,), self.context)
+        except MemoryError:
+            # Too early by a turn is better than never.
+            app.connection_lost(error)
+        return 0
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
         if self.state == SHUTDOWN:
@@ -167,7 +183,7 @@ cdef class TlsProtocol(TlsSender):
         cdef bint done
         try:
             done = self.engine.handshake()
-        except sslproto.ssl.SSLError as error:
+        except Exception as error:
             return self.handshake_failed(error)
         self.hand_down()
         if done and self.state == HANDSHAKE:
@@ -202,13 +218,12 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int wake_waiter(self, object error) except -1:
         cdef object waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
         self.waiter = None
-        if waiter is None or waiter.cancelled():
-            return 0
-        if error is None:
-            waiter.set_result(None)
-        else:
-            waiter.set_exception(error)
         return 0
 
     # -- what reading leads to -----------------------------------------------------------------------------------------
@@ -239,10 +254,14 @@ cdef class TlsProtocol(TlsSender):
         if self.closed:
             return 0
         self.closed = self.discarding = True
-        if self.state == FLUSHING and self.peer_gone:
-            return self.finish()
-        self.begin_shutdown()
-        return self.control_receiving()
+        try:
+            if self.state == FLUSHING and self.peer_gone:
+                return self.finish()
+            self.begin_shutdown()
+            return self.control_receiving()
+        except Exception as error:
+            # Nothing else would close it.
+            return self.fatal_error(error, "Fatal error on SSL protocol")
 
     cdef int abort(self, object error) except -1:
         self.closed = True
@@ -285,11 +304,11 @@ cdef class TlsProtocol(TlsSender):
         cdef bint done
         try:
             done = self.engine.unwrap()
-        except sslproto.ssl.SSLError as error:
+            self.hand_down()
+        except Exception as error:
             self.state = ENDED
             self.stop_timer()
             return self.fatal_error(error, "Fatal error on transport")
-        self.hand_down()
         return self.finish() if done else 0
 
     cdef int finish(self) except -1:
@@ -297,10 +316,13 @@ cdef class TlsProtocol(TlsSender):
         if self.finished:
             return 0
         self.finished = True
-        self.send_now(True)
-        self.call_eof_received()
-        self.hand_down_all()
-        return self.shutdown_done()
+        try:
+            self.send_now(True)
+            self.call_eof_received()
+            self.hand_down_all()
+            return self.shutdown_done()
+        except Exception as error:
+            return self.fatal_error(error, "Fatal error on SSL protocol")
 
     cdef bint read_to_the_end(self) except -1:
         """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was
@@ -364,8 +386,9 @@ cdef class TlsProtocol(TlsSender):
             if self.loop.debug:
                 logger.debug("%r: %s", self, message, exc_info=error)
         elif not isinstance(error, exceptions.CancelledError):
+            app = self if self.app is None else self.app
             self.loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": transport, "protocol": self.app or self}
+                {"message": message, "exception": error, "transport": transport, "protocol": app}
             )
         return 0
 

@@ -248,9 +248,9 @@ cdef class TlsReceiver(ByteProtocol):
             return 0
         if self.receiving_paused:
             if waiting <= self.read_low:
-                self.receiving_paused = False
                 self.transport.resume_reading()
+                self.receiving_paused = False
         elif waiting and waiting >= self.read_high:
-            self.receiving_paused = True
             self.transport.pause_reading()
+            self.receiving_paused = True
         return 0

@@ -7,7 +7,7 @@ straight into the queue of our own stream transport; any other is given them by 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from hotloop._c.output cimport bytes_or_views, keep, output_clear, output_consume, output_front, output_peek
+from hotloop._c.output cimport bytes_or_views, keep, output_clear, output_consume, output_cut, output_front, output_peek
 from hotloop._c.stream cimport StreamTransport
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT
 from hotloop._c.tls_receiver cimport TlsReceiver
@@ -93,11 +93,17 @@ cdef class TlsSender(TlsReceiver):
         return True
 
     cdef int write_all(self, object chunks) except -1:
+        cdef int waiting
         if not self.may_write():
             return 0
-        for data in bytes_or_views(chunks):
-            if data:
-                keep(&self.output, data)
+        waiting = self.output.count
+        try:
+            for data in bytes_or_views(chunks):
+                if data:
+                    keep(&self.output, data)
+        except BaseException:
+            output_cut(&self.output, waiting)
+            raise
         return self.send_soon()
 
     cdef int send_soon(self) except -1:
@@ -107,7 +113,11 @@ cdef class TlsSender(TlsReceiver):
         if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT or self.is_exposed():
             return self.send_now(False)
         if not self.unflushed:
-            self.loop.flush_later(self)
+            try:
+                self.loop.flush_later(self)
+            except MemoryError:
+                # Then not at the end of the turn: what was written is not lost.
+                return self.send_now(False)
             self.unflushed = True
         return 0
 

@@ -117,8 +117,8 @@ cdef class TlsTransport:
         """End a pause_reading(). Does nothing if not paused."""
         if not self.tls.app_reading_paused:
             return
-        self.tls.app_reading_paused = False
         self.tls.loop.soon(self.tls._resume, (), self.tls.context)
+        self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):
         """Set how much, in bytes, is received while the protocol is paused: at `high` the transport below is paused

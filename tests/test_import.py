@@ -147,3 +147,39 @@ hotloop.run(asyncio.sleep(0))
 hotloop.new_event_loop().close()
 """
     )
+
+
+IN_SUBINTERPRETER = """
+import warnings
+warnings.simplefilter("error")
+import hotloop, hotloop._impl
+
+async def main():
+    import asyncio
+    await asyncio.sleep(0.001)
+    return "ran"
+
+print(hotloop.run(main()), hotloop.implementation)
+print(hotloop._impl.reason, flush=True)
+"""
+
+
+@pytest.mark.only("c", reason="the compiled extension is what does not load there")
+def test_a_subinterpreter_has_the_fallback_without_a_warning(impl):
+    out = impl.run_script(
+        f"""
+import os
+os.environ.pop("HOTLOOP_IMPL")
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import hotloop
+assert hotloop.implementation == "c"
+interpreter = interpreters.create()
+assert interpreters.run_string(interpreter, {IN_SUBINTERPRETER!r}) is None
+interpreters.destroy(interpreter)
+"""
+    ).stdout.splitlines()
+    assert out[0] == "ran python"
+    assert "interpreter" in out[1]

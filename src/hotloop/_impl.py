@@ -6,7 +6,8 @@ unset or empty        the compiled one where it is installed, otherwise the twin
 
 In the last case the twin's loop hands out the interpreter's own Future and Task where those are compiled: a program
 without the extension must not become slower than it was. An extension that is installed but does not load is
-reported with a RuntimeWarning, so that nobody loses it without noticing.
+reported with a RuntimeWarning, so that nobody loses it without noticing. In a subinterpreter it never loads where it
+has been loaded already: that is no news, and no warning.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import select
 import selectors
 import sys
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,14 @@ def _load_extension() -> str | None:
     return None
 
 
+def _in_subinterpreter() -> bool:
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        with suppress(ImportError):
+            interpreters = import_module(name)
+            return bool(interpreters.get_current() != interpreters.get_main())
+    return False
+
+
 def _choose() -> tuple[str, str]:
     """The implementation to use, and why."""
     asked = os.environ.get("HOTLOOP_IMPL", "")
@@ -65,7 +75,9 @@ def _choose() -> tuple[str, str]:
         return "c", "HOTLOOP_IMPL=c" if asked else "the compiled extension is installed"
     if asked:
         raise ImportError(f"HOTLOOP_IMPL=c cannot be met: {problem}", name="hotloop._c")
-    if problem is not _NOT_INSTALLED:
+    if problem is not _NOT_INSTALLED and _in_subinterpreter():
+        problem = f"the compiled extension is for one interpreter in a process, and this is another one ({problem})"
+    elif problem is not _NOT_INSTALLED:
         message = f"hotloop's compiled extension does not load, falling back to Python ({problem})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return "python", problem

@@ -227,3 +227,46 @@ print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tru
 """
     ).stdout
     assert out == "[]\n"
+
+
+@pytest.mark.only("c", "asyncio", reason="asyncio itself does not forget tasks in Python")
+def test_the_tasks_of_the_parent_in_the_child(impl):
+    """From Python 3.14 on the child has none of them."""
+    impl.run_script(
+        IN_CHILD
+        + """
+inherited = sys.version_info < (3, 14)
+
+async def other():
+    await asyncio.sleep(3600)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    tasks = {asyncio.ensure_future(other()) for _ in range(3)} | {asyncio.current_task()}
+
+    def child():
+        assert asyncio.all_tasks(loop) == (tasks if inherited else set())
+        assert (asyncio.current_task(loop) is None) == (not inherited)
+
+        async def own():
+            mine = asyncio.ensure_future(asyncio.sleep(0))
+            assert asyncio.all_tasks() == {mine, asyncio.current_task()}
+            await mine
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        with asyncio.Runner(loop_factory=impl.new_event_loop) as runner:
+            runner.run(own())
+        assert asyncio.all_tasks(loop) == (tasks if inherited else set())
+        # What ends there is none of the child's list.
+        tasks.clear()
+        in_child(lambda: None)
+
+    in_child(child)
+    assert asyncio.all_tasks() == tasks
+    for task in tasks - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0)
+
+impl.run(main())
+"""
+    )

@@ -502,22 +502,6 @@ def test_a_subclass_may_override_what_a_waiting_task_calls(impl, loop):
     assert "add_done_callback" in calls
 
 
-@checks_futures
-def test_a_subclass_that_forgets_its_base(impl, loop):
-    class Forgetful(impl.Future):
-        def __init__(self):
-            pass
-
-    future = Forgetful()
-    assert future.done() is False and future.cancelled() is False
-    for method in (future.result, future.exception):
-        with pytest.raises(asyncio.InvalidStateError):
-            method()
-    for call in (lambda: future.set_result(1), future.cancel, lambda: future.add_done_callback(print), future.get_loop):
-        with pytest.raises(RuntimeError, match="initialized"):
-            call()
-
-
 def test_positional_arguments_are_refused(impl, loop):
     with pytest.raises(TypeError):
         impl.Future(loop)
@@ -584,9 +568,3 @@ def test_a_coroutine_may_yield_from_a_future_in_a_generator(impl, loop):
     future = impl.Future(loop=loop)
     loop.call_soon(future.set_result, 1)
     assert loop.run_until_complete(main()) == 2
-
-
-@pytest.mark.skipif(sys.version_info < (3, 15), reason="CPython 3.15 refuses to initialise a future twice")
-def test_initialising_twice(future, loop):
-    with pytest.raises(RuntimeError):
-        future.__init__(loop=loop)

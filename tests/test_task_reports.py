@@ -4,6 +4,7 @@ import asyncio
 import gc
 
 import pytest
+from interpreter import counts_references
 from stepping import run_once
 
 
@@ -161,3 +162,40 @@ def test_run_until_complete_interrupted_takes_its_task_along_quietly(loop, conte
         loop.run_until_complete(main())
     gc.collect()
     assert contexts == []
+
+
+@counts_references
+def test_a_task_that_the_report_brings_back_is_among_all_tasks(impl, loop):
+    async def main():
+        await future
+
+    kept = []
+    loop.set_exception_handler(lambda loop, context: kept.append(context["task"]))
+    future = loop.create_future()
+    task = impl.Task(main(), loop=loop)
+    # The loop forgets its step.
+    loop._ready.clear()
+    del task
+    assert len(kept) == 1
+    assert asyncio.all_tasks(loop) == set(kept)
+    kept[0]._log_destroy_pending = False
+    kept[0].get_coro().close()
+    kept.clear()
+    assert asyncio.all_tasks(loop) == set()
+    future.cancel()
+
+
+@counts_references
+def test_a_task_that_a_report_has_looked_at_is_gone(impl, loop):
+    async def main():
+        pass
+
+    listed = []
+    loop.set_exception_handler(lambda loop, context: listed.append(len(asyncio.all_tasks(loop))))
+    coroutine = main()
+    task = impl.Task(coroutine, loop=loop)
+    loop._ready.clear()
+    del task
+    assert len(listed) == 1
+    assert asyncio.all_tasks(loop) == set()
+    coroutine.close()

@@ -24,20 +24,23 @@ cdef class Future(Runnable):
     cdef State state
     cdef bint blocking              # yielded by `await` to the task that steps it
     cdef bint log_traceback         # an exception that nobody has seen yet
-    cdef unsigned char foreign_api  # 0: not known; 1: our own methods are in charge; 2: a subclass overrides some
 
     cdef int bind(self, object loop) except -1
     cdef int alive(self) except -1
     cdef bint plain(self) noexcept
     cdef object take_result(self)
     cdef object take_error(self)
+    cdef object why_not(self, object pending)
     cdef int finish(self, object value) except -1
     cdef int fail(self, object error) except -1
     cdef bint abandon(self, object message) except -1
     cdef int wait_for(self, Runnable waiter) except -1
     cdef int add_callback(self, object callback, object context) except -1
+    cdef bint keep(self, object entry) except -1
+    cdef Py_ssize_t remove_others(self, object fn) except? -1
     cdef int schedule_callbacks(self) except -1
     cdef int schedule_several(self) except -1
+    cdef int schedule_waiter(self, Runnable waiter) except -1
     cdef int schedule_callback(self, object callback, object context) except -1
     cdef object make_cancelled_error(self)
     cdef int report_unseen(self) except -1
@@ -47,4 +50,4 @@ cdef class Future(Runnable):
 cdef Future new_future(object loop, ReadyQueue queue)
 cdef void empty_future(Future future) noexcept
 cdef ReadyQueue queue_of(object loop)
-cdef int set_stop_iteration(object value) noexcept
+cdef void set_stop_iteration(object value) noexcept

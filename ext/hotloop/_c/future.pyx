@@ -13,10 +13,17 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 
 from hotloop._c.owned cimport steal
-from hotloop._c.throwing cimport instead_of_stop_iteration, thrown
+from hotloop._c.throwing cimport (
+    instead_of_stop_iteration,
+    is_exception,
+    is_exception_class,
+    set_traceback,
+    thrown,
+    traceback_of,
+)
 from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, new_handle, schedule
 
-cdef extern from "quiet.h":
+cdef extern from "silent.h":
     pass
 
 cdef extern from "instance_dict.h":
@@ -49,6 +56,9 @@ import sys
 import types
 from asyncio import base_futures, events, exceptions, format_helpers
 
+from hotloop._classes import assign_class, likeness
+
+cdef object BaseEventLoop = asyncio.BaseEventLoop
 cdef object CancelledError = exceptions.CancelledError
 cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint rejects_reinit = sys.version_info >= (3, 15)
@@ -61,17 +71,12 @@ if sys.version_info >= (3, 14):
 cdef dict asyncio_names = asyncio.__dict__
 cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
 
-# What a subclass may override so that our short cuts would bypass it.
-cdef tuple OVERRIDABLE = ("add_done_callback", "result", "exception", "cancelled", "done", "get_loop")
-
 
 cdef extern from "Python.h":
     ctypedef enum PySendResult:
         PYGEN_RETURN
         PYGEN_ERROR
         PYGEN_NEXT
-    void PyErr_SetObject(object kind, object value) noexcept
-    void PyErr_SetNone(object kind) noexcept
 
 cdef extern from *:
     """
@@ -97,15 +102,16 @@ cdef extern from *:
 
 
 cdef extern from "stop_iteration.h":
-    int stop_prepare() except -1
-    void stop_with(object value)
-
-stop_prepare()
+    bint is_traced() noexcept
+    void stop_with(object value) noexcept   # sets the error indicator
 
 
 cdef ReadyQueue queue_of(object loop):
-    """The ready queue of a loop of ours; None for any other loop."""
-    cdef object queue = getattr(loop, "_ready", None)
+    """The ready queue of a loop of ours; None for any other loop, such as one that passes everything on to one of ours."""
+    cdef object queue
+    if not issubclass(type(loop), BaseEventLoop):
+        return None
+    queue = getattr(loop, "_ready", None)
     return queue if type(queue) is ReadyQueue else None
 
 
@@ -115,7 +121,6 @@ cdef Future new_future(object loop, ReadyQueue queue):
     cdef Future future = Future.__new__(Future) if kept == NULL else <Future>steal(kept)
     future.loop = loop
     future.queue = queue
-    future.foreign_api = 1
     return future
 
 
@@ -161,20 +166,28 @@ cdef class Future(Runnable):
     cdef int bind(self, object loop) except -1:
         if rejects_reinit and self.loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
-        self.loop = events.get_event_loop() if loop is None else loop
-        self.queue = queue_of(self.loop)
+        # First what it was: if there is no loop to be had, it stays uninitialised.
         self.state = PENDING
+        self.blocking = self.log_traceback = False
+        self.loop = self.queue = None
         self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
         self.first = self.first_context = self.others = self.source_traceback = None
-        self.blocking = self.log_traceback = False
-        if self.loop.get_debug():
+        if loop is None:
+            loop = events.get_event_loop()
+        self.loop = loop
+        self.queue = queue_of(loop)
+        if loop.get_debug():
             self.source_traceback = format_helpers.extract_stack(sys._getframe())
         return 0
 
     @property
     def __class__(self):
         # What isinstance() asks for when the type itself does not match.
-        return asyncio_names["Future"]
+        return asyncio_names["Future"] if type(self) is Future else likeness(type(self), asyncio_names["Future"])
+
+    @__class__.setter
+    def __class__(self, value):
+        assign_class(self, value)
 
     @classmethod
     def __class_getitem__(cls, item, /):
@@ -206,10 +219,8 @@ cdef class Future(Runnable):
         return 0
 
     cdef bint plain(self) noexcept:
-        """True if no subclass in Python overrides what our short cuts would bypass."""
-        if self.foreign_api == 0:
-            self.foreign_api = 2 if overrides(type(self)) else 1
-        return self.foreign_api == 1
+        """True if it is of no subclass, which may override, now or later, what our short cuts bypass."""
+        return type(self) is Future
 
     @property
     def __dict__(self):
@@ -243,28 +254,34 @@ cdef class Future(Runnable):
             self.log_traceback = False
             if self.error is None:
                 return self.value
-            raise self.error.with_traceback(self.error_traceback)
+            set_traceback(self.error, self.error_traceback)
+            raise self.error
         if self.state == CANCELLED:
             raise self.make_cancelled_error()
-        raise InvalidStateError("Result is not set.")
+        raise InvalidStateError(self.why_not("Result is not set."))
 
     def exception(self):
         """The exception that was set, or None. Raises CancelledError, or InvalidStateError if not done."""
         if self.state == CANCELLED:
             raise self.make_cancelled_error()
         if self.state == PENDING:
-            raise InvalidStateError("Exception is not set.")
+            raise InvalidStateError(self.why_not("Exception is not set."))
         self.log_traceback = False
         return self.error
+
+    cdef object why_not(self, object pending):
+        """Why there is no outcome to be had."""
+        return "Future object is not initialized." if self.loop is None else pending
 
     cdef object take_error(self):
         """What awaiting this done future raises, with its own traceback again; None if it has a result."""
         if self.state == CANCELLED:
             return self.make_cancelled_error()
         self.log_traceback = False
-        if self.error is None:
-            return None
-        return self.error.with_traceback(self.error_traceback)
+        if self.error is not None:
+            # Not error.with_traceback(), which a program may override.
+            set_traceback(self.error, self.error_traceback)
+        return self.error
 
     def set_result(self, result, /):
         """Set the result and schedule the callbacks. InvalidStateError if done already."""
@@ -286,16 +303,16 @@ cdef class Future(Runnable):
         self.alive()
         if self.state != PENDING:
             raise InvalidStateError("invalid state")
-        if isinstance(error, type):
+        # What the object is, whatever it says of itself: it will be raised.
+        if is_exception_class(error):
             error = error()
-            if not isinstance(error, BaseException):
-                raise TypeError("invalid exception object")
-        if not isinstance(error, BaseException):
+            if self.state != PENDING:
+                raise InvalidStateError("invalid state")
+        if not is_exception(error):
             raise TypeError("invalid exception object")
-        if isinstance(error, StopIteration):
-            error = instead_of_stop_iteration(error)
+        error = instead_of_stop_iteration(error)
         self.error = error
-        self.error_traceback = error.__traceback__
+        self.error_traceback = traceback_of(error)
         self.state = FINISHED
         self.schedule_callbacks()
         self.log_traceback = True
@@ -336,41 +353,69 @@ cdef class Future(Runnable):
         self.add_callback(fn, copy_current_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
-        if self.state != PENDING:
-            return self.schedule_callback(callback, context)
-        if self.first is None:
+        if self.state == PENDING and self.first is None and self.others is None:
             self.first = callback
             self.first_context = context
-        else:
-            if self.others is None:
-                self.others = []
-            self.others.append((callback, context))
+            return 0
+        if self.state != PENDING or not self.keep((callback, context)):
+            return self.schedule_callback(callback, context)
         return 0
 
     cdef int wait_for(self, Runnable waiter) except -1:
         """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
-        if self.state != PENDING:
-            return schedule(self.queue, waiter)
-        if self.first is None:
+        if self.state == PENDING and self.first is None and self.others is None:
             self.first = waiter
-        else:
-            if self.others is None:
-                self.others = []
-            self.others.append(waiter)
+            return 0
+        if self.state != PENDING or not self.keep(waiter):
+            return self.schedule_waiter(waiter)
         return 0
+
+    cdef bint keep(self, object entry) except -1:
+        """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that any
+        code."""
+        cdef list made
+        while self.others is None:
+            made = []
+            if self.others is None:
+                self.others = made
+        if self.state != PENDING:
+            self.others = None
+            return False
+        self.others.append(entry)
+        return True
 
     def remove_done_callback(self, fn, /):
         """Remove all that equal fn; return how many they were."""
         self.alive()
-        cdef list entries = self.entries()
-        cdef list kept = [entry for entry in entries if entry[0] != fn]
-        cdef Py_ssize_t removed = len(entries) - len(kept)
-        if removed:
-            self.first = self.first_context = self.others = None
-            if kept:
-                self.first, self.first_context = kept[0]
-                self.others = kept[1:] or None
-        return removed
+        # As asyncio does it: comparing may run code that ends the future, or adds and removes callbacks.
+        cdef Py_ssize_t removed = 0
+        cdef object first = self.first
+        if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
+            self.first = self.first_context = None
+            removed = 1
+        return removed if self.others is None else removed + self.remove_others(fn)
+
+    cdef Py_ssize_t remove_others(self, object fn) except? -1:
+        cdef list kept = []
+        cdef Py_ssize_t count = len(self.others), index = 0
+        cdef object entry
+        if count == 1:
+            if not entry_equals(self.others[0], fn):
+                return 0
+            self.others = None
+            return 1
+        while self.others is not None and index < len(self.others):
+            entry = self.others[index]
+            index += 1
+            if not entry_equals(entry, fn):
+                kept.append(entry)
+        if not kept or self.others is None:
+            self.others = None
+            return count
+        count = len(self.others)
+        if len(kept) != count:
+            self.others[:] = kept
+        return count - len(kept)
 
     cdef list entries(self):
         """All that wait, as a list of (callback, context)."""
@@ -386,30 +431,38 @@ cdef class Future(Runnable):
 
     cdef int schedule_callbacks(self) except -1:
         cdef object first
-        if self.first is None:
-            return 0
         if self.first_context is not None or self.others is not None:
             return self.schedule_several()
+        if self.first is None:
+            return 0
         first = self.first
         self.first = None
-        return schedule(self.queue, first)
+        return self.schedule_waiter(first)
 
     cdef int schedule_several(self) except -1:
         """Any callbacks; most futures have but one task that waits."""
         cdef object first = self.first, context = self.first_context
         cdef list others = self.others
         self.first = self.first_context = self.others = None
-        if context is None:
-            schedule(self.queue, first)
-        else:
+        if context is not None:
             self.schedule_callback(first, context)
+        elif first is not None:
+            self.schedule_waiter(first)
         if others is not None:
             for entry in others:
                 if type(entry) is tuple:
                     self.schedule_callback(entry[0], entry[1])
                 else:
-                    schedule(self.queue, entry)
+                    self.schedule_waiter(entry)
         return 0
+
+    cdef int schedule_waiter(self, Runnable waiter) except -1:
+        cdef tuple callback
+        if self.queue.direct:
+            return schedule(self.queue, waiter)
+        # call_soon() was replaced, or debug mode set, since it began to wait.
+        callback = waiter.done_callback()
+        return self.schedule_callback(callback[0], callback[1])
 
     cdef int schedule_callback(self, object callback, object context) except -1:
         if self.queue is not None and self.queue.direct:
@@ -428,7 +481,7 @@ cdef class Future(Runnable):
 
     @property
     def _asyncio_future_blocking(self):
-        return self.blocking if self.loop is not None else None
+        return self.blocking
 
     @_asyncio_future_blocking.setter
     def _asyncio_future_blocking(self, value):
@@ -494,18 +547,17 @@ cdef class Future(Runnable):
         raise AttributeError("cannot delete attribute")
 
 
+cdef bint entry_equals(object entry, object wanted) except -1:
+    """Whether a (callback, context), or a Runnable that waits, is what remove_done_callback() is to remove."""
+    cdef object callback = (entry if type(entry) is tuple else (<Runnable>entry).done_callback())[0]
+    return callback is wanted or callback == wanted
+
+
 def _describe(future):
     return f"<{type(future).__name__} {' '.join(base_futures._future_repr_info(future))}>"
 
 
 cdef object describe = reprlib.recursive_repr()(_describe)
-
-
-cdef bint overrides(object subclass) except -1:
-    for name in OVERRIDABLE:
-        if getattr(subclass, name) is not getattr(Future, name):
-            return True
-    return False
 
 
 cdef FutureIter iterate(Future future):
@@ -534,11 +586,9 @@ cdef class FutureIter:
     def send(self, value, /):
         """Go on: yields the pending future, or raises StopIteration with the result, or what the future raises."""
         cdef PyObject *result = NULL
-        cdef PySendResult status = future_iter_send(<PyObject *>self, NULL, &result)
-        if status == PYGEN_NEXT:
+        if resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
             return steal(result)
-        if status == PYGEN_RETURN:
-            raise StopIteration(steal(result))
+        stop_with(steal(result))
         raise_set_error()
 
     def throw(self, kind, value=None, traceback=None, /):
@@ -552,28 +602,27 @@ cdef class FutureIter:
         self.future = None
 
 
-cdef PySendResult future_iter_send(PyObject *iterator, PyObject *value, PyObject **result) noexcept:
-    """The am_send slot: how the interpreter drives `await` without raising StopIteration for every result."""
+cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result) except PYGEN_ERROR:
     cdef FutureIter self = <FutureIter>iterator
     cdef Future future = self.future
-    cdef object error
     if future is None:
-        PyErr_SetNone(StopIteration)
-        return PYGEN_ERROR
+        raise StopIteration
     if future.state == PENDING:
-        if not future.blocking:
-            future.blocking = True
-            result[0] = own(future)
-            return PYGEN_NEXT
-        PyErr_SetObject(RuntimeError, "await wasn't used with future")
-        return PYGEN_ERROR
+        if future.blocking:
+            raise RuntimeError("await wasn't used with future")
+        future.blocking = True
+        result[0] = own(future)
+        return PYGEN_NEXT
     self.future = None
-    if future.state == FINISHED and future.error is None:
-        result[0] = own(future.value)
-        return PYGEN_RETURN
-    error = future.take_error()
-    PyErr_SetObject(type(error), error)
-    return PYGEN_ERROR
+    if future.state != FINISHED or future.error is not None:
+        raise future.take_error()
+    result[0] = own(future.value)
+    return PYGEN_RETURN
+
+
+# The am_send slot: how the interpreter drives `await` without raising StopIteration for every result. It hands the error
+# indicator on as it is.
+cdef sendfunc future_iter_send = <sendfunc>resume
 
 
 cdef inline PyObject *own(object item) noexcept:
@@ -582,19 +631,18 @@ cdef inline PyObject *own(object item) noexcept:
 
 
 cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
-    """The tp_iternext slot. A result of None is the end of the iteration without any exception."""
+    """The tp_iternext slot."""
     cdef PyObject *result = NULL
-    cdef PySendResult status = future_iter_send(iterator, NULL, &result)
-    if status == PYGEN_RETURN:
+    if future_iter_send(iterator, NULL, &result) == PYGEN_RETURN:
         set_stop_iteration(steal(result))
         return NULL
     return result
 
 
-cdef int set_stop_iteration(object value) noexcept:
-    if value is not None:
+cdef void set_stop_iteration(object value) noexcept:
+    """Before a tp_iternext returns NULL. Without any exception that is the end, too, with None as the value."""
+    if value is not None or is_traced():
         stop_with(value)
-    return 0
 
 
 install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)

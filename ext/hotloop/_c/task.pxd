@@ -24,6 +24,7 @@ cdef class Task(Future):
 
     cdef int prepare(self, object coro, object name, object context) except -1
     cdef int register(self) except -1
+    cdef int report_pending(self) except -1
     cdef int start_eagerly(self) except -1
     cdef int schedule_step(self) except -1
     cdef int call_step(self) except -1

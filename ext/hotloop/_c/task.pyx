@@ -11,11 +11,11 @@ from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
-from hotloop._c.future cimport PENDING, Future, empty_future
+from hotloop._c.future cimport FINISHED, PENDING, Future, empty_future
 from hotloop._c.owned cimport steal
 from hotloop._c.ready cimport ReadyQueue, copy_current_context, offer_context, run_reporting, schedule
 
-cdef extern from "quiet.h":
+cdef extern from "silent.h":
     pass
 
 cdef extern from *:
@@ -36,6 +36,7 @@ import sys
 from asyncio import base_tasks, coroutines, exceptions, tasks
 
 from hotloop import _registry
+from hotloop._classes import assign_class, likeness
 
 cdef extern from "lock.h":
     ctypedef struct shared_count:
@@ -50,6 +51,9 @@ cdef bint starts_eagerly = sys.version_info >= (3, 12)
 cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
 
+cdef extern from "fork.h":
+    int fork_watch()
+
 cdef extern from "links.h":
     void link_task(task_link *, PyObject *)
     void unlink_task(task_link *)
@@ -60,6 +64,7 @@ cdef extern from "Python.h":
         PYGEN_RETURN
         PYGEN_ERROR
         PYGEN_NEXT
+    Py_ssize_t Py_REFCNT(PyObject *)
     PySendResult PyIter_Send(PyObject *, PyObject *, PyObject **) noexcept
     bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
@@ -76,6 +81,14 @@ cdef extern from *:
         return throw_name == NULL ? -1 : 0;
     }
 
+    /* What a StopIteration carries, whatever a subclass shows as its `value`. */
+    static inline PyObject *value_of(PyObject *stopped)
+    {
+        PyObject *value = ((PyStopIterationObject *)stopped)->value;
+
+        return Py_NewRef(value == NULL ? Py_None : value);
+    }
+
     /* coroutine.throw(error); NULL with the error indicator set, StopIteration included. */
     static inline PyObject *throw_into(PyObject *coroutine, PyObject *error)
     {
@@ -83,10 +96,13 @@ cdef extern from *:
     }
     """
     int raise_set_error() except -1     # the error indicator is set: make Cython notice
+    object value_of(object stopped)
     int intern_names() except -1
     PyObject *throw_into(object coroutine, object error) noexcept
 
 intern_names()
+if fork_watch() != 0:
+    raise MemoryError("pthread_atfork() failed")
 
 
 def live_tasks():
@@ -104,7 +120,6 @@ cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, obje
     cdef Task task = Task.__new__(Task) if kept == NULL else <Task>steal(kept)
     task.loop = loop
     task.queue = queue
-    task.foreign_api = 1
     task.prepare(coro, name, context)
     if eager:
         task.start_eagerly()
@@ -124,7 +139,7 @@ cdef void empty(PyObject *task) noexcept:
     cdef Task emptied = <Task>task
     cdef object context = emptied.context
     unlink_task(&emptied.link)
-    emptied.log_destroy_pending = True
+    emptied.log_destroy_pending = False
     if emptied.name is not None:
         emptied.name = None
     if emptied.fut_waiter is not None:
@@ -142,11 +157,20 @@ def _describe(task):
 cdef object describe = reprlib.recursive_repr()(_describe)
 
 
+cdef object outcome(Future future):
+    """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not done."""
+    if future.state == FINISHED and future.error is None:
+        future.log_traceback = False
+        return None
+    try:
+        return future.take_error()
+    except BaseException as error:
+        # There was no memory for a CancelledError. The task hears of that: without a step it would wait for ever.
+        return error
+
+
 cdef class Task(Future):
     """A coroutine that runs in an event loop. See asyncio.Task, which isinstance() says it is."""
-
-    def __cinit__(self, *args, **kwargs):
-        self.log_destroy_pending = True
 
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
         self.bind(loop)
@@ -159,20 +183,38 @@ cdef class Task(Future):
 
     @property
     def __class__(self):
-        return asyncio_names["Task"]
+        return asyncio_names["Task"] if type(self) is Task else likeness(type(self), asyncio_names["Task"])
+
+    @__class__.setter
+    def __class__(self, value):
+        assign_class(self, value)
+
+    cdef bint plain(self) noexcept:
+        return type(self) is Task
 
     def __dealloc__(self):
         unlink_task(&self.link)
 
     def __del__(self):
-        # all_tasks() forgets it before anybody can bring it back, as it does a task that is weakly referenced.
+        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)
+        cdef bint linked = self.link.previous != NULL
+        # all_tasks() forgets it before any code can see it half cleared, as it does a task that is weakly referenced.
         unlink_task(&self.link)
-        if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
-            context = {"task": self, "message": "Task was destroyed but it is pending!"}
-            if self.source_traceback:
-                context["source_traceback"] = self.source_traceback
-            self.loop.call_exception_handler(context)
-        self.report_unseen()
+        try:
+            if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
+                self.report_pending()
+            self.report_unseen()
+        finally:
+            if linked and Py_REFCNT(<PyObject *>self) > references and self.state == PENDING:
+                # The exception handler has kept it, so that it lives on.
+                link_task(&self.link, <PyObject *>self)
+
+    cdef int report_pending(self) except -1:
+        context = {"task": self, "message": "Task was destroyed but it is pending!"}
+        if self.source_traceback:
+            context["source_traceback"] = self.source_traceback
+        self.loop.call_exception_handler(context)
+        return 0
 
     def __repr__(self):
         return describe(self)
@@ -191,15 +233,17 @@ cdef class Task(Future):
             raise TypeError(f"context must be a Context object, not {type(context).__name__}")
         else:
             self.context = context
+        if self.fut_waiter is not None:
+            self.fut_waiter = None
+        self.must_cancel = False
+        self.log_destroy_pending = True
+        self.cancel_requests = 0
+        self.coro = coro
         if name is None:
             self.number = shared_next(&task_count)
             self.name = None
         else:
             self.name = str(name)
-        self.coro = coro
-        self.fut_waiter = None
-        self.cancel_requests = 0
-        self.must_cancel = False
         return 0
 
     cdef int register(self) except -1:
@@ -283,7 +327,7 @@ cdef class Task(Future):
     cdef object error_of_waiter(self):
         """What the future that it waited for raises; None if nothing, or if it was not done."""
         cdef object awaited = self.fut_waiter
-        return (<Future>awaited).take_error() if isinstance(awaited, Future) else None
+        return outcome(awaited) if isinstance(awaited, Future) else None
 
     cdef int leave(self) except -1:
         """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
@@ -315,8 +359,7 @@ cdef class Task(Future):
     def _wakeup(self, future, /):
         cdef object error = None
         if isinstance(future, Future) and (<Future>future).plain():
-            if (<Future>future).state != PENDING:
-                error = (<Future>future).take_error()
+            error = outcome(future)
         else:
             try:
                 future.result()
@@ -384,7 +427,7 @@ cdef class Task(Future):
         try:
             raise_set_error()
         except StopIteration as stopped:
-            self.stop(stopped.value)
+            self.stop(value_of(stopped))
         except CancelledError as error:
             unlink_task(&self.link)
             self.cancelled_error = error
@@ -402,7 +445,7 @@ cdef class Task(Future):
         """The coroutine has yielded: a future to wait for, or None to go on at the next turn."""
         if yielded is None:
             return self.schedule_step()
-        if isinstance(yielded, Future):
+        if isinstance(yielded, Future) and (<Future>yielded).plain():
             return self.wait_on_ours(yielded)
         return self.wait_on_other(yielded)
 
@@ -421,17 +464,17 @@ cdef class Task(Future):
         if self.rejects(awaited, awaited.loop, awaited.blocking):
             return 0
         awaited.blocking = False
-        if self.queue is not None and self.queue.direct and awaited.plain():
+        if self.queue is not None and self.queue.direct:
             awaited.wait_for(self)
         else:
-            awaited.add_done_callback(self._wakeup, context=self.context)
+            awaited.add_callback(self._wakeup, self.context)
         self.fut_waiter = awaited
         if self.must_cancel:
             self.pass_cancel_on()
         return 0
 
     cdef int wait_on_foreign(self, object awaited, object blocking) except -1:
-        """A future of asyncio's, or of anybody who follows its protocol."""
+        """A future of a subclass, of asyncio's, or of any class that follows the protocol."""
         get_loop = getattr(awaited, "get_loop", None)
         if self.rejects(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
             return 0
@@ -446,12 +489,12 @@ cdef class Task(Future):
         """True, and the task will fail, if it cannot wait for `awaited`."""
         if blocking and loop is self.loop and awaited is not self:
             return False
-        if loop is not self.loop:
-            text = f"Task {self!r} got Future {awaited!r} attached to a different loop"
-        elif not blocking:
-            text = f"yield was used instead of yield from in task {self!r} with {awaited!r}"
-        else:
+        if awaited is self:
             text = f"Task cannot await on itself: {self!r}"
+        elif loop is not self.loop:
+            text = f"Task {self!r} got Future {awaited!r} attached to a different loop"
+        else:
+            text = f"yield was used instead of yield from in task {self!r} with {awaited!r}"
         self.fail_step(RuntimeError(text))
         return True
 
@@ -459,18 +502,21 @@ cdef class Task(Future):
 
     cdef int pass_cancel_on(self) except -1:
         """Cancelled while it ran: cancel what it has begun to wait for."""
-        if self.fut_waiter.cancel(msg=self.cancel_message):
+        cdef object awaited = self.fut_waiter
+        if awaited.cancel(msg=self.cancel_message):
             self.must_cancel = False
         return 0
 
     def cancel(self, msg=None):
         """Ask the task to cancel itself: CancelledError is raised where it waits. False if it is done already."""
+        cdef object awaited
         self.alive()
         self.log_traceback = False
         if self.state != PENDING:
             return False
         self.cancel_requests += 1
-        if self.fut_waiter is not None and self.fut_waiter.cancel(msg=msg):
+        awaited = self.fut_waiter
+        if awaited is not None and awaited.cancel(msg=msg):
             # The future's end wakes the task up; it may catch and refuse.
             return True
         self.must_cancel = True

@@ -1,6 +1,6 @@
 """Exceptions that are thrown into coroutines: which one throw() means, and which one cannot be thrown."""
 
-cdef extern from "quiet.h":
+cdef extern from "silent.h":
     pass
 
 import sys
@@ -21,10 +21,10 @@ cdef object thrown(object kind, object value, object traceback):
         )
     if traceback is not None and not isinstance(traceback, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback")
-    if isinstance(kind, type) and issubclass(kind, BaseException):
+    if is_exception_class(kind):
         if not isinstance(value, kind):
             value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
-    elif isinstance(kind, BaseException):
+    elif is_exception(kind):
         if value is not None:
             raise TypeError("instance exception may not have a separate value")
         value = kind
@@ -32,16 +32,18 @@ cdef object thrown(object kind, object value, object traceback):
         wanted = "exceptions must be classes deriving BaseException or instances of such a class"
         raise TypeError(f"{wanted}, not {type(kind).__name__}")
     if traceback is not None:
-        value = value.with_traceback(traceback)
+        set_traceback(value, traceback)
     return value
 
 
 cdef object instead_of_stop_iteration(object error):
-    """A StopIteration cannot be raised into a coroutine."""
+    """`error` itself, unless it is a StopIteration, which cannot be raised into a coroutine."""
     cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
-    if not explains_stop_iteration:
+    if explains_stop_iteration and matches(error, StopIteration):
+        replacement = RuntimeError(text)
+        replacement.__cause__ = error
+        replacement.__context__ = error
+        return replacement
+    if type(error) is StopIteration:
         raise TypeError(text)
-    replacement = RuntimeError(text)
-    replacement.__cause__ = error
-    replacement.__context__ = error
-    return replacement
+    return error

@@ -13,31 +13,18 @@ from types import GenericAlias
 from typing import Any
 
 from hotloop._awaited_by import awaited_by
+from hotloop._classes import assign_class, likeness
 from hotloop._pure.stdlib import base_futures, events, format_helpers
 
 _PENDING = "PENDING"
 _CANCELLED = "CANCELLED"
 _FINISHED = "FINISHED"
+_UNINITIALIZED = "Future object is not initialized."
 
 
-def asyncio_class(cls: type, ours: type, counterpart: type) -> type:
-    """The `__class__` of an instance of `cls`, which is `ours` or a subclass: isinstance() then takes it for a
-    `counterpart`, too.
-
-    For our own class that is the counterpart itself. Code in a subclass uses `self.__class__` to get at its own name
-    and class attributes; so a subclass has a class that is both, made once and kept on it.
-    """
-    if cls is ours:
-        return counterpart
-    known: type | None = cls.__dict__.get("_asyncio_class")
-    if known is None:
-        try:
-            known = type(cls)(cls.__name__, (cls, counterpart), {"__module__": cls.__module__, "__doc__": cls.__doc__})
-        except TypeError:
-            # A subclass with __slots__ cannot share a layout with asyncio's.
-            known = counterpart
-        cls._asyncio_class = known  # type: ignore[attr-defined]
-    return known
+# What an exception is and holds, whatever its class overrides: asyncio's futures ask in C.
+_traceback_of: Any = BaseException.__dict__["__traceback__"].__get__
+_with_traceback = BaseException.with_traceback
 
 
 class Future:
@@ -63,15 +50,23 @@ class Future:
     __callbacks: list[tuple[Callable[[Any], object], Context]] | None = None  # None: there are none
     __log_traceback = False  # an exception was set that nobody has asked for yet
 
-    @property  # type: ignore[misc]
+    @property
     def __class__(self) -> type:
-        return asyncio_class(type(self), Future, asyncio.Future)
+        return asyncio.Future if type(self) is Future else likeness(type(self), asyncio.Future)
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        assign_class(self, value)
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(self, *, loop: Any = None) -> None:
         if sys.version_info >= (3, 15) and self._loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
+        if self._loop is not None:
+            # A second time: up to Python 3.14 that makes it a new one.
+            for name in _STATE:
+                self.__dict__.pop(name, None)
         self._loop = loop = events.get_event_loop() if loop is None else loop
         if loop.get_debug():
             self._source_traceback = format_helpers.extract_stack(sys._getframe(1))
@@ -91,6 +86,9 @@ class Future:
             context["source_traceback"] = self._source_traceback
         self._loop.call_exception_handler(context)
 
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
     def __delattr__(self, name: str) -> None:
         if name in vars(Future):
             raise AttributeError(f"attribute {name!r} of {type(self).__name__!r} objects cannot be deleted")
@@ -99,7 +97,7 @@ class Future:
     @property
     def _callbacks(self) -> list[tuple[Callable[[Any], object], Context]] | None:
         """A copy of the list of callbacks, each with its context; None if there are none."""
-        return self.__callbacks and self.__callbacks.copy()
+        return self.__callbacks.copy() if self.__callbacks else None
 
     @property
     def _log_traceback(self) -> bool:
@@ -140,13 +138,13 @@ class Future:
         if self._state == _CANCELLED:
             raise self._make_cancelled_error()
         if self._state != _FINISHED:
-            raise InvalidStateError("Result is not set.")
+            raise InvalidStateError("Result is not set." if self._loop is not None else _UNINITIALIZED)
         self.__log_traceback = False
         if self._exception is None:
             return self._result
         try:
             # Each await starts from the traceback that the exception came with, or it would grow with every one.
-            raise self._exception.with_traceback(self._exception_tb)
+            raise _with_traceback(self._exception, self._exception_tb)
         finally:
             # The traceback holds this frame, which must not hold the future and so the exception again.
             del self
@@ -158,7 +156,7 @@ class Future:
         if self._state == _CANCELLED:
             raise self._make_cancelled_error()
         if self._state != _FINISHED:
-            raise InvalidStateError("Exception is not set.")
+            raise InvalidStateError("Exception is not set." if self._loop is not None else _UNINITIALIZED)
         self.__log_traceback = False
         return self._exception
 
@@ -175,14 +173,14 @@ class Future:
         StopIteration would end the coroutine that awaits: up to Python 3.12 it is a TypeError, from 3.13 on it is
         replaced by a RuntimeError with it as the cause."""
         self._check_pending()
-        if isinstance(exception, type):
+        if isinstance(exception, type) and issubclass(exception, BaseException):
             exception = exception()
-        if not isinstance(exception, BaseException):
+            self._check_pending()
+        if not issubclass(type(exception), BaseException):
             raise TypeError("invalid exception object")
-        if isinstance(exception, StopIteration):
-            exception = _replaced_stop_iteration(exception)
+        exception = _instead_of_stop_iteration(exception)
         self._exception = exception
-        self._exception_tb = exception.__traceback__
+        self._exception_tb = _traceback_of(exception)
         self._state = _FINISHED
         self.__schedule_callbacks()
         self.__log_traceback = True
@@ -223,16 +221,36 @@ class Future:
     def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
         """Remove every callback that equals `fn`; return how many there were."""
         self._check_initialized()
-        if self.__callbacks is None:
+        # Comparing may run code that ends the future or changes its callbacks. What is counted then is as in asyncio.
+        removed = 0
+        if self.__callbacks and _is_or_equals(self.__callbacks[0][0], fn):
+            if self.__callbacks:
+                del self.__callbacks[0]
+            removed = 1
+        return removed + self.__remove_others(fn, 1 - removed)
+
+    def __remove_others(self, fn: Callable[[Any], object], first: int) -> int:
+        """From the place `first` on."""
+        count = len(self.__callbacks or ()) - first
+        if self.__callbacks is None or count <= 0:
             return 0
-        # Comparing may run any code, which may finish the future or change its callbacks: what is there then counts.
-        kept = [entry for entry in self.__callbacks if entry[0] != fn]
-        if self.__callbacks is None:
-            return 0
-        removed = len(self.__callbacks) - len(kept)
-        if removed:
-            self.__callbacks = kept or None
-        return removed
+        kept: list[tuple[Callable[[Any], object], Context]] = []
+        if count == 1:
+            if not _is_or_equals(self.__callbacks[first][0], fn):
+                return 0
+        else:
+            index = first
+            while self.__callbacks is not None and index < len(self.__callbacks):
+                entry = self.__callbacks[index]
+                index += 1
+                if not _is_or_equals(entry[0], fn):
+                    kept.append(entry)
+            if kept and self.__callbacks is not None:
+                count = len(self.__callbacks) - first
+        if self.__callbacks is not None:
+            self.__callbacks[first:] = kept
+            return count - len(kept)
+        return count
 
     def __schedule_callbacks(self) -> None:
         callbacks = self.__callbacks
@@ -247,6 +265,7 @@ class Future:
     def __await__(self) -> Generator[Any, None, Any]:
         try:
             if self._state == _PENDING:
+                self._check_initialized()
                 self._asyncio_future_blocking = True
                 yield self
             if self._state == _PENDING:
@@ -262,7 +281,7 @@ class Future:
 
     def _check_initialized(self) -> None:
         if self._loop is None:
-            raise RuntimeError("Future object is not initialized.")
+            raise RuntimeError(_UNINITIALIZED)
 
     def _check_pending(self) -> None:
         self._check_initialized()
@@ -270,11 +289,35 @@ class Future:
             raise InvalidStateError(f"{self._state}: {self!r}")
 
 
-def _replaced_stop_iteration(exception: StopIteration) -> RuntimeError:
+def _is_or_equals(callback: object, wanted: object) -> bool:
+    return callback is wanted or bool(callback == wanted)
+
+
+def _instead_of_stop_iteration(exception: BaseException) -> BaseException:
+    """The exception itself, unless it is one that would end the coroutine that awaits."""
     message = "StopIteration interacts badly with generators and cannot be raised into a Future"
     if sys.version_info < (3, 13):
-        raise TypeError(message)
-    error = RuntimeError(message)
-    error.__cause__ = exception
-    error.__context__ = exception
-    return error
+        if type(exception) is StopIteration:
+            raise TypeError(message)
+    elif issubclass(type(exception), StopIteration):
+        error = RuntimeError(message)
+        error.__cause__ = exception
+        error.__context__ = exception
+        return error
+    return exception
+
+
+# What an instance sets beside the defaults of the class.
+_STATE = (
+    "_state",
+    "_result",
+    "_exception",
+    "_exception_tb",
+    "_loop",
+    "_source_traceback",
+    "_cancel_message",
+    "_cancelled_exc",
+    "_asyncio_future_blocking",
+    "_Future__callbacks",
+    "_Future__log_traceback",
+)

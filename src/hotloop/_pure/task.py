@@ -20,7 +20,8 @@ from contextvars import Context, copy_context
 from types import FrameType
 from typing import Any, TextIO
 
-from hotloop._pure.future import Future, asyncio_class
+from hotloop._classes import assign_class, likeness
+from hotloop._pure.future import Future
 from hotloop._pure.stdlib import base_tasks, coroutines, futures, tasks
 
 _register_task = tasks._register_task
@@ -30,6 +31,8 @@ _leave_task = tasks._leave_task
 _swap_current_task: Any = getattr(tasks, "_swap_current_task", None)
 _register_eager_task: Any = getattr(tasks, "_register_eager_task", None)
 _unregister_eager_task: Any = getattr(tasks, "_unregister_eager_task", None)
+# Of a StopIteration, whatever a subclass shows as its `value`.
+_value_of: Any = StopIteration.__dict__["value"].__get__
 
 
 class Task(Future):
@@ -45,9 +48,13 @@ class Task(Future):
     _num_cancels_requested = 0
     _meter: Any = None  # the loop's, if it is one of ours
 
-    @property  # type: ignore[misc]
+    @property
     def __class__(self) -> type:
-        return asyncio_class(type(self), Task, asyncio.Task)
+        return asyncio.Task if type(self) is Task else likeness(type(self), asyncio.Task)
+
+    @__class__.setter
+    def __class__(self, value: type) -> None:
+        assign_class(self, value)
 
     def __init__(
         self,
@@ -67,9 +74,13 @@ class Task(Future):
             # There never was a task that could be destroyed.
             self._log_destroy_pending = False
             raise
-        self._name = f"Task-{tasks._task_name_counter()}" if name is None else str(name)
-        self._coro = coro
+        if self._coro is not None:
+            # A second time.
+            for attribute in ("_fut_waiter", "_must_cancel", "_num_cancels_requested", "_log_destroy_pending"):
+                self.__dict__.pop(attribute, None)
         self._context = copy_context() if context is None else context
+        self._coro = coro
+        self._name = f"Task-{tasks._task_name_counter()}" if name is None else str(name)
         self._meter = getattr(self._loop, "_meter", None)
         if eager_start and self._loop.is_running():
             try:
@@ -233,7 +244,7 @@ class Task(Future):
                 self._must_cancel = False
                 Future.cancel(self, msg=self._cancel_message)
             else:
-                Future.set_result(self, stop.value)
+                Future.set_result(self, _value_of(stop))
         except CancelledError as error:
             # For result() to raise, so that whoever awaits the task sees where it was cancelled.
             self._cancelled_exc = error

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -259,3 +260,27 @@ def test_asking_for_the_socket_makes_no_garbage(loop):
             assert gone() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "pair"])
+@pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup", "is_closing"])
+def test_p35_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
+    secured = tls.open(kind=kind)
+    secured.peer.socket.settimeout(SECONDS_FOR_BYTES)
+
+    def write_and_look():
+        secured.transport.write(b"written ")
+        secured.transport.write(b"before")
+        LOOKS[look](secured.transport, secured.socket)
+        received = b""
+        while len(received) < 14:
+            try:
+                received += secured.peer.tls.read(100)
+            except ssl.SSLWantReadError:
+                data = secured.peer.socket.recv(1 << 16)
+                assert data
+                secured.peer.incoming.write(data)
+        return received
+
+    assert in_one_turn(tls.loop, write_and_look) == b"written before"
+    secured.peer.socket.setblocking(False)

@@ -102,7 +102,7 @@ cdef class PipeTransport(Transport):
         return self.forget_descriptor()
 
     cdef int check_descriptor(self) except -1:
-        """Before the number is used: whether the file object still has it. Nothing shows that to who waits for nothing."""
+        """Before the number is used: whether the file object still has it. Nothing else shows that it was closed."""
         cdef object fd = -1
         # The program may have taken the file back.
         if self.pipe is None or self.fd < 0:

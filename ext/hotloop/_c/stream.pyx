@@ -617,9 +617,9 @@ cdef StreamTransport open_stream(
     LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
     object waiter, object extra, object server
 ):
-    """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too, or
-    (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is known, and maybe
-    that it is TCP."""
+    """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too
+    (`exposed`), or (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is
+    known, and maybe that it is TCP."""
     cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
     if sock is None:
         transport.fd = fd

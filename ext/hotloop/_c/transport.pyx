@@ -486,8 +486,8 @@ def release(Transport transport not None):
 
 
 cdef object patched(Transport transport, str name, object original):
-    """The method that a program has put into asyncio's classes of transports, in place of the `original`, as it would be
-    found in a transport of asyncio's; else None."""
+    """The method that a program has put into asyncio's classes of transports in place of the `original`, bound as in a
+    transport of asyncio's; None if there is none."""
     cdef object cls = transport.__class__
     cdef object found = getattr(cls, name)
     if found is original:

@@ -36,13 +36,14 @@ KIND = "pair"  # which delivers within the system call that sends
 MOST_WRITTEN = 300_000  # bytes; nobody pauses writing before there are more
 BROKEN = (BrokenPipeError, ConnectionResetError)
 CLOSED = "close()"
+DATA_CALLBACKS = ["data_received", "buffer_updated"]
 FIRST = b"first"
 EXPECTED_LOG = {"SSL connection is closed", "socket.send() raised exception."}
 
 
 @dataclasses.dataclass(frozen=True)
 class Deed:
-    """One call on the transport, or one thing that the peer does."""
+    """One call on the transport, one thing that the peer does, or a call to be made inside a callback."""
 
     name: str
     arguments: tuple = ()
@@ -59,6 +60,8 @@ harmless = st.one_of(
     deed("resume_reading"),
 )
 endings = st.sampled_from([[], [], [], [Deed("close")], [Deed("abort")]])
+callbacks = st.sampled_from(["data", "data", "eof_received", "connection_lost"])
+inside = deed("inside", callbacks, st.one_of(harmless, st.sampled_from([Deed("close"), Deed("abort")])))
 ours = st.tuples(st.lists(harmless, min_size=1, max_size=5), endings, st.lists(harmless, max_size=2)).map(
     lambda parts: [*parts[0], *parts[1], *(parts[2] if parts[1] else [])]
 )
@@ -72,7 +75,8 @@ leaving = st.sampled_from(
     [[Deed("peer_notifies")], [Deed("peer_ends")], [Deed("peer_closes")], [Deed("garbage")], [Deed("abort")]]
 )
 at_once = st.tuples(peers, ours).map(lambda parts: parts[0] + parts[1])
-steps = st.one_of(ours, peers, ours, peers, at_once, leaving)
+reentrant = st.tuples(inside, peers).map(lambda parts: [parts[0], *parts[1]])
+steps = st.one_of(ours, peers, ours, peers, at_once, reentrant, leaving)
 scripts = st.lists(steps, min_size=1, max_size=12)
 
 
@@ -198,6 +202,16 @@ class Stage:
 
     def abort(self):
         self.transport.abort()
+
+    def inside(self, callback, one):
+        """Have it done in the next callback of that name."""
+        for name in DATA_CALLBACKS if callback == "data" else [callback]:
+            self.protocol.hooks[name] = lambda: self.happens_inside(callback, one)
+
+    def happens_inside(self, callback, one):
+        for name in DATA_CALLBACKS if callback == "data" else [callback]:
+            del self.protocol.hooks[name]
+        self.perform([one])
 
     # What the peer does
 

@@ -209,7 +209,13 @@ cdef class TlsReceiver(ByteProtocol):
         else:
             source.data = PyBytes_AS_STRING(owner) + self.held_at
             source.size = PyBytes_GET_SIZE(owner) - self.held_at
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        except (BufferError, TypeError):
+            # As the ssl module says it.
+            raise TypeError(
+                f"read() argument 2 must be read-write bytes-like object, not {type(buffer).__name__}"
+            ) from None
         try:
             count = self.engine.fill(<char *>view.buf, view.len, source)
         finally:

@@ -203,8 +203,9 @@ def connections_on(loop: asyncio.SelectorEventLoop) -> Iterator[Connections]:
 
 
 def is_asyncios(transport: object) -> bool:
-    """Whether the transport is of the standard library's own class, on whatever loop."""
-    return type(transport).__module__.startswith("asyncio.")
+    """Whether the transport is the standard library's own, on whatever loop: the twin's are subclasses of those."""
+    modules = [base.__module__ for base in type(transport).__mro__]
+    return modules[0].startswith("asyncio.") or "asyncio.selector_events" in modules
 
 
 def skip_on_asyncios(transport: object, cause: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import re
+import socket
 import sys
 import warnings
 import weakref
@@ -218,15 +219,42 @@ def test_buffers_of_no_use(loop, connections, buffer, kind):
         assert str(protocol.error) == "get_buffer() returned an empty buffer"
 
 
-@pytest.mark.parametrize("buffer", [b"constant", memoryview(b"constant"), "text"])
-def test_buffers_that_cannot_be_written_into(loop, connections, buffer):
+@pytest.mark.parametrize(
+    "buffer", [b"constant", memoryview(b"constant"), "text", memoryview(bytearray(8))[::2], [1, 2]]
+)
+def test_buffers_that_cannot_be_written_into(loop, connections, pair, buffer):
+    with pytest.raises(Exception) as caught:
+        pair[0].recv_into(buffer)
     protocol = BufferedRecorder(get_buffer=lambda: buffer)
     connection = connections.open("tcp", protocol)
     connection.send(b"data")
     connection.run_until_lost()
     (report,) = connections.take_reports()
     assert report["message"] == "Fatal read error on socket transport"
-    assert isinstance(report["exception"], TypeError | BufferError) and protocol.error is report["exception"]
+    assert protocol.error is report["exception"]
+    assert (type(protocol.error), str(protocol.error)) == (caught.type, str(caught.value))
+
+
+def test_an_accepted_connections_buffer_that_cannot_be_written_into(loop, pair):
+    """Its transport has no Python socket until then."""
+    with pytest.raises(TypeError) as caught:
+        pair[0].recv_into(b"constant")
+    protocols, reports = [], []
+    loop.set_exception_handler(lambda loop, context: reports.append(context))
+
+    def factory():
+        protocols.append(BufferedRecorder(get_buffer=lambda: b"constant"))
+        return protocols[-1]
+
+    server = loop.run_until_complete(loop.create_server(factory, "127.0.0.1", 0))
+    with socket.create_connection(server.sockets[0].getsockname()) as client:
+        client.send(b"data")
+        run_until(loop, lambda: protocols and protocols[0].lost)
+    server.close()
+    run_once(loop, 2)
+    (report,) = reports
+    assert report["message"] == "Fatal read error on socket transport"
+    assert (type(report["exception"]), str(report["exception"])) == (TypeError, str(caught.value))
 
 
 def test_an_error_after_closing_inside_the_callback(loop, connections):

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from connecting import KINDS, connected_sockets, connections_on, reset, wait_for
-from recording import RECORDERS, BufferedRecorder, Recorder, when_data_comes
+from recording import RECORDERS, BufferedRecorder, Recorder, Recording, when_data_comes
 from stepping import run_once, run_until
 
 TURNS = 5  # more than anything needs that has arrived in the kernel already
@@ -481,3 +481,59 @@ def test_a_reset_right_after_data(loop, connections):
     connection.run_until_lost()
     assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
     assert isinstance(connection.protocol.error, ConnectionResetError)
+
+
+class ByMethods(Recording):
+    """A buffered protocol that does not say so: no subclass of asyncio's."""
+
+    def __init__(self):
+        super().__init__()
+        self.buffer = bytearray(5)
+
+    def get_buffer(self, sizehint):
+        return self.buffer
+
+    def buffer_updated(self, count):
+        self.received += self.buffer[:count]
+        self.happened("buffer_updated", "data")
+
+
+class Both(ByMethods):
+    def data_received(self, data):
+        self.received += data.upper()
+        self.happened("data_received", "data")
+
+
+takes_uvloops = pytest.mark.only(
+    "c", "python", reason="asyncio asks for a subclass of BufferedProtocol, uvloop does not"
+)
+
+
+@takes_uvloops
+@every_kind
+def test_a_buffered_protocol_by_its_methods(loop, connections, kind):
+    connection = connections.open(kind, ByMethods())
+    connection.send(b"seven bytes")
+    run_until(loop, lambda: connection.protocol.received == b"seven bytes")
+    connection.peer.close()
+    connection.run_until_lost()
+    assert connection.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+
+
+@takes_uvloops
+def test_a_buffered_protocol_by_its_methods_takes_over(loop, connections):
+    connection = connections.open("tcp", Recorder())
+    following = ByMethods()
+    connection.transport.set_protocol(following)
+    connection.send(b"data")
+    run_until(loop, lambda: following.received == b"data")
+    connection.transport.set_protocol(connection.protocol)
+    connection.send(b"more")
+    run_until(loop, lambda: connection.protocol.received == b"more")
+
+
+@every_kind
+def test_data_received_counts_for_more_than_get_buffer(loop, connections, kind):
+    connection = connections.open(kind, Both())
+    connection.send(b"data")
+    run_until(loop, lambda: connection.protocol.received == b"DATA")

@@ -26,6 +26,16 @@ cdef class ByteProtocol(Watcher):
 cdef ProtocolKind kind_of(object protocol) except *:
     if isinstance(protocol, ByteProtocol):
         return COMPILED
-    if isinstance(protocol, BufferedProtocol):
-        return BUFFERED
-    return STREAM_READER if is_fed_directly(protocol) else PLAIN
+    if is_fed_directly(protocol):
+        return STREAM_READER
+    return BUFFERED if takes_buffers(protocol) else PLAIN
+
+
+cdef bint takes_buffers(object protocol) except -1:
+    """Whether it is an asyncio.BufferedProtocol, or, as uvloop takes it, one by its methods alone. What has
+    data_received(), too, is none: under asyncio that is what is called."""
+    return isinstance(protocol, BufferedProtocol) or (
+        not hasattr(protocol, "data_received")
+        and hasattr(protocol, "get_buffer")
+        and hasattr(protocol, "buffer_updated")
+    )

@@ -21,6 +21,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
     cdef int receive_buffered(self) except -1
+    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1
     cdef int receive_compiled(self) except -1
     cdef int receive_stream(self) except -1
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1

@@ -42,6 +42,7 @@ from asyncio import base_events, constants, selector_events
 
 cdef extern from "socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
+    int socket_close(int fd)
     int socket_finish_writing(int fd)
     int socket_is_tcp(int fd)
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
@@ -249,13 +250,15 @@ cdef class StreamTransport(SocketTransport):
             return 0
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        except BaseException as error:
-            self.fatal_error(error, "Fatal read error on socket transport")
-            return 0
-        room = view.len
-        count = socket_receive(self.descriptor(), view.buf, room)
-        PyBuffer_Release(&view)
-        if not self.received(count, room):
+        except Exception:
+            # The socket object has the right exception for what is no writable buffer.
+            room = count = self.receive_by_method(buffer)
+        else:
+            room = view.len
+            count = socket_receive(self.descriptor(), view.buf, room)
+            PyBuffer_Release(&view)
+        # The buffer's owner may have been called, who can do anything.
+        if self.loop is None or not self.received(count, room):
             return 0
         try:
             self.protocol.buffer_updated(count)
@@ -264,6 +267,12 @@ cdef class StreamTransport(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
         return 0
+
+    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1:
+        try:
+            return self.socket_object().recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return -EAGAIN
 
     cdef int receive_compiled(self) except -1:
         cdef char *place = self.loop.buffer()
@@ -620,7 +629,13 @@ cdef StreamTransport open_stream(
     """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too
     (`exposed`), or (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is
     known, and maybe that it is TCP."""
-    cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
+    cdef StreamTransport transport
+    try:
+        transport = StreamTransport.__new__(StreamTransport)
+    except MemoryError:
+        if sock is None:
+            socket_close(fd)
+        raise
     if sock is None:
         transport.fd = fd
         transport.peer = peer

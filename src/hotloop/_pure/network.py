@@ -10,8 +10,10 @@ from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
 from hotloop._pure.core import FallbackLoopCore, LoopCore
+from hotloop._pure.delivery import takes_buffers
 from hotloop._pure.metered import MeteredSocket
 from hotloop._pure.sockets import SocketMethods
+from hotloop._pure.stdlib import selector_events
 
 if sys.platform != "win32":
     from hotloop._pure.pipe import _UnixReadPipeTransport, _UnixWritePipeTransport
@@ -23,12 +25,27 @@ len(bytes(1 << 20))
 if TYPE_CHECKING:
     import ssl
 
+    _SocketTransport = Any
+else:
+    _SocketTransport = selector_events._SelectorSocketTransport
+
+
+class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
+    """asyncio's, under its name. It takes a buffered protocol by its methods, too."""
+
+    def set_protocol(self, protocol: Any) -> None:
+        """See asyncio.BaseTransport."""
+        super().set_protocol(protocol)
+        if takes_buffers(protocol):
+            self._read_ready_cb = self._read_ready__get_buffer
+
 
 class NetworkCore(SocketMethods, LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
-    def _make_socket_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
-        return self._metered(super()._make_socket_transport(sock, *arguments, **keywords))
+    def _make_socket_transport(self, sock: Any, protocol: Any, waiter: Any = None, **keywords: Any) -> Any:
+        self._ensure_fd_no_transport(sock)
+        return self._metered(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
 
     def _make_ssl_transport(self, rawsock: Any, *arguments: Any, **keywords: Any) -> Any:
         transport = super()._make_ssl_transport(rawsock, *arguments, **keywords)

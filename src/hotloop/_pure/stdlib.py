@@ -10,6 +10,7 @@ import asyncio.coroutines
 import asyncio.events
 import asyncio.format_helpers
 import asyncio.futures
+import asyncio.selector_events
 import asyncio.tasks
 import sys
 from typing import Any
@@ -21,6 +22,7 @@ coroutines: Any = asyncio.coroutines
 events: Any = asyncio.events
 format_helpers: Any = asyncio.format_helpers
 futures: Any = asyncio.futures
+selector_events: Any = asyncio.selector_events
 tasks: Any = asyncio.tasks
 
 if sys.platform != "win32":

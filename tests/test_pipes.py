@@ -207,6 +207,42 @@ def test_closing_a_read_pipe(loop, inside):
     loop.run_until_complete(main())
 
 
+def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_next(loop):
+    """A program goes on with another pipe and closes the first. It hears of that end after what was in the second pipe,
+    because asyncio looks for I/O in each iteration."""
+    happened = []
+
+    class Naming(Bytes):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def data_received(self, data):
+            happened.append((self.name, data))
+
+        def connection_lost(self, error):
+            happened.append((self.name, "lost"))
+
+    async def main():
+        (first, first_end), (second, second_end) = os.pipe(), os.pipe()
+        os.write(first_end, b"one")
+        os.write(second_end, b"two")
+        transport, _ = await loop.connect_read_pipe(lambda: Naming("first"), os.fdopen(first, "rb", 0))
+        await until(lambda: happened)
+        for _ in range(3000):  # the loop has looked for I/O in vain for long
+            await asyncio.sleep(0)
+        other, _ = await loop.connect_read_pipe(lambda: Naming("second"), os.fdopen(second, "rb", 0))
+        transport.close()
+        await until(lambda: len(happened) == 3)
+        other.close()
+        os.close(first_end)
+        os.close(second_end)
+        await until(lambda: len(happened) == 4)
+
+    loop.run_until_complete(main())
+    assert happened == [("first", b"one"), ("second", b"two"), ("first", "lost"), ("second", "lost")]
+
+
 def test_a_new_protocol(loop):
     async def main():
         reading, writing = pipe()

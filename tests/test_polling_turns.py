@@ -203,6 +203,19 @@ async def writing_to_a_pipe(loop, one, other):
     return turns
 
 
+async def resuming(loop, one, other):
+    second, receiver = await loop.create_connection(Receiver, sock=other)
+    second.pause_reading()
+    await spin(5)
+    one.send(b"x")
+    await spin(TURNS_IN_VAIN)
+    second.resume_reading()
+    turns = await turns_until(lambda: receiver.seen)
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
 async def waiting(loop, one, other):
     """A loop that has slept is like one that has just begun to run."""
     received = []
@@ -220,7 +233,7 @@ async def waiting(loop, one, other):
     "scenario",
     [
         *(writing, ending_the_writing, closing, sock_sending, watching, sock_receiving, sending_a_datagram),
-        *(writing_to_a_pipe, waiting),
+        *(writing_to_a_pipe, resuming, waiting),
     ],
 )
 def test_p33_what_a_busy_loop_does_itself_makes_it_poll(impl, scenario):

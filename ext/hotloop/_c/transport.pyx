@@ -423,6 +423,8 @@ cdef class Transport(Watcher):
         if self.closing or not self.paused:
             return
         self.paused = False
+        # What has arrived meanwhile comes in asyncio's turn.
+        backoff_reset(&self.loop.metrics.backoff)
         if self.started:
             self.begin_reading()
         if self.loop.debug:

@@ -9,6 +9,7 @@ import sys
 import pytest
 from checks import close_checked
 from endpoints import Bytes, collect, reports_of, settle, until
+from interpreter import limits_memory
 
 UNIX = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -513,3 +514,158 @@ def test_an_abstract_unix_server(loop, as_bytes):
         await stop(server)
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("how", ["a subclass", "the loop object", "the base class"])
+@pytest.mark.parametrize("name", ["_accept_connection2", "_make_socket_transport"])
+def test_a_loop_that_accepts_in_another_way(impl, monkeypatch, name, how):
+    """asyncio calls these methods of the loop for each connection, so a program may replace them."""
+    called = []
+    if how == "a subclass":
+
+        def method(self, *arguments, **keywords):
+            called.append(name)
+            return getattr(super(Loop, self), name)(*arguments, **keywords)
+
+        Loop = type("Loop", (impl.EventLoop,), {name: method})
+        loop = Loop()
+    else:
+        loop = impl.new_event_loop()
+        owner = loop
+        if how == "the base class":
+            owner = next(cls for cls in type(loop).__mro__ if name in cls.__dict__)
+            if not hasattr(owner, "__dict__") or owner.__module__.endswith("_c.network"):
+                loop.close()
+                pytest.skip("a compiled class: its methods cannot be replaced")
+        original = getattr(owner, name)
+
+        def replacement(*arguments, **keywords):
+            called.append(name)
+            return original(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, replacement, raising=True)
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        with socket.create_connection(address) as client:
+            client.send(b"data")
+            await until(lambda: made.protocols and made.protocols[0].data == b"data")
+        await made.gone()
+        await stop(server)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        close_checked(loop)
+    assert called == [name]
+
+
+def test_a_replaced_accept_of_the_socket_class(loop, monkeypatch):
+    accepted = []
+    original = socket.socket.accept
+
+    def accept(self):
+        connection, address = original(self)
+        accepted.append(address)
+        return connection, address
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with socket.create_connection(address) as client:
+            own = client.getsockname()
+            await until(lambda: made.protocols)
+        monkeypatch.undo()
+        assert accepted == [own]
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+def test_a_servers_methods_of_another_server(loop):
+    """What is bound to another server counts there."""
+
+    async def main():
+        made = Made()
+        one, address = await serving(loop, made)
+        other, _ = await serving(loop, made)
+        one._attach, one._detach = other._attach, other._detach
+        with socket.create_connection(address):
+            await until(lambda: made.protocols)
+            assert clients_of(other) and not clients_of(one)
+        await made.gone()
+        del one._attach, one._detach
+        await stop(one)
+        await stop(other)
+
+    loop.run_until_complete(main())
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python the descriptor is lost between accept4() and the socket object, as in asyncio")
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_no_memory_to_accept(impl, kind):
+    """The client is served or hung up on, and nothing stays open."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(
+        f"""if True:
+        import _testcapi, gc, socket, tempfile
+        gc.disable()  # it needs memory, too
+        class Greeting(asyncio.Protocol):
+            def connection_made(self, transport):
+                transport.write(b"hello")
+        def descriptors():
+            return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+        def run_once(times=1):
+            for _ in range(times):
+                loop.stop()
+                loop.run_forever()
+        def ask():
+            client = socket.socket(listener.family)
+            client.connect(listener.getsockname())
+            client.settimeout(0)
+            return client
+        loop = impl.new_event_loop()
+        told = []
+        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+        folder = tempfile.TemporaryDirectory()
+        if {kind!r} == "tcp":
+            server = loop.run_until_complete(loop.create_server(Greeting, "127.0.0.1", 0))
+        else:
+            server = loop.run_until_complete(loop.create_unix_server(Greeting, folder.name + "/s"))
+        (listener,) = server.sockets
+        bell, rope = socket.socketpair()
+        for allocation in range(-3, 40):
+            before = descriptors()
+            client = ask()
+            rope.send(b"x")
+            loop.add_reader(bell, _testcapi.remove_mem_hooks)
+            if allocation >= 0:
+                # The events come in the order in which the descriptors became ready.
+                loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
+            run_once()
+            _testcapi.remove_mem_hooks()
+            loop.remove_reader(bell)
+            bell.recv(9)
+            run_once(10)
+            try:
+                assert client.recv(99) in (b"hello", b"")
+            except BlockingIOError:
+                raise AssertionError(f"{{allocation}}: the client hangs, {{told}}")
+            except ConnectionError:
+                pass
+            client.close()
+            run_once(10)
+            assert not getattr(server, "_clients", None) and not getattr(server, "_active_count", 0), allocation
+            assert descriptors() == before, f"{{allocation}}: a descriptor is left, {{told}}"
+        server.close()
+        loop.run_until_complete(server.wait_closed())
+        bell.close()
+        rope.close()
+        loop.close()
+        folder.cleanup()
+        """
+    )

@@ -2,7 +2,8 @@
 
 asyncio accepts until there is nothing left, at most a backlog's worth in a turn, and runs a task for each connection
 that makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. Nobody learns what
-has come of it, except in debug mode, which has asyncio's own.
+has come of it, except in debug mode, which has asyncio's own. So has a loop on which one of the methods that asyncio calls
+for this was replaced.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
@@ -27,6 +28,7 @@ from asyncio import constants, trsock
 
 cdef extern from "socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
+    int socket_close(int fd)
     int socket_no_delay(int fd)
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
@@ -67,10 +69,15 @@ cdef int accept_connections(
         if fd < 0:
             refused(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
             break
-        # What lets its delay be switched off is what the listening socket was made as.
+        # Only TCP sockets have TCP_NODELAY; an accepted socket has its listener's protocol.
         tcp = no_delay and socket_no_delay(fd) == 0
-        address = PyBytes_FromStringAndSize(<const char *>&peer, length)
-        make_connection(loop, fd, address, tcp, arguments, context)
+        try:
+            address = PyBytes_FromStringAndSize(<const char *>&peer, length)
+            own_context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
+        except MemoryError:
+            socket_close(fd)
+            raise
+        make_connection(loop, fd, address, tcp, arguments, own_context)
         # The protocol factory may have closed the server.
         if sock.fileno() != listener:
             break
@@ -78,16 +85,15 @@ cdef int accept_connections(
 
 
 cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
-    """Make the protocol and its transport, which owns the descriptor. Who cannot make a protocol has no connection;
-    asyncio says so in debug mode only."""
+    """Make the protocol and its transport, which owns the descriptor, in a context that nothing has run in yet. A factory
+    that raises ends the connection; asyncio reports that in debug mode only."""
     cdef object protocol
-    context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
     PyContext_Enter(context)
     try:
         try:
             protocol = protocol_for(loop, arguments, context)
         except BaseException:
-            os.close(fd)
+            socket_close(fd)
             raise
         open_stream(loop, None, False, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
     except (SystemExit, KeyboardInterrupt):
@@ -115,10 +121,13 @@ cdef object protocol_for(LoopCore loop, tuple arguments, object context):
 
 
 cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:
-    """accept() has failed. Where something is used up, go on serving those who are there, and try again later: the
-    listening socket would be reported ready all the time."""
+    """accept() has failed. Where a resource is used up, go on serving the connections that there are, and try again later:
+    the listening socket would be reported ready all the time."""
     if error.errno not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
         raise error
+    # First what makes it try again: the other steps may fail, and the handler may close the server.
+    loop.call_later(constants.ACCEPT_RETRY_DELAY, accept_again, loop, sock, arguments)
+    loop._remove_reader(sock.fileno())
     loop.call_exception_handler(
         {
             "message": "socket.accept() out of system resource",
@@ -126,8 +135,6 @@ cdef int refused(LoopCore loop, object sock, object error, tuple arguments) exce
             "socket": trsock.TransportSocket(sock),
         }
     )
-    loop._remove_reader(sock.fileno())
-    loop.call_later(constants.ACCEPT_RETRY_DELAY, accept_again, loop, sock, arguments)
     return 0
 
 

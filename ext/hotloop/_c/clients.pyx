@@ -7,10 +7,10 @@ is done here.
 Source: asyncio/base_events.py, Server; _weakrefset.py.
 """
 
-from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
-from cpython.object cimport PyObject
 from cpython.set cimport PySet_Add, PySet_Discard, PySet_GET_SIZE
 from cpython.weakref cimport PyWeakref_NewRef
+
+from hotloop._c.method cimport is_method
 
 cdef extern from "quiet.h":
     pass
@@ -63,7 +63,7 @@ cdef int detach(object server, object transport) except -1:
 cdef object clients_of(object server, object method, object function):
     """The WeakSet that `method` changes if it is made of asyncio's `function`. None: the method has to be called."""
     cdef object clients
-    if not PyMethod_Check(method) or PyMethod_GET_FUNCTION(method) != <PyObject *>function:
+    if not is_method(method, server, function):
         return None
     clients = server._clients
     if type(clients) is not WeakSet or removals_wait and clients._pending_removals:

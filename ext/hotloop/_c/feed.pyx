@@ -9,8 +9,8 @@ Source: asyncio/streams.py.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION, PyMethod_GET_SELF
-from cpython.object cimport PyObject
+
+from hotloop._c.method cimport is_method
 
 cdef extern from "quiet.h":
     pass
@@ -80,15 +80,6 @@ cdef object can_feed(object protocol):
     if reader._eof or not PyByteArray_CheckExact(reader._buffer):
         return None
     return reader
-
-
-cdef inline bint is_method(object method, object owner, object function) noexcept:
-    """Whether an attribute is this function bound to its owner, neither overridden nor replaced on the object."""
-    return (
-        PyMethod_Check(method)
-        and PyMethod_GET_FUNCTION(method) == <PyObject *>function
-        and PyMethod_GET_SELF(method) == <PyObject *>owner
-    )
 
 
 cdef char *extend(object reader, Py_ssize_t size) except NULL:

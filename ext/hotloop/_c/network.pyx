@@ -8,10 +8,12 @@ from hotloop._c.accept cimport accept_connections, can_accept
 from hotloop._c.core cimport LoopCore
 from hotloop._c.datagram cimport open_datagram
 from hotloop._c.measure cimport measure, watched
+from hotloop._c.method cimport is_method
 from hotloop._c.pipe cimport open_read_pipe, open_write_pipe
 from hotloop._c.process cimport program_has_a_watcher, watch_process
 from hotloop._c.sockets cimport (
     accept,
+    is_replaced,
     receive,
     receive_from,
     receive_from_into,
@@ -29,7 +31,7 @@ cdef extern from "quiet.h":
 
 import socket
 import weakref
-from asyncio import constants, tasks, unix_events
+from asyncio import constants, selector_events, tasks, unix_events
 
 from hotloop._c.sockets import send_file, sock_connect
 
@@ -181,7 +183,9 @@ cdef class NetworkCore(LoopCore):
             self.poller is None
             or self.debug
             or type(sock) is not Socket
+            or is_replaced()
             or not can_accept(sock)
+            or accepts_in_another_way(self)
         ):
             super()._accept_connection(*arguments)
         else:
@@ -260,6 +264,20 @@ cdef class NetworkCore(LoopCore):
             raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
         if user is None and self.poller.is_known(number):
             raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
+
+
+cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2
+cdef object make_socket_transport = NetworkCore._make_socket_transport
+cdef object make_ssl_transport = NetworkCore._make_ssl_transport
+
+
+cdef bint accepts_in_another_way(NetworkCore loop) except -1:
+    """Whether a method that asyncio would call for an accepted connection was overridden, or replaced on the loop."""
+    return not (
+        is_method(loop._accept_connection2, loop, accept_connection2)
+        and is_method(loop._make_socket_transport, loop, make_socket_transport)
+        and is_method(loop._make_ssl_transport, loop, make_ssl_transport)
+    )
 
 
 cdef dict with_context(object context):

@@ -14,6 +14,7 @@ from hotloop._c.current cimport enter_task, leave_task, swap_task
 from hotloop._c.future cimport FINISHED, PENDING, Future, empty_future
 from hotloop._c.owned cimport steal
 from hotloop._c.ready cimport ReadyQueue, copy_current_context, offer_context, run_reporting, schedule
+from hotloop._c.throwing cimport matches
 
 cdef extern from "silent.h":
     pass
@@ -162,11 +163,13 @@ cdef object outcome(Future future):
     if future.state == FINISHED and future.error is None:
         future.log_traceback = False
         return None
+    cdef object error
     try:
-        return future.take_error()
-    except BaseException as error:
+        error = future.take_error()
+    except BaseException as raised:
         # There was no memory for a CancelledError. The task hears of that: without a step it would wait for ever.
-        return error
+        error = raised
+    return error
 
 
 cdef class Task(Future):
@@ -427,7 +430,12 @@ cdef class Task(Future):
         try:
             raise_set_error()
         except StopIteration as stopped:
-            self.stop(value_of(stopped))
+            if matches(stopped, StopIteration):
+                self.stop(value_of(stopped))
+            else:
+                # There was no memory to make one of what the coroutine has returned.
+                unlink_task(&self.link)
+                self.fail(stopped)
         except CancelledError as error:
             unlink_task(&self.link)
             self.cancelled_error = error

@@ -82,9 +82,7 @@ def check_quiet(loop: asyncio.SelectorEventLoop) -> None:
     callbacks = [handle for handle in loop._ready if not handle._cancelled]
     assert not callbacks, f"callbacks left: {callbacks}"
     own = loop._ssock.fileno() if loop._ssock is not None else None
-    registered = [
-        key for key in loop._selector.get_map().values() if key.fd != own and "LoopCore" not in repr(key.data)
-    ]
+    registered = [key for key in loop._selector.get_map().values() if key.fd != own]
     assert not registered, f"descriptors left in the selector: {registered}"
 
 

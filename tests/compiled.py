@@ -5,7 +5,15 @@ their addresses in `__pyx_capi__`, which is how its modules find each other's.
 """
 
 import ctypes
+import functools
 import importlib
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parent.parent / "ext" / "hotloop" / "_c"
 
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -24,7 +32,24 @@ def function(module, name, result, *arguments):
     return ctypes.PYFUNCTYPE(result, *arguments)(_pointer(capsules[name]))
 
 
-def method(cls, index, result, *arguments):
-    """The C method of an extension class that its .pxd declares in this place; called with the instance first."""
+def method(cls, name, result, *arguments):
+    """The C method `name` of an extension class, or of one that it is derived from; called with the instance first.
+
+    Skips the test where the sources are not at hand: only the class's .pxd says which place of its table that is."""
+    names = next(filter(None, map(_methods, cls.__mro__)))
     table = ctypes.cast(_pointer(cls.__pyx_vtable__), ctypes.POINTER(ctypes.c_void_p))
-    return ctypes.PYFUNCTYPE(result, ctypes.py_object, *arguments)(table[index])
+    return ctypes.PYFUNCTYPE(result, ctypes.py_object, *arguments)(table[names.index(name)])
+
+
+@functools.cache
+def _methods(cls):
+    """The names of a class's C methods, as its .pxd declares them."""
+    source = SOURCES / f"{cls.__module__.rpartition('.')[2]}.pxd"
+    if not source.exists():
+        pytest.skip(
+            f"{source.name}, which has the order of {cls.__name__}'s methods, is not part of an installed package"
+        )
+    _, _, rest = source.read_text(encoding="utf-8").partition(f"cdef class {cls.__name__}:\n")
+    body = itertools.takewhile(lambda line: not line or line.startswith(" "), rest.splitlines())
+    found = [re.match(r"    cdef [^#(]*?(\w+)\(", line) for line in body]
+    return [match[1] for match in found if match]

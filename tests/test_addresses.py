@@ -54,7 +54,7 @@ def cache(impl):
 
 
 def cached(cache, raw):
-    lookup = compiled.method(type(cache), 0, ctypes.py_object, ctypes.c_char_p, ctypes.c_uint)
+    lookup = compiled.method(type(cache), "lookup", ctypes.py_object, ctypes.c_char_p, ctypes.c_uint)
     return lookup(cache, raw, len(raw))
 
 

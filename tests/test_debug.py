@@ -115,10 +115,13 @@ def test_what_is_slow_can_be_set(debug_loop, asyncio_log):
     assert "took 5.000 seconds" in message
 
 
-def test_slow_callbacks_are_not_reported_outside_debug_mode(loop):
+def test_slow_callbacks_are_not_reported_outside_debug_mode(loop, asyncio_log):
     with clock_of(loop) as clock:
+        before = loop.time()
         loop.call_soon(clock.advance, 100)
         run_once(loop)
+        assert loop.time() == before + 100
+    assert asyncio_log.take() == []
 
 
 def test_a_slow_callback_that_fails_is_reported_twice(debug_loop, asyncio_log):

@@ -13,9 +13,6 @@ pytestmark = pytest.mark.only("c", reason="the standard library's selectors have
 
 READ, WRITE, EDGE = 1, 2, 4  # as in poller.h
 
-# Methods of PollerSelector, by their places in selector.pxd.
-ATTACH, CHANGE, DETACH = 4, 5, 9
-
 
 @pytest.fixture
 def selector(impl):
@@ -48,15 +45,15 @@ def pipe():
         os.close(end)
 
 
-def call(selector, place, fd, *arguments):
+def call(selector, name, fd, *arguments):
     types = [ctypes.py_object if not isinstance(argument, int) else ctypes.c_int for argument in arguments]
-    return compiled.method(type(selector), place, ctypes.c_int, ctypes.c_int, *types)(selector, fd, *arguments)
+    return compiled.method(type(selector), name, ctypes.c_int, ctypes.c_int, *types)(selector, fd, *arguments)
 
 
 def attach(selector, fd, events):
     from hotloop._c.watcher import Watcher
 
-    call(selector, ATTACH, fd, Watcher(), events)
+    call(selector, "attach", fd, Watcher(), events)
 
 
 def ready(selector, timeout=0):
@@ -101,14 +98,14 @@ def test_from_edges_to_levels_and_back(selector, tcp):
     other.send(b"x")
     assert ready(selector, 60) == {fd: READ}
     assert ready(selector) == {}
-    call(selector, CHANGE, fd, READ)
+    call(selector, "change", fd, READ)
     assert [ready(selector) for _ in range(3)] == [{fd: READ}] * 3
-    call(selector, CHANGE, fd, READ | WRITE)
+    call(selector, "change", fd, READ | WRITE)
     assert [ready(selector) for _ in range(3)] == [{fd: READ | WRITE}] * 3
-    call(selector, CHANGE, fd, READ | WRITE | EDGE)
+    call(selector, "change", fd, READ | WRITE | EDGE)
     assert ready(selector) == {fd: READ | WRITE}
     assert ready(selector) == {}
-    call(selector, CHANGE, fd, WRITE)
+    call(selector, "change", fd, WRITE)
     assert [ready(selector) for _ in range(3)] == [{fd: WRITE}] * 3
 
 
@@ -120,13 +117,13 @@ def test_what_is_no_longer_asked_for_is_not_reported(selector, tcp):
         attach(selector, fd, READ | WRITE | edge)
         assert ready(selector, 60) == {fd: READ | WRITE}
         for events in (READ, WRITE):
-            call(selector, CHANGE, fd, events | edge)
+            call(selector, "change", fd, events | edge)
             assert ready(selector) == {fd: events}
-        call(selector, CHANGE, fd, 0)
+        call(selector, "change", fd, 0)
         assert ready(selector) == {}
-        call(selector, CHANGE, fd, WRITE | edge)
+        call(selector, "change", fd, WRITE | edge)
         assert ready(selector) == {fd: WRITE}
-        call(selector, DETACH, fd)
+        call(selector, "detach", fd)
         assert ready(selector) == {}
 
 
@@ -139,7 +136,7 @@ def test_a_change_of_a_closed_descriptor(selector, events):
         attach(selector, fd, READ)
         one.close()
         with pytest.raises(OSError, match="Bad file descriptor"):
-            call(selector, CHANGE, fd, events)
+            call(selector, "change", fd, events)
         assert fd not in selector.get_map()
         assert not is_pending(selector)
 
@@ -160,9 +157,9 @@ def test_a_pipe_that_nobody_reads_from_is_ready(selector, pipe):
     attach(selector, writing, WRITE | EDGE)
     assert ready(selector) == {writing: WRITE}
     assert ready(selector) == {}
-    call(selector, CHANGE, writing, WRITE)
+    call(selector, "change", writing, WRITE)
     assert [ready(selector) for _ in range(3)] == [{writing: WRITE}] * 3
-    call(selector, CHANGE, writing, 0)
+    call(selector, "change", writing, 0)
     assert not is_pending(selector)
 
 
@@ -172,7 +169,7 @@ def test_the_number_of_such_a_pipe_used_again(selector, pipe, told):
     attach(selector, writing, WRITE)
     os.close(reading)
     pipe.remove(reading)
-    call(selector, CHANGE, writing, WRITE)
+    call(selector, "change", writing, WRITE)
     assert ready(selector) == {writing: WRITE}
     other_reading, other_writing = os.pipe()
     os.dup2(other_writing, writing)
@@ -183,11 +180,11 @@ def test_the_number_of_such_a_pipe_used_again(selector, pipe, told):
     if told:
         attach(selector, writing, WRITE)
     else:
-        call(selector, CHANGE, writing, WRITE)
+        call(selector, "change", writing, WRITE)
     assert not is_pending(selector)
     os.read(other_reading, 65536)
     assert ready(selector) == {writing: WRITE}
-    call(selector, DETACH, writing)
+    call(selector, "detach", writing)
 
 
 def test_half_of_what_is_refused_is_not_left_behind(selector, tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import pty
 import socket
@@ -10,7 +11,7 @@ import tempfile
 import tty
 
 import pytest
-from endpoints import Bytes, Recorder, settle, turns, until
+from endpoints import Bytes, Recorder, reports_of, settle, turns, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -369,3 +370,31 @@ def test_a_cancelled_connect_closes_what_it_took(loop, kind, count):
             file.close()
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio does not ask a file for its number again")
+@pytest.mark.parametrize("end", ["abort", "_call_connection_lost"])
+def test_p04_a_file_that_ends_its_transport_when_it_is_asked(loop, end):
+    class File(io.FileIO):
+        ends = None
+
+        def fileno(self):
+            if self.ends is not None:
+                ends, self.ends = self.ends, None
+                ends()
+            return super().fileno()
+
+    async def main():
+        reading, writing = os.pipe()
+        source, sink = File(reading, "rb"), File(writing, "wb")
+        incoming, heard = await loop.connect_read_pipe(Bytes, source)
+        outgoing, told = await loop.connect_write_pipe(Bytes, sink)
+        arguments = () if end == "abort" else (None,)
+        outgoing.write(b"before")
+        source.ends = lambda: getattr(incoming, end)(*arguments)
+        sink.ends = lambda: getattr(outgoing, end)(*arguments)
+        outgoing.write(b"in between")
+        await until(lambda: heard.lost and told.lost)
+
+    with reports_of(loop):
+        loop.run_until_complete(main())

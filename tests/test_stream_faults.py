@@ -11,7 +11,7 @@ import sys
 import threading
 
 import pytest
-from connecting import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, reset
+from connecting import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, reset, sockets_of, wait_for
 from recording import Recorder, when_data_comes
 from stepping import run_once, run_until
 
@@ -393,3 +393,46 @@ def test_cancelling_wait_closed(impl):
         peer.close()
 
     impl.run(main())
+
+
+@every_kind
+def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop, connections, kind):
+    """An interrupted run of the loop costs no event: what waits to be sent is sent in the next one."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    protocol = Recorder()
+    connection = connections.over(*(sockets_of(loop) if kind == "tcp" else connected_sockets(kind)), protocol)
+    written = connection.fill()
+    when_data_comes(protocol, interrupt)
+    received = 0
+    while data := connection.peer_read(1 << 20):
+        received += len(data)
+    wait_for(connection.socket, select.POLLOUT)
+    connection.send(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    protocol.hooks.clear()
+    assert received + len(connection.receive(written - received)) == written
+
+
+@pytest.mark.only("c", reason="asyncio leaves the descriptor with the selector")
+@every_kind
+def test_p04_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
+    """After its end, whoever has brought it about, a transport does nothing."""
+    connection = connections.open(kind)
+    transport = connection.transport
+    loop.call_soon(transport._call_connection_lost, None)
+    run_until(loop, lambda: connection.protocol.lost)
+    for call in (
+        lambda: transport.write(b"late"),
+        lambda: transport.writelines([b"la", b"te"]),
+        transport.write_eof,
+        transport.pause_reading,
+        transport.resume_reading,
+        transport.get_write_buffer_size,
+        transport.close,
+        transport.abort,
+    ):
+        call()

@@ -103,7 +103,7 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef int end_reading(self) except -1:
         self.reading = False
-        return self.watch()
+        return self.watch() if self.is_attached() else 0
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -252,12 +252,13 @@ cdef class DatagramTransport(SocketTransport):
             datagrams -= 1
             data, address = self.queue.popleft()
             self.queued_bytes -= len(data) + HEADER_SIZE
-            if not self.send_or_report(data, address):
+            sent = self.send_or_report(data, address)
+            if self.lost:
+                return 0
+            if not sent:
                 self.queue.appendleft((data, address))
                 self.queued_bytes += len(data) + HEADER_SIZE
                 break
-            if self.lost:
-                return 0
         # That may send again, or close.
         self.resume_protocol()
         return 0 if self.lost or self.queued_bytes else self.sent_all()

@@ -57,6 +57,8 @@ cdef class PipeTransport(Transport):
         if self.loop.poller is None:
             self.loop.check_open()
         self.check_descriptor()
+        if self.loop is None:
+            return 0
         add_watcher(self.loop.poller, self.fd, event, self, self.known & event)
         self.known |= event
         return 0
@@ -109,7 +111,7 @@ cdef class PipeTransport(Transport):
             return 0
         try:
             fd = self.pipe.fileno()
-        except (SystemExit, KeyboardInterrupt):
+        except (SystemExit, KeyboardInterrupt, MemoryError):
             raise
         except BaseException:
             pass
@@ -172,6 +174,8 @@ cdef class ReadPipeTransport(PipeTransport):
         cdef object data
         self.events = 0
         self.check_descriptor()
+        if self.lost:
+            return 0
         data = self.read(&count)
         if count > 0:
             metrics_received(&self.loop.metrics, count)

@@ -441,6 +441,9 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int send_soon(self) except -1:
         """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
+        if self.lost:
+            # Since write() has looked: a buffer may be a Python object, and its methods the program's.
+            return 0
         if self.blocked:
             return self.pause_protocol()
         # Above the high-water mark it must be known now whether the kernel takes it: write() pauses before it returns.

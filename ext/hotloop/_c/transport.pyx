@@ -229,6 +229,9 @@ cdef class Transport(Watcher):
                 self.ready_to_write()
         finally:
             PyContext_Exit(context)
+            if self.events & POLLER_WRITE and self.loop is not None:
+                # What leaves the loop has come out of reading; an edge-triggered socket says this only once.
+                self.happened(0)
         return 0
 
     def _run(self):
@@ -308,6 +311,9 @@ cdef class Transport(Watcher):
         finally:
             # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
             protocol = self.protocol = None
+            # It may be a program that has called _call_connection_lost(): what looks at `lost` relies on it.
+            self.closing = True
+            self.lost = max(self.lost, 1)
             try:
                 self.release()
             finally:
@@ -356,9 +362,10 @@ cdef class Transport(Watcher):
             low = high // 4
         if not high >= low >= 0:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self.high_water = as_size(high)
-        self.low_water = as_size(low)
+        high_water, low_water = as_size(high), as_size(low)
         self.limits = (low, high)
+        self.high_water = high_water
+        self.low_water = low_water
         return 0
 
     def set_write_buffer_limits(self, high=None, low=None):

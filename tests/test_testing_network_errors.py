@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 import random
 import socket
@@ -9,7 +10,8 @@ import ssl
 from math import inf, nan
 
 import pytest
-from in_memory import swallow
+from checks import open_descriptors
+from in_memory import echo, swallow
 from virtual import run_virtual, virtual_class
 
 from hotloop.testing import pipe_network
@@ -94,6 +96,90 @@ def test_a_function_that_gives_nonsense_breaks_the_connection(run, setting, asyn
                     await asyncio.open_connection("server.test", 80)
             server.close()
             await asyncio.sleep(1)
+
+    run(main())
+
+
+def fails_once():
+    """A latency function."""
+    latencies = iter([nan])
+    return lambda rng: next(latencies, 0.5)
+
+
+def test_a_function_that_fails_for_one_connection_costs_no_other(run):
+    """Where all that a partition held are sent on."""
+
+    async def serve(reader, writer):
+        with contextlib.suppress(ConnectionResetError):
+            await echo(reader, writer)
+
+    async def main():
+        async with pipe_network() as network:
+            server = await asyncio.start_server(serve, "server.test", 80)
+            clients = [await asyncio.open_connection("server.test", 80) for _ in range(3)]
+            await asyncio.sleep(1)
+            network.partition("server.test")
+            for _, writer in clients:
+                writer.write(b"hello")
+            await asyncio.sleep(1)
+            network.link(latency=fails_once())
+            with pytest.raises(ValueError, match="what the latency function returns must be finite"):
+                network.heal()
+            (broken, _), *others = clients
+            with pytest.raises(ConnectionResetError):
+                await broken.read()
+            for reader, _ in others:
+                assert await reader.readexactly(5) == b"hello"
+            for _, writer in clients:
+                writer.close()
+            server.close()
+            await asyncio.sleep(1)
+
+    run(main())
+
+
+def test_a_function_that_fails_for_one_that_was_not_accepted(run):
+    """The others are reset all the same when the server is closed, and the listener leaves nothing."""
+
+    async def main():
+        async with pipe_network() as network:
+            server = await asyncio.start_server(echo, "server.test", 80)
+            [listener] = network._listeners
+            asyncio.get_running_loop()._remove_reader(listener.fileno())
+            clients = [await asyncio.open_connection("server.test", 80) for _ in range(3)]
+            await asyncio.sleep(1)
+            network.link(latency=fails_once())
+            with pytest.raises(ValueError, match="what the latency function returns must be finite"):
+                server.close()
+            assert listener.fileno() == listener._bell.fileno() == -1
+            for reader, writer in clients:
+                with pytest.raises(ConnectionResetError):
+                    await reader.read()
+                writer.close()
+
+    run(main())
+
+
+def test_no_descriptors_for_the_other_side(run, monkeypatch):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with pipe_network() as network:
+            server = await loop.create_server(asyncio.Protocol, "server.test", 80)
+            before = open_descriptors()
+            pairs = iter([socket.socketpair])
+
+            def socketpair():
+                make = next(pairs, None)
+                if make is None:
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return make()
+
+            with monkeypatch.context() as patch:
+                patch.setattr("socket.socketpair", socketpair)
+                with pytest.raises(OSError, match="Too many open files"):
+                    await loop.create_connection(asyncio.Protocol, "server.test", 80)
+            assert network.connections == () and open_descriptors().keys() == before.keys()
+            server.close()
 
     run(main())
 

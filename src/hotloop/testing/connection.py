@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from hotloop.testing.link import Name
-from hotloop.testing.relay import Pipe
+from hotloop.testing.relay import Pipe, for_each
 
 if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
@@ -302,11 +302,11 @@ class Listener(socket.socket):
         if self._network is not None:
             self._network._close_listener(self)
             self._network = None
-        for connection, sock in self._waiting:
-            sock.close()
-            connection._refuse()
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, deque()
         if self.bound is not None:
             self.bound.close()
         self._bell.close()
         super().close()
+        for _, sock in waiting:
+            sock.close()
+        for_each(Connection._refuse, [connection for connection, _ in waiting])

@@ -13,13 +13,14 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from hotloop.testing.connection import Connection, Listener, Side
 from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name, check_buffer
+from hotloop.testing.relay import for_each
 
 _T = TypeVar("_T")
 
@@ -306,8 +307,7 @@ class PipeNetwork:
         return any(cuts(a, b, one, other) or cuts(a, b, other, one) for a, b in self._cuts)
 
     def _update(self) -> None:
-        for connection in tuple(self._connections.values()):
-            connection._update()
+        for_each(Connection._update, self._connections.values())
 
     def _close_abandoned(self) -> None:
         """A side that closes while the relay does not read, because too much is held, is noticed here only."""
@@ -442,13 +442,13 @@ class PipeNetwork:
         await self._shake_hands(sender, receiver, address)
         if sock.fileno() < 0:
             raise OSError(errno.EBADF, "the socket was closed while it was being connected")
-        client = Side(sender, client_address, self._buffer)
-        try:
+        with ExitStack() as made:
+            client = Side(sender, client_address, self._buffer)
+            made.callback(client.close, reset=False)
             server = Side(receiver, address, self._buffer)
-        except BaseException:
-            client.close(reset=False)
-            raise
-        client.become(sock)
+            made.callback(server.close, reset=False)
+            client.become(sock)
+            made.pop_all()
         connection = Connection(self, self._made, client, server)
         self._made += 1
         self._remember(connection, client, server)

@@ -9,14 +9,23 @@ sender's socket fills, and his transport tells its protocol to pause.
 import random
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hotloop.testing.link import Name
 
 if TYPE_CHECKING:
     from hotloop.testing.connection import Connection
+
+_T = TypeVar("_T")
+
+
+def for_each(function: Callable[[_T], object], items: Iterable[_T]) -> None:
+    """Call it with each, also if a function of the test's fails for one of them; what that raises comes at the end."""
+    with ExitStack() as calls:
+        for item in reversed(tuple(items)):
+            calls.callback(function, item)
 
 
 class Item(NamedTuple):

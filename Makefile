@@ -2,7 +2,7 @@
 # make test    build everything and run every test on both implementations, then CPython's own asyncio tests
 #
 # make build | lint | docs | debug-test | sanitize-test | race-test | leak-test | fault-test | kqueue-test | fuzz
-# make soak | coverage | promises | promises-test | upstream | ecosystem | wheels | bench | clean
+# make differential | soak | coverage | promises | promises-test | upstream | ecosystem | wheels | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
 
@@ -30,7 +30,8 @@ BENCH_ARGS ?=
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
 .PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
-	docs debug-test sanitize-test race-test leak-test fault-test kqueue-test fuzz soak coverage promises promises-test upstream ecosystem wheels bench clean
+	docs debug-test sanitize-test race-test leak-test fault-test kqueue-test fuzz differential soak coverage promises \
+	promises-test upstream ecosystem wheels bench clean
 
 build: $(VENV)/.built
 
@@ -197,6 +198,11 @@ kqueue-test: build/kqueue-venv/.installed
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.packages
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+# Random programs that have to do what they do on asyncio, new ones each time.
+DIFFERENTIAL_MINUTES ?= 5
+differential: $(VENV)/.built
+	$(BIN)/python tests/differential/run.py --minutes $(DIFFERENTIAL_MINUTES)
 
 # Whether anything grows, in rounds of everything.
 SOAK_MINUTES ?= 10

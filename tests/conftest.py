@@ -21,7 +21,7 @@ pytest_plugins = ["pytester", "hotloop.pytest_plugin"]
 SECONDS_BEFORE_A_TEST_HANGS = int(os.environ.get("HOTLOOP_TEST_SECONDS", "120"))
 
 hypothesis.settings.register_profile(
-    "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones
+    "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones, "round" for fewer
     derandomize=True,
     max_examples=120,
     stateful_step_count=40,
@@ -32,6 +32,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "explore", hypothesis.settings.get_profile("repeatable"), derandomize=False, print_blob=True, max_examples=2000
 )
+hypothesis.settings.register_profile("round", hypothesis.settings.get_profile("explore"), max_examples=300)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 

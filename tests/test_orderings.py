@@ -15,7 +15,10 @@ import pytest
 from stepping import Clock
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = pytest.mark.filterwarnings("ignore:It looks like `register_random`")
+pytestmark = [
+    pytest.mark.differential,
+    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
+]
 
 TICK = 2**-13  # seconds between deadlines; a power of two, since asyncio is early by up to its clock's resolution
 MAX_CALLBACKS = 60  # a program makes at most, since callbacks may schedule callbacks

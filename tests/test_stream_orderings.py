@@ -27,7 +27,10 @@ from recording import Recorder
 from stepping import run_once
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = pytest.mark.filterwarnings("ignore:It looks like `register_random`")
+pytestmark = [
+    pytest.mark.differential,
+    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
+]
 
 # TCP is watched through Linux's ioctl(); the socket pair delivers within the system call that sends.
 KINDS = ["tcp", "pair"] if sys.platform == "linux" else ["pair"]

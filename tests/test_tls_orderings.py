@@ -30,7 +30,10 @@ from secured import RECORDERS, SIDES, ViewRecorder, secured_on
 from stepping import run_once
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = pytest.mark.filterwarnings("ignore:It looks like `register_random`")
+pytestmark = [
+    pytest.mark.differential,
+    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
+]
 
 KIND = "pair"  # which delivers within the system call that sends
 MOST_WRITTEN = 300_000  # bytes; nobody pauses writing before there are more

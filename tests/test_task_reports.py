@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 
 import pytest
 from interpreter import counts_references
@@ -199,3 +200,23 @@ def test_a_task_that_a_report_has_looked_at_is_gone(impl, loop):
     assert len(listed) == 1
     assert asyncio.all_tasks(loop) == set()
     coroutine.close()
+
+
+@counts_references
+@pytest.mark.only("c", "asyncio", reason="tasks in Python are known by weak references on every version")
+def test_garbage_that_the_report_brings_back_is_among_all_tasks_since_3_14(impl, loop):
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    kept = []
+    loop.set_exception_handler(lambda loop, context: kept.append(context["task"]))
+    task = impl.Task(main(), loop=loop)
+    run_once(loop)
+    del task
+    gc.collect()
+    assert len(kept) == 1
+    assert asyncio.all_tasks(loop) == (set(kept) if sys.version_info >= (3, 14) else set())
+    kept[0]._log_destroy_pending = False
+    kept.clear()
+    gc.collect()
+    assert asyncio.all_tasks(loop) == set()

@@ -49,6 +49,8 @@ cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint uncancel_forgets = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
 cdef bint starts_eagerly = sys.version_info >= (3, 12)
+# Of a task that was garbage in a cycle asyncio clears the weak references first, by which it knew it up to 3.13.
+cdef bint lists_saved_garbage = sys.version_info >= (3, 14)
 cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
 
@@ -199,7 +201,7 @@ cdef class Task(Future):
         unlink_task(&self.link)
 
     def __del__(self):
-        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)
+        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)    # 1: freed, or else garbage in a cycle
         cdef bint linked = self.link.previous != NULL
         # all_tasks() forgets it before any code can see it half cleared, as it does a task that is weakly referenced.
         unlink_task(&self.link)
@@ -208,9 +210,10 @@ cdef class Task(Future):
                 self.report_pending()
             self.report_unseen()
         finally:
-            if linked and Py_REFCNT(<PyObject *>self) > references and self.state == PENDING:
+            if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
                 # The exception handler has kept it, so that it lives on.
-                link_task(&self.link, <PyObject *>self)
+                if references == 1 or lists_saved_garbage:
+                    link_task(&self.link, <PyObject *>self)
 
     cdef int report_pending(self) except -1:
         context = {"task": self, "message": "Task was destroyed but it is pending!"}

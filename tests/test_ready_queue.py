@@ -2,7 +2,10 @@
 
 import asyncio
 import contextvars
+import copy
 import threading
+from collections import deque
+from random import Random
 
 import pytest
 from stepping import run_once
@@ -257,3 +260,102 @@ def test_a_loop_runs_on_whatever_thread_runs_it(loop):
     thread.start()
     thread.join()
     assert seen == ["runner"]
+
+
+def pop_all(queue):
+    while queue:
+        queue.pop()
+
+
+# Each of (queue, a handle, handles, a place).
+OPERATIONS = [
+    lambda queue, handle, handles, place: queue.append(handle),
+    lambda queue, handle, handles, place: queue.appendleft(handle),
+    lambda queue, handle, handles, place: queue.extend(handles),
+    lambda queue, handle, handles, place: queue.extendleft(handles),
+    lambda queue, handle, handles, place: queue.insert(place, handle),
+    lambda queue, handle, handles, place: queue.__setitem__(place, handle),
+    lambda queue, handle, handles, place: queue.__delitem__(place),
+    lambda queue, handle, handles, place: queue.__iadd__(handles) is queue,
+    lambda queue, handle, handles, place: len(queue) > 50 or queue.__imul__(2) is queue,
+    lambda queue, handle, handles, place: queue[place],
+    lambda queue, handle, handles, place: queue.rotate(place),
+    lambda queue, handle, handles, place: queue.remove(handle),
+    lambda queue, handle, handles, place: queue.index(handle, place),
+    lambda queue, handle, handles, place: queue.count(handle),
+    lambda queue, handle, handles, place: handle in queue,
+    lambda queue, handle, handles, place: queue.pop(),
+    lambda queue, handle, handles, place: queue.popleft(),
+    lambda queue, handle, handles, place: queue.reverse(),
+    lambda queue, handle, handles, place: list(reversed(queue)),
+    lambda queue, handle, handles, place: queue.copy(),
+    lambda queue, handle, handles, place: copy.copy(queue),
+    lambda queue, handle, handles, place: queue + deque(handles),
+    lambda queue, handle, handles, place: queue * 2,
+    lambda queue, handle, handles, place: (len(queue), bool(queue), queue.maxlen),
+    lambda queue, handle, handles, place: (queue == queue.copy(), queue.copy() != queue, queue == list(queue)),
+    lambda queue, handle, handles, place: len(queue) > 100 and pop_all(queue),
+]
+
+
+def test_the_queue_is_a_deque(loop):
+    """Whatever a program does to it, it does what a deque does, and what is left runs in that order."""
+    random = Random(1)
+    seen = []
+    model = deque()
+
+    def outcome(queue, operation, *arguments):
+        try:
+            return operation(queue, *arguments)
+        except (IndexError, ValueError) as error:
+            return type(error)
+
+    for number in range(3000):
+        new = asyncio.Handle(seen.append, (number,), loop)
+        handle = random.choice(model) if model and number % 2 else new
+        place = random.randrange(-len(model) - 1, len(model) + 2)
+        operation = random.choice(OPERATIONS)
+        arguments = handle, [new, handle], place
+        assert outcome(loop._ready, operation, *arguments) == outcome(model, operation, *arguments)
+        assert list(loop._ready) == list(model)
+    assert isinstance(loop._ready, deque)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(loop._ready)
+    loop._ready = loop._ready
+    loop._ready += [new]
+    model.append(new)
+    run_once(loop)
+    assert seen == [handle._args[0] for handle in model]
+
+
+@pytest.mark.only("c", reason="elsewhere a timer is in the heap as well, and runs twice")
+def test_a_timer_that_is_put_on_the_queue_is_pending_no_more(loop):
+    seen = []
+    ways = [
+        lambda timer: loop._ready.append(timer),
+        lambda timer: loop._ready.insert(0, timer),
+        lambda timer: loop._ready.__setitem__(-1, timer),
+    ]
+    for number, put in enumerate(ways):
+        loop.call_soon(seen.append, "replaced")
+        timer = loop.call_later(3600, seen.append, number)
+        put(timer)
+        assert not timer._scheduled
+    run_once(loop)
+    assert sorted(seen, key=str) == [0, 1, 2, "replaced", "replaced"]
+
+
+def test_what_is_queued_while_the_queue_is_changed_stays(loop):
+    """What a program gives for a number may run anything."""
+    seen = []
+
+    class Number:
+        def __index__(self):
+            loop.call_soon(seen.append, "queued meanwhile")
+            return 1
+
+    for number in range(3):
+        loop.call_soon(seen.append, number)
+    loop._ready.rotate(Number())
+    run_once(loop)
+    assert sorted(seen, key=str) == [0, 1, 2, "queued meanwhile"]

@@ -7,7 +7,7 @@ as it is set; what has one is a property.
 
 from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox, shared_flag
-from hotloop._c.ready cimport ReadyQueue
+from hotloop._c.ready_deque cimport ReadyDeque
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.timers cimport TimerQueue
 
@@ -34,7 +34,7 @@ cdef class LoopState:
     """What LoopCore works on."""
 
     def __cinit__(self, *args, **kwargs):
-        self.ready = ReadyQueue()
+        self.ready = ReadyDeque()
         self.timers = TimerQueue()
         self.inbox = Inbox()
         self.addresses = AddressCache()
@@ -84,8 +84,7 @@ cdef class LoopState:
 
     @_ready.setter
     def _ready(self, handles):
-        self.ready.clear()
-        self.ready.extend(handles)
+        (<ReadyDeque>self.ready).replace(handles, self.ready.count)
 
     @property
     def _scheduled(self):

@@ -89,6 +89,7 @@ cdef void end_reusing_contexts() noexcept
 cdef Handle new_handle(object callback, tuple args, object loop, object context)
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context)
 cdef int retire(PyObject *item) except -1
+cdef Runnable as_runnable(object handle)
 cdef object unwrap(object item)
 cdef int run_reporting(Runnable item, object loop) except -1
 cdef int report(object loop, Runnable item, object error) except -1

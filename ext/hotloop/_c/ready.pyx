@@ -104,8 +104,7 @@ cdef class ForeignRunnable(Runnable):
 cdef class ReadyQueue:
     """A ring of Runnables. The slots are those of a Python list, because the garbage collector must see them.
 
-    For Python code it is a queue of handles with the few methods of collections.deque that are used on
-    `loop._ready` in the wild."""
+    Python code has it as a ReadyDeque."""
 
     def __cinit__(self):
         self.ring = [None] * INITIAL_SLOTS
@@ -137,60 +136,19 @@ cdef class ReadyQueue:
                 pass
         return 0
 
-    def __len__(self):
-        return self.count
 
-    def __iter__(self):
-        cdef list items = []
-        for index in range(self.count):
-            items.append(unwrap(self.ring[(self.head + index) & self.mask]))
-        return iter(items)
-
-    def __repr__(self):
-        return f"<{type(self).__name__} {list(self)!r}>"
-
-    def append(self, handle):
-        """Queue a handle: one of ours, or anything with `_run()` and `_cancelled`."""
-        cdef ForeignRunnable foreign
-        if isinstance(handle, Runnable):
-            (<Runnable>handle).withdraw()
-            push(self, handle)
-        else:
-            foreign = ForeignRunnable.__new__(ForeignRunnable)
-            foreign.handle = handle
-            push(self, foreign)
-
-    def extend(self, handles):
-        """append() each."""
-        for handle in handles:
-            self.append(handle)
-
-    def extendleft(self, handles):
-        """Queue each before all that are there, as a deque does: the last one comes first."""
-        cdef list first = list(handles), rest = []
-        while self.count:
-            rest.append(self.popleft())
-        self.extend(reversed(first))
-        self.extend(rest)
-
-    def appendleft(self, handle):
-        """Queue a handle before all that are there."""
-        self.extendleft((handle,))
-
-    def popleft(self):
-        """Remove and return the oldest handle; IndexError if there is none."""
-        if self.count == 0:
-            raise IndexError("pop from an empty ReadyQueue")
-        return unwrap(steal(pop(self)))
-
-    def clear(self):
-        """Drop all handles."""
-        while self.count:
-            Py_DECREF(<object>pop(self))
+cdef Runnable as_runnable(object handle):
+    """What the queue holds for a handle: itself, or what runs one that is not ours."""
+    cdef ForeignRunnable foreign
+    if isinstance(handle, Runnable):
+        return handle
+    foreign = ForeignRunnable.__new__(ForeignRunnable)
+    foreign.handle = handle
+    return foreign
 
 
 cdef object unwrap(object item):
-    """What Python code has put on the queue."""
+    """The handle that as_runnable() was given."""
     return (<ForeignRunnable>item).handle if type(item) is ForeignRunnable else item
 
 

@@ -1,0 +1,182 @@
+"""ReadyDeque: the ready queue as programs know `loop._ready`, a collections.deque of handles.
+
+Programs that run a loop themselves, or put its callbacks in another order, use whatever a deque has. The queue itself has
+what is done often; the rest is done to a deque of its handles, whose contents it takes over afterwards.
+"""
+
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject, PyObject_RichCompare
+from cpython.ref cimport Py_DECREF
+
+from hotloop._c.owned cimport steal
+from hotloop._c.ready cimport ReadyQueue, Runnable, as_runnable, pop, push, unwrap
+
+cdef extern from "quiet.h":
+    pass
+
+from collections import deque
+
+cdef Py_ssize_t LEAST_SLOTS = 64
+
+
+cdef class ReadyDeque(ReadyQueue):
+    """The handles that are due, the oldest first: those of the loop, or anything with `_run()` and `_cancelled`."""
+
+    @property
+    def __class__(self):
+        return deque
+
+    @property
+    def maxlen(self):
+        """None: there is no limit."""
+        return None
+
+    cdef int replace(self, object handles, Py_ssize_t known) except -1:
+        """Queue these in place of the `known` oldest. What was queued meanwhile stays, behind them."""
+        cdef ReadyQueue queue = self    # whose `count` is a number; this class has a method of that name
+        cdef list items = [], ring = [], before
+        cdef Py_ssize_t given, count, size = 0, index
+        for handle in handles:
+            items.append(as_runnable(handle))
+        given = count = len(items)
+        while size < max(count, LEAST_SLOTS):
+            size = LEAST_SLOTS
+            while size < count:
+                size *= 2
+            ring = [None] * size
+            # Making the list may have run the garbage collector, and with it code that queues callbacks.
+            count = given + max(queue.count - known, 0)
+        for index in range(given):
+            ring[index] = items[index]
+        for index in range(given, count):
+            ring[index] = <object>PyList_GET_ITEM(queue.ring, (queue.head + known + index - given) & queue.mask)
+        before = queue.ring
+        queue.ring = ring
+        queue.head = 0
+        queue.count = count
+        queue.mask = size - 1
+        # At the end, because both may run code: finalizers of what is dropped, and of what timers held.
+        for item in items:
+            (<Runnable>item).withdraw()
+        del before
+        return 0
+
+    cdef object edit(self, str name, tuple arguments):
+        """Call a deque's method, on one with these handles."""
+        cdef object handles = deque(self)
+        cdef Py_ssize_t known = len(handles)
+        cdef object result = getattr(handles, name)(*arguments)
+        self.replace(handles, known)
+        return result
+
+    def append(self, handle, /):
+        """Queue a handle."""
+        cdef Runnable item = as_runnable(handle)
+        push(self, item)
+        # From where it was kept for later.
+        item.withdraw()
+
+    def extend(self, iterable, /):
+        """append() each."""
+        for handle in iterable:
+            self.append(handle)
+
+    def appendleft(self, handle, /):
+        """Queue a handle before all others."""
+        self.edit("appendleft", (handle,))
+
+    def extendleft(self, iterable, /):
+        """appendleft() each: the last one comes first."""
+        self.edit("extendleft", (iterable,))
+
+    def insert(self, index, handle, /):
+        """Queue a handle before the one at `index`."""
+        self.edit("insert", (index, handle))
+
+    def popleft(self):
+        """Remove and return the oldest handle; IndexError if there is none."""
+        if len(self) == 0:
+            raise IndexError("pop from an empty deque")
+        return unwrap(steal(pop(self)))
+
+    def pop(self):
+        """Remove and return the latest handle; IndexError if there is none."""
+        return self.edit("pop", ())
+
+    def remove(self, value, /):
+        """Remove a handle where it comes first; ValueError if it does not."""
+        self.edit("remove", (value,))
+
+    def clear(self):
+        """Drop all handles."""
+        while len(self):
+            Py_DECREF(<object>pop(self))
+
+    def reverse(self):
+        """Turn the order round."""
+        self.edit("reverse", ())
+
+    def rotate(self, steps=1, /):
+        """Move the latest to the front, so many times; where negative, the other way."""
+        self.edit("rotate", (steps,))
+
+    def copy(self):
+        """A deque of the handles."""
+        return deque(self)
+
+    def __copy__(self):
+        return deque(self)
+
+    def count(self, handle, /):
+        """How often a handle is queued."""
+        return deque(self).count(handle)
+
+    def index(self, handle, /, *bounds):
+        """Where a handle comes first, maybe between two bounds; ValueError if it does not."""
+        return deque(self).index(handle, *bounds)
+
+    def __len__(self):
+        return (<ReadyQueue>self).count
+
+    def __iter__(self):
+        cdef list handles = []
+        cdef Py_ssize_t index
+        for index in range(len(self)):
+            handles.append(unwrap(<object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)))
+        return iter(handles)
+
+    def __reversed__(self):
+        return reversed(deque(self))
+
+    def __getitem__(self, index):
+        return deque(self)[index]
+
+    def __setitem__(self, index, handle):
+        self.edit("__setitem__", (index, handle))
+
+    def __delitem__(self, index):
+        self.edit("__delitem__", (index,))
+
+    def __add__(self, other):
+        return deque(self) + plain(other)
+
+    def __iadd__(self, handles):
+        self.extend(handles)
+        return self
+
+    def __mul__(self, times):
+        return deque(self) * times
+
+    def __imul__(self, times):
+        self.edit("__imul__", (times,))
+        return self
+
+    def __richcmp__(self, other, int operation):
+        return PyObject_RichCompare(deque(self), plain(other), operation)
+
+    def __repr__(self):
+        return repr(deque(self))
+
+
+cdef object plain(object other):
+    return deque(other) if isinstance(other, ReadyQueue) else other

@@ -202,11 +202,11 @@ def _after(harness: Harness, scenario: Scenario, seconds: float) -> None:
         with harness.within(seconds):
             _check_idle(harness, loop)
             step = "cancelled"
-            for _ in range(3):
-                for task in (tasks := asyncio.all_tasks(loop)):
-                    task.cancel()
-                if tasks:
-                    loop.run_until_complete(asyncio.wait(tasks))
+            # A task that could not be stepped waits for ever, and has told so.
+            for task in (tasks := asyncio.all_tasks(loop)):
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=seconds / 10))
             step = "others"
             loop.run_until_complete(_serve_others(loop))
             step = "itself"

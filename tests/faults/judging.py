@@ -62,10 +62,12 @@ class Finding:
     @property
     def is_excusable(self) -> bool:
         """Whether asyncio's doing the same makes it no defect."""
+        if self._is_of(KINDS_IN_THE_OPEN):
+            return True
         if not self.fault.is_memory:
             return not self._is_of(KINDS_NEVER_EXCUSED)
-        calls = self.stack.partition("_PyEval_EvalFrameDefault")[0]
-        return self._is_of(KINDS_IN_THE_OPEN) or "/hotloop/_c/" not in calls
+        stack = self.details if self._is_of(("dies by *",)) else self.stack
+        return "/hotloop/_c/" not in stack.partition("_PyEval_EvalFrameDefault")[0]
 
     def _is_of(self, kinds: tuple[str, ...]) -> bool:
         return any(fnmatch.fnmatchcase(self.kind, kind) for kind in kinds)

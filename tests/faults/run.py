@@ -50,7 +50,9 @@ class Session:
         """The lines of a job. Unavailable where it ends with an error."""
         request |= {"impl": impl, "scenarios": scenarios, "parts": list(parts)}
         request.setdefault("patience", self.options.patience)
-        environ = os.environ | {"LD_PRELOAD": str(self.library), "HOTLOOP_IMPL": "" if impl == "asyncio" else impl}
+        # The same allocations each time.
+        environ = os.environ | {"LD_PRELOAD": str(self.library), "PYTHONHASHSEED": "0"}
+        environ["HOTLOOP_IMPL"] = "" if impl == "asyncio" else impl
         command = [sys.executable, str(HERE / "job.py"), json.dumps(request)]
         with subprocess.Popen(command, env=environ, text=True, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None

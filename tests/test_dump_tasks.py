@@ -293,6 +293,7 @@ def test_a_handler_that_could_not_be_restored(loop, monkeypatch):
         dump_tasks_on(loop, signal.SIGUSR1)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not tell who handles a signal")
 def test_a_handler_of_c_code(impl):
     """faulthandler's, which the signal module does not know of: the default action in its place kills the program."""
     impl.run_script("""if True:
@@ -306,14 +307,6 @@ def test_a_handler_of_c_code(impl):
                 refused = str(error)
             assert "could not be restored" in refused
             signal.raise_signal(signal.SIGUSR1)
-            # One that comes later stays.
-            texts = []
-            with hotloop.dump_tasks_on(loop, signal.SIGUSR2, texts.append):
-                faulthandler.register(signal.SIGUSR2, nowhere, chain=True)
-                signal.raise_signal(signal.SIGUSR2)
-                assert len(texts) == 1
-            signal.raise_signal(signal.SIGUSR2)
-            assert len(texts) == 1
             loop.close()
     """)
 

@@ -8,12 +8,14 @@ must not use what may be in use in that moment, such as the buffer of sys.stderr
 import asyncio
 import logging
 import os
+import re
 import select
 import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from hotloop.instruments.pictures import format_tasks
@@ -37,14 +39,13 @@ class TaskDump:
             self._previous = signal.signal(signum, self._handler)
         except OSError as error:
             raise ValueError(f"signal {signum} cannot be handled") from error
-        self._installed = _system_handler(signum)
 
     def stop(self) -> None:
         """Give the signal back to whom it belonged before, unless somebody else has taken it since. Idempotent.
 
         RuntimeError outside the main thread."""
         _check_main_thread("stopped")
-        if not self._stopped and self._has_signal():
+        if not self._stopped and signal.getsignal(self._signum) == self._handler:
             signal.signal(self._signum, self._previous)
         self._stopped = True
 
@@ -53,11 +54,6 @@ class TaskDump:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _has_signal(self) -> bool:
-        """Whether nothing else has taken the signal since, be it by the signal module or past it."""
-        ours = signal.getsignal(self._signum) == self._handler
-        return ours and _system_handler(self._signum) == self._installed
 
     def _handle(self, _signum: int, _frame: FrameType | None) -> None:
         loop = self._loop()
@@ -91,25 +87,16 @@ def write_to_stderr(text: str) -> None:
                 return
 
 
-def _system_handler(signum: int) -> int | None:
-    """The address of the C function that the system calls at a signal, which the signal module need not know of.
-
-    None where it is the default action, or cannot be found out."""
-    try:
-        import ctypes
-
-        # struct sigaction begins with it. The array is larger than that structure on any system.
-        action = (ctypes.c_void_p * 64)()
-        failed = ctypes.CDLL(None).sigaction(signum, None, action)
-    except (ImportError, OSError, AttributeError):
-        return None
-    return None if failed else action[0]
-
-
 def _is_taken_past_python(signum: int) -> bool:
-    """Whether C code handles a signal that Python does not, as after faulthandler.register()."""
-    unhandled = signal.getsignal(signum) in (signal.SIG_DFL, signal.SIG_IGN)
-    return unhandled and _system_handler(signum) not in (None, signal.SIG_IGN)
+    """Whether C code handles a signal that Python does not, as after faulthandler.register(). Only Linux tells."""
+    if signal.getsignal(signum) not in (signal.SIG_DFL, signal.SIG_IGN):
+        return False
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (signum - 1) & 1)
 
 
 def _check_main_thread(what: str) -> None:

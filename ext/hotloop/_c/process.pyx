@@ -24,6 +24,7 @@ from asyncio import base_events, unix_events
 
 cdef extern from "process_calls.h":
     int process_open(int pid)
+    bint process_has_exited(int pid, int *exit_code)
 
 
 def pidfd_open(pid):
@@ -42,6 +43,9 @@ cdef class ProcessWatcher(Watcher):
     cdef object context             # that of the call that started the process
     cdef int pid
     cdef int fd                     # the pidfd; -1: closed
+    cdef int exit_code              # if `exited`
+    cdef bint exited                # the kernel has said so, and may do so once only
+    cdef bint again                 # there was no memory to tell the transport
     cdef bint queued
 
     def __cinit__(self):
@@ -59,25 +63,38 @@ cdef class ProcessWatcher(Watcher):
         return 0
 
     cdef int run(self) except -1:
-        cdef object transport = self.transport, returncode = None
-        cdef bint running = False
+        cdef object transport = self.transport
         self.queued = False
         if transport is None:
             return 0
         try:
-            returncode = reap(self.pid, transport, os.WNOHANG)
-            running = returncode is None
-        finally:
-            if not running:
-                self.release()
-        if running:
-            return 0
-        PyContext_Enter(self.context)
-        try:
-            self.loop._child_watcher_callback(self.pid, returncode, transport)
-        finally:
-            PyContext_Exit(self.context)
-        return 0
+            returncode = self.reap()
+            if returncode is None:
+                return 0
+            PyContext_Enter(self.context)
+            try:
+                self.loop._child_watcher_callback(self.pid, returncode, transport)
+            finally:
+                PyContext_Exit(self.context)
+        except MemoryError:
+            # The pidfd stays readable.
+            self.again = True
+            raise
+        except BaseException:
+            self.release()
+            raise
+        return self.release()
+
+    cdef object reap(self):
+        """The exit code; None if the process has not ended."""
+        if self.again and self.exited:
+            try:
+                os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+            return self.exit_code
+        self.exited = process_has_exited(self.pid, &self.exit_code)
+        return reap(self.pid, self.transport, os.WNOHANG)
 
     cdef int release(self) except -1:
         cdef int fd = self.fd

@@ -36,6 +36,14 @@ SCRIPT = """if True:
         transport, protocol = loop.run_until_complete(loop.connect_read_pipe(Protocol, file))
         return protocol, lambda data: os.write(writing, data), (transport.close, lambda: os.close(writing))
 
+    def open_datagrams(loop):
+        opening = loop.create_datagram_endpoint(Protocol, local_addr=("127.0.0.1", 0))
+        transport, protocol = loop.run_until_complete(opening)
+        def send(data):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:  # each from an address of its own
+                peer.sendto(data, transport.get_extra_info("sockname"))
+        return protocol, send, (transport.close,)
+
     def open_sock(loop):
         ours, peer = socket.socketpair()
         ours.setblocking(False)
@@ -97,7 +105,38 @@ SCRIPT = """if True:
 @limits_memory
 @pytest.mark.only("c", reason="in Python calling the protocol may itself fail for want of memory, as in asyncio")
 @pytest.mark.parametrize("size", [5_000, 50_000])
-@pytest.mark.parametrize("kind", ["tcp", "pipe", "sock"])
+@pytest.mark.parametrize("kind", ["tcp", "pipe", "sock", "datagrams"])
 def test_no_memory_for_what_arrives(impl, kind, size):
     pytest.importorskip("_testcapi", reason="this Python came without its own tests")
     impl.run_script(SCRIPT.format(kind=kind, size=size))
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python the exit code is lost where its object finds no memory, as in asyncio")
+def test_no_memory_for_an_exit_code(impl):
+    """The kernel tells it once."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script("""if True:
+        import _testcapi, gc
+        gc.disable()  # it needs memory, too
+        loop = impl.new_event_loop()
+        told = []
+        loop.set_exception_handler(lambda loop, context: told.append(context["exception"]))
+        def run_once():
+            loop.stop()
+            loop.run_forever()
+        for allocation in range(15):
+            starting = loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "exit 3", stdin=None, stdout=None)
+            transport, _ = loop.run_until_complete(starting)
+            if transport.get_returncode() is None:
+                os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)
+                loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
+                loop.call_later(0, _testcapi.remove_mem_hooks)
+                run_once()
+                _testcapi.remove_mem_hooks()
+            assert loop.run_until_complete(transport._wait()) == 3, allocation
+            transport.close()
+        assert all(type(error) is MemoryError for error in told)
+        loop.run_until_complete(asyncio.sleep(0.001))
+        loop.close()
+        """)

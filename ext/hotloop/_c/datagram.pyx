@@ -120,15 +120,23 @@ cdef class DatagramTransport(SocketTransport):
         """Have the protocol get one datagram; False if there was none, or an error instead."""
         cdef sockaddr_storage raw
         cdef socklen_t length = 0
-        cdef Py_ssize_t count = datagram_receive(self.descriptor(), self.loop.buffer(), READ_SIZE, &raw, &length)
-        cdef object data
+        cdef Py_ssize_t count = 0
+        cdef object data = None
+        try:
+            count = datagram_receive(self.descriptor(), self.loop.buffer(), READ_SIZE, &raw, &length)
+            if count >= 0:
+                data = self.loop.received(count)
+                self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal read error on datagram transport")
+            return False
         if count < 0:
             if count != -EAGAIN:
                 self.protocol.error_received(os_error(count))
             return False
         metrics_received(&self.loop.metrics, count)
-        data = self.loop.received(count)
-        self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
         self.sender_length = min(length, <socklen_t>sizeof(raw))
         memcpy(&self.sender_raw, &raw, self.sender_length)
         self.protocol.datagram_received(data, self.sender)

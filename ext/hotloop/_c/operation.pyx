@@ -418,7 +418,11 @@ cdef class SocketWatcher(Watcher):
         for event in (POLLER_READ, POLLER_WRITE):
             operation = self.replace(event, None)
             if is_pending(operation):
-                operation.wait_by_callback()
+                try:
+                    operation.wait_by_callback()
+                except Exception as error:
+                    # The one that waits is told, and the other one still gets its place.
+                    operation.waiter.fail(error)
         return 0
 
 

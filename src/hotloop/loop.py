@@ -37,6 +37,11 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
         def __init__(self, selector: BaseSelector | None = None) -> None:
             super().__init__(default_selector() if selector is None else selector)
 
+        def _close_self_pipe(self) -> None:
+            # The collector may finalize the sockets of a dropped loop before the loop itself, which closes then.
+            if self._ssock.fileno() >= 0:
+                super()._close_self_pipe()
+
     EventLoop.__qualname__ = "EventLoop"
     return EventLoop
 

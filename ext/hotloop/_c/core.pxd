@@ -13,6 +13,7 @@ cdef enum:
 
 cdef class LoopCore(LoopPolling):
     cdef set replaced               # methods replaced on this very loop, by setting an attribute
+    cdef bint sets_timers_itself    # call_at() is not overridden
     cdef PyObject *read_buffer      # bytes of READ_SIZE to read into, see buffer(); NULL: not needed yet
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
     cdef int registered_first       # how many more connections are, because one was not and had nothing to read

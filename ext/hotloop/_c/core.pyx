@@ -29,8 +29,9 @@ from hotloop._c.loop_state cimport (
     poll_backoff,
 )
 from hotloop._c.owned cimport steal
-from hotloop._c.polling cimport LoopPolling, type_version_of
+from hotloop._c.polling cimport LoopPolling
 from hotloop._c.ready cimport (
+    NO_VERSION,
     Handle,
     ReadyQueue,
     Runnable,
@@ -43,6 +44,7 @@ from hotloop._c.ready cimport (
     report,
     retire,
     run_reporting,
+    type_version_of,
     unwrap,
 )
 from hotloop._c.task cimport Task, new_task
@@ -96,7 +98,7 @@ cdef extern from "receive.h":
     PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
 
 # Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
-cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "_run_once"})
+cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "_run_once", "_process_events"})
 # create_task() hands unknown keywords on to the task since 3.13.3.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
@@ -146,15 +148,18 @@ cdef class LoopCore(LoopPolling):
     cdef int find_overrides(self) except -1:
         """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
 
-        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison."""
+        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison. A class
+        that was changed too often has none any more (0), and is always asked."""
         cdef object cls = type(self)
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
         replaced |= self.replaced
         self.clock = self.time if "time" in replaced else None
         seen_set_bint(&self.runs_itself, "_run_once" not in replaced)
         self.schedules_itself = "call_soon" not in replaced
-        self.ready.direct = self.schedules_itself and not self.debug
-        seen_set_version(&self.type_version, type_version_of(self))
+        self.sets_timers_itself = "call_at" not in replaced
+        self.takes_events_itself = "_process_events" not in replaced
+        seen_set_version(&self.type_version, type_version_of(self) or NO_VERSION)
+        self.decide_directness()
         return 0
 
     cdef double now(self) except? -1:
@@ -205,6 +210,8 @@ cdef class LoopCore(LoopPolling):
         if self.closed or self.debug:
             self.check_schedule(callback, "call_at")
         now = self.now()
+        if not self.sets_timers_itself:
+            return self.call_at(now + delay, callback, *args, context=context)
         handle = new_timer(now + seconds(delay, now), callback, args, self, context)
         if not handle.deadline > now:
             self.poll_next = True
@@ -242,14 +249,17 @@ cdef class LoopCore(LoopPolling):
         """A Future bound to this loop."""
         return Future(loop=self) if self.debug else new_future(self, self.ready)
 
-    def create_task(self, coro, *, name=None, context=None, eager_start=..., **kwargs):
+    def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         if eager_start is not ... and (self.task_factory is not None or self.debug or not passes_keywords_on):
             kwargs["eager_start"] = eager_start
         if self.task_factory is not None:
-            given = {key: value for key, value in (("name", name), ("context", context)) if value is not None}
+            # None too is handed on: since 3.14 a factory is given what the caller gave, and no more.
+            given = {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
             return super().create_task(coro, **given, **kwargs)
         self.check_open()
+        name = None if name is ... else name
+        context = None if context is ... else context
         if kwargs and not passes_keywords_on:
             raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if kwargs or self.debug:
@@ -293,11 +303,13 @@ cdef class LoopCore(LoopPolling):
             sys.set_asyncgen_hooks(*hooks)
 
     cdef int run_until_stopped(self) except -1:
-        self.find_overrides()
         while True:
+            if self.type_version != type_version_of(self):
+                self.find_overrides()
             if self.runs_itself:
                 self.iterate(True)
             else:
+                self.leave()
                 self._run_once()
             if self.stopping:
                 return 0

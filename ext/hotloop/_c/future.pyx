@@ -21,7 +21,7 @@ from hotloop._c.throwing cimport (
     thrown,
     traceback_of,
 )
-from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, new_handle, schedule
+from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, is_direct, new_handle, schedule
 
 cdef extern from "silent.h":
     pass
@@ -458,14 +458,14 @@ cdef class Future(Runnable):
 
     cdef int schedule_waiter(self, Runnable waiter) except -1:
         cdef tuple callback
-        if self.queue.direct:
+        if is_direct(self.queue, self.loop):
             return schedule(self.queue, waiter)
         # call_soon() was replaced, or debug mode set, since it began to wait.
         callback = waiter.done_callback()
         return self.schedule_callback(callback[0], callback[1])
 
     cdef int schedule_callback(self, object callback, object context) except -1:
-        if self.queue is not None and self.queue.direct:
+        if self.queue is not None and is_direct(self.queue, self.loop):
             schedule(self.queue, new_handle(callback, (self,), self.loop, context))
         else:
             self.loop.call_soon(callback, self, context=context)

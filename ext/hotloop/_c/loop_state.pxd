@@ -83,6 +83,7 @@ cdef class LoopState:
     cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
     cdef double slow_after
     cdef object longest             # what hotloop._callbacks.describe() says of the longest; None: none was long
+    cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
     cdef bint schedules_itself      # call_soon() is not overridden
     cdef bint debug
     cdef bint closed                # other threads look at it
@@ -112,6 +113,7 @@ cdef class LoopState:
     cdef public object _unix_server_sockets
     cdef public object _watcher
 
+    cdef int decide_directness(self) noexcept
     cdef int check_open(self) except -1
     cdef bint runs_elsewhere(self) noexcept
     cdef bint wake_poller(self) except -1

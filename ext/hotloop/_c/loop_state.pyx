@@ -7,6 +7,7 @@ as it is set; what has one is a property.
 
 from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox, shared_flag
+from hotloop._c.ready cimport NO_VERSION
 from hotloop._c.ready_deque cimport ReadyDeque
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.timers cimport TimerQueue
@@ -38,6 +39,12 @@ cdef class LoopState:
         self.timers = TimerQueue()
         self.inbox = Inbox()
         self.addresses = AddressCache()
+        self.type_version = NO_VERSION
+
+    cdef int decide_directness(self) noexcept:
+        """See is_direct()."""
+        self.ready.direct = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
+        return 0
 
     # What other threads ask for.
 
@@ -113,7 +120,7 @@ cdef class LoopState:
     def _debug(self, value):
         self.debug = bool(value)
         self.observing = self.observing & ~OBSERVE_DEBUG | (OBSERVE_DEBUG if self.debug else 0)
-        self.ready.direct = self.schedules_itself and not self.debug
+        self.decide_directness()
 
     @property
     def _closed(self):

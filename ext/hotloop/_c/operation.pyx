@@ -31,7 +31,7 @@ from hotloop._c.core cimport LoopCore
 from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.loop_state cimport backoff_reset
 from hotloop._c.owned cimport steal
-from hotloop._c.ready cimport Handle, new_handle, push
+from hotloop._c.ready cimport Handle, is_direct, new_handle, push
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.throwing cimport thrown
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
@@ -256,7 +256,7 @@ cdef class SocketOperation:
 
     cdef int wake(self) except -1:
         """Resume the one who awaits the operation."""
-        if self.loop.ready.direct:
+        if is_direct(self.loop.ready, self.loop):
             return self.waiter.finish(None)
         # What is called then may be anybody's: not while the poller's events are looked at.
         return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))

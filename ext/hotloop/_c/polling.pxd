@@ -4,21 +4,10 @@ from hotloop._c.inbox cimport shared_flag
 from hotloop._c.loop_state cimport LoopState
 from hotloop._c.selector cimport PollerSelector, poller_batch
 
-cdef extern from *:
-    """
-    static inline unsigned int type_version_of(PyObject *object)
-    {
-        /* The interpreter may assign it in another thread. */
-        return __atomic_load_n(&Py_TYPE(object)->tp_version_tag, __ATOMIC_RELAXED);
-    }
-    """
-    unsigned int type_version_of(object)
-
-
 cdef class LoopPolling(LoopState):
     cdef object clock               # what time() was replaced by; None: it is time.monotonic()
-    cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
     cdef bint runs_itself           # _run_once() is not overridden; likewise
+    cdef bint takes_events_itself   # _process_events() is not overridden
     cdef bint poll_next             # however long the pause still is
     cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
     cdef unsigned int polls         # without the GIL being released in between

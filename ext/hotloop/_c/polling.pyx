@@ -20,7 +20,7 @@ from hotloop._c.loop_state cimport (
     metrics_histogram,
     poll_backoff,
 )
-from hotloop._c.polling cimport type_version_of
+from hotloop._c.ready cimport type_version_of
 from hotloop._c.selector cimport PollerSelector, poller_batch
 from hotloop._c.timers cimport timer_heap_first
 from hotloop._c.watcher cimport POLLER_MORE, Watcher
@@ -112,10 +112,12 @@ cdef class LoopPolling(LoopState):
     # -- polling -------------------------------------------------------------------------------------------------------
 
     cdef bint must_poll(self) noexcept:
-        """Whether the next iteration polls, however short it is since the last one has."""
+        """Whether the next iteration polls, however short it is since the last one has. A class that was changed may have
+        another clock."""
         return (
             self.ready.count == 0
             or self.poll_next
+            or self.type_version != type_version_of(self)
             or self.clock is not None
             or (FREE_THREADED and shared_peek(&self.inbox.filled))
         )
@@ -139,7 +141,7 @@ cdef class LoopPolling(LoopState):
         self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
         nanoseconds = self.wait_time()
         self.metrics.waiting = nanoseconds != 0
-        if self.poller is not None:
+        if self.poller is not None and self.takes_events_itself and self.poller.selects_itself():
             self.poll_ours(nanoseconds)
         else:
             self.poll_foreign(nanoseconds)
@@ -229,7 +231,7 @@ cdef class LoopPolling(LoopState):
         return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
 
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
-        """The same on a selector that is not ours."""
+        """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is overridden."""
         if nanoseconds:
             nanoseconds = self.fall_asleep(nanoseconds)
         # The attribute, because a subclass may have put its own in the class.

@@ -3,6 +3,21 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint64_t
 
+cdef extern from *:
+    """
+    static inline unsigned int type_version_of(PyObject *object)
+    {
+        /* The interpreter may assign it in another thread. */
+        return __atomic_load_n(&Py_TYPE(object)->tp_version_tag, __ATOMIC_RELAXED);
+    }
+    """
+    unsigned int type_version_of(object)
+
+
+# No class has this version, nor has one whose methods may have been replaced since it had another one: that has 0.
+cdef enum:
+    NO_VERSION = 0xFFFFFFFF
+
 
 cdef class Runnable:
     cdef int run(self) except -1    # 1: not, because it was cancelled
@@ -16,7 +31,7 @@ cdef class ReadyQueue:
     cdef Py_ssize_t head        # the slot of the oldest
     cdef Py_ssize_t count       # of queued Runnables
     cdef Py_ssize_t mask        # len(ring) - 1
-    cdef bint direct            # futures and tasks may queue themselves: no debug mode, call_soon() is LoopCore's own
+    cdef unsigned int direct    # see is_direct()
     cdef bint closed            # the loop is closed: queueing raises
     cdef uint64_t steps         # of tasks, those included that were started eagerly
     cdef object entered         # the task that current_task() answers with, left lazily; None: none
@@ -47,6 +62,12 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
     Py_DECREF(<object>slot)
     queue.count += 1
     return 0
+
+
+cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
+    """Whether futures, tasks and transports may queue themselves, because nobody can tell: the loop is not in debug mode,
+    and its class is still the one whose call_soon() was found to be LoopCore's own."""
+    return queue.direct == type_version_of(loop)
 
 
 cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:

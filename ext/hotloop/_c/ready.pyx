@@ -109,7 +109,7 @@ cdef class ReadyQueue:
     def __cinit__(self):
         self.ring = [None] * INITIAL_SLOTS
         self.mask = INITIAL_SLOTS - 1
-        self.direct = True
+        self.direct = NO_VERSION
 
     cdef int resize(self, Py_ssize_t size) except -1:
         """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run

@@ -30,6 +30,8 @@ cdef class PollerSelector:
     cdef unsigned int waits         # how often wait() was called
     cdef object map                 # what get_map() returns; None once closed
     cdef unsigned int process       # the one that owns the kernel's set, see fork_generation()
+    cdef unsigned int type_version  # of the class when it was last searched for a select() of its own
+    cdef bint select_is_own         # it has none
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
@@ -42,6 +44,7 @@ cdef class PollerSelector:
     cdef bint is_known(self, int fd) noexcept
     cdef int detach(self, int fd) except -1
     cdef bint is_own(self) noexcept
+    cdef bint selects_itself(self) except -1
     cdef int close_set(self) noexcept
     cdef int own(self) except -1
     cdef int add(self, int fd, object entry, int events, bint watched) except -1

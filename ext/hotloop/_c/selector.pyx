@@ -20,6 +20,7 @@ from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from hotloop._c.ready cimport NO_VERSION, type_version_of
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -61,7 +62,9 @@ cdef extern from *:
     #define with_instance_dict struct __pyx_obj_7hotloop_2_c_8selector_PollerSelector
     #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
     #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    #define is_without_dict(self) (((with_instance_dict *)(self))->attributes == NULL)
     """
+    bint is_without_dict(object) noexcept
     void begin_without_dict(object) noexcept
     void install_instance_dict(PyTypeObject *)
 
@@ -150,6 +153,7 @@ cdef class PollerSelector:
         self.entries = []
         self.registrations = NULL
         self.registered = 0
+        self.type_version = NO_VERSION
         self.process = fork_generation()
         cdef int error = poller_open(&self.poller)
         if error < 0:
@@ -417,6 +421,13 @@ cdef class PollerSelector:
                 # A descriptor that the child has closed meanwhile can be ready no more; its entry waits for detach().
                 poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
+
+    cdef bint selects_itself(self) except -1:
+        """True as long as neither a subclass nor the program has replaced select(), so that the loop may go around it."""
+        if self.type_version != type_version_of(self):
+            self.select_is_own = type(self).select is PollerSelector.select
+            self.type_version = type_version_of(self) or NO_VERSION
+        return self.select_is_own and (is_without_dict(self) or "select" not in instance_dict_get(self))
 
     # -- what the loop watches -----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.current cimport enter_task, leave_task, swap_task
 from hotloop._c.future cimport FINISHED, PENDING, Future, empty_future
 from hotloop._c.owned cimport steal
-from hotloop._c.ready cimport ReadyQueue, copy_current_context, offer_context, run_reporting, schedule
+from hotloop._c.ready cimport ReadyQueue, copy_current_context, is_direct, offer_context, run_reporting, schedule
 from hotloop._c.throwing cimport matches
 
 cdef extern from "silent.h":
@@ -294,7 +294,7 @@ cdef class Task(Future):
 
     cdef int schedule_step(self) except -1:
         cdef ReadyQueue queue = self.queue
-        if queue is not None and queue.direct:
+        if queue is not None and is_direct(queue, self.loop):
             return schedule(queue, self)
         return self.call_step()
 
@@ -475,7 +475,7 @@ cdef class Task(Future):
         if self.rejects(awaited, awaited.loop, awaited.blocking):
             return 0
         awaited.blocking = False
-        if self.queue is not None and self.queue.direct:
+        if self.queue is not None and is_direct(self.queue, self.loop):
             awaited.wait_for(self)
         else:
             awaited.add_callback(self._wakeup, self.context)

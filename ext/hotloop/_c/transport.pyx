@@ -16,7 +16,7 @@ from cpython.object cimport PyTypeObject
 
 from hotloop._c.core cimport LoopCore
 from hotloop._c.loop_state cimport backoff_reset
-from hotloop._c.ready cimport new_handle, push, report
+from hotloop._c.ready cimport is_direct, new_handle, push, report
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -145,7 +145,7 @@ cdef class Transport(Watcher):
         self.lost = 0
         made = loop.soon(protocol.connection_made, (self,), self.context)
         try:
-            if loop.ready.direct:
+            if is_direct(loop.ready, loop):
                 push(loop.ready, self)
                 self.waiter = waiter
                 self.due |= START_DUE
@@ -283,7 +283,7 @@ cdef class Transport(Watcher):
     cdef int lose_connection(self, object error) except -1:
         """Have connection_lost() called. If there is no memory for that nothing has happened; it can be tried again."""
         cdef bint closed = self.loop.ready.closed
-        if not closed and self.loop.ready.direct:
+        if not closed and is_direct(self.loop.ready, self.loop):
             push(self.loop.ready, self)
             self.error = error
             self.due |= LOST_DUE

@@ -15,8 +15,8 @@ class LoopCore(asyncio.SelectorEventLoop):
         self,
         coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
         *,
-        name: object = None,
-        context: Context | None = None,
+        name: object = ...,
+        context: Context | None = ...,
         eager_start: bool | None = ...,
         **kwargs: Any,
     ) -> asyncio.Task[_T]: ...

@@ -127,7 +127,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             self._run_once_alone()
             return
         outer = meter.batch  # if a callback runs the loop itself, as nest_asyncio does
-        if not ready or meter.mark >= meter.next_poll:
+        if not ready or meter.mark >= meter.next_poll or getattr(self.time, "__func__", None) is not _TIME:
             if outer is not None:
                 meter.mark = self._clock()
             meter.batch = None

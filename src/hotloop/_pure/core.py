@@ -307,6 +307,15 @@ class LoopCore(_Behind):  # type: ignore[misc]
             meter.due_by = inf
         meter.next_poll = clock + meter.pause_after_poll(in_vain)
 
+    def _add_reader(self, *arguments: Any, **keywords: Any) -> Any:
+        # What is there already is seen in the next iteration.
+        self._meter.next_poll = 0.0
+        return super()._add_reader(*arguments, **keywords)
+
+    def _add_writer(self, *arguments: Any, **keywords: Any) -> Any:
+        self._meter.next_poll = 0.0
+        return super()._add_writer(*arguments, **keywords)
+
     def _slice(self, now: float, clock: float) -> float:
         """For how long callbacks may keep the loop from polling, whose time() is `now`: where that was replaced, or the
         clock behind it, any number of them may be too many."""

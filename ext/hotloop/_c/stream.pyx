@@ -457,10 +457,11 @@ cdef class StreamTransport(SocketTransport):
             return 0
         try:
             self.loop.flush_later(self)
+            self.unflushed = True
         except MemoryError:
-            return self.send_now()
-        self.unflushed = True
-        return 0
+            # No way out from here: Cython's needs the exception's traceback, for which there may be no memory either.
+            pass
+        return 0 if self.unflushed else self.send_now()
 
     cdef int flush(self) except -1:
         self.unflushed = False

@@ -146,6 +146,9 @@ cdef class TimerQueue:
                 try:
                     make_room(ready)
                 except MemoryError:
+                    # No way out from here: Cython's needs the exception's traceback, for which there may be no memory.
+                    pass
+                if ready.count > ready.mask:
                     break
                 # That may have run code, which may have cancelled the timer.
                 first = timer_heap_first(&self.heap)
@@ -162,13 +165,13 @@ cdef class TimerQueue:
 
     cdef int relax(self) except -1:
         """Give back what a burst has taken; called when nothing is pending."""
-        cdef list handles
+        cdef list handles = None
         try:
             handles = []
         except MemoryError:
-            return 0
+            pass
         # Making the list may have run code that sets a timer.
-        if self.heap.live == 0:
+        if handles is not None and self.heap.live == 0:
             self.handles = handles
             timer_heap_clear(&self.heap)
         return 0

@@ -115,11 +115,12 @@ cdef class TlsSender(TlsReceiver):
         if not self.unflushed:
             try:
                 self.loop.flush_later(self)
+                self.unflushed = True
             except MemoryError:
-                # Then not at the end of the turn: what was written is not lost.
-                return self.send_now(False)
-            self.unflushed = True
-        return 0
+                # No way out from here: Cython's needs the exception's traceback, for which there may be no memory either.
+                pass
+        # Without memory not at the end of the turn: what was written is not lost.
+        return 0 if self.unflushed else self.send_now(False)
 
     cdef int flush(self) except -1:
         self.unflushed = False

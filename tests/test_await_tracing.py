@@ -10,9 +10,15 @@ import pytest
 VALUES = (None, 5, (1, 2), [], "text", ZeroDivisionError("a result"))
 
 
+def arguments_of_end(impl, value):
+    if value is None and (impl.name == "python" or sys.version_info < (3, 14)):
+        return ()
+    return (value,)
+
+
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 @pytest.mark.parametrize("resume", [next, lambda iterator: iterator.__next__()])
-def test_the_end_by_hand_is_a_true_stop_iteration(loop, value, resume):
+def test_the_end_by_hand_is_a_true_stop_iteration(impl, loop, value, resume):
     future = loop.create_future()
     iterator = future.__await__()
     assert resume(iterator) is future
@@ -22,33 +28,37 @@ def test_the_end_by_hand_is_a_true_stop_iteration(loop, value, resume):
     end = caught.value
     assert type(end) is StopIteration
     assert end.value is value
-    assert end.args == (() if value is None else (value,))
+    if value is not None or impl.name != "c":  # which ends with None without any exception: next() makes that one
+        assert end.args == arguments_of_end(impl, value)
     assert repr(pickle.loads(pickle.dumps(end))) == repr(end)
-    with pytest.raises(StopIteration) as caught:
+    with pytest.raises(StopIteration):
         resume(iterator)
-    assert caught.value.args == ()
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_the_end_by_send(loop, value):
+def test_the_end_by_send(impl, loop, value):
     future = loop.create_future()
     future.set_result(value)
     with pytest.raises(StopIteration) as caught:
         future.__await__().send(None)
     assert type(caught.value) is StopIteration
     assert caught.value.value is value
-    assert caught.value.args == (() if value is None else (value,))
+    assert caught.value.args == arguments_of_end(impl, value)
 
 
-def test_the_end_has_the_exception_that_is_being_handled_as_its_context(loop):
-    future = loop.create_future()
-    future.set_result(1)
-    try:
-        raise ZeroDivisionError
-    except ZeroDivisionError as handled:
-        with pytest.raises(StopIteration) as caught:
-            next(future.__await__())
-        assert caught.value.__context__ is handled
+def test_the_end_while_an_exception_is_handled(loop):
+    """That is its context up to Python 3.13."""
+
+    def context(future):
+        future.set_result(1)
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            with pytest.raises(StopIteration) as caught:
+                next(future.__await__())
+        return repr(caught.value.__context__)
+
+    assert context(loop.create_future()) == context(asyncio.Future(loop=loop))
 
 
 async def waits(value):

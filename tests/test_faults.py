@@ -61,7 +61,8 @@ def test_p34_each_allocation_of_the_extensions_own(impl, library):
 @pytest.mark.parametrize("first", [130, 132, 134])
 def test_a_write_that_cannot_be_kept_for_the_end_of_the_turn(impl, library, first):
     """Nor is there memory for the traceback of what says so."""
-    expect_nothing_found(run("--impl", impl.name, "--scenario", "Tcp", "--only", f"python:{first}+10", "--at-most", "1"))
+    fault = f"python:{first}+10"
+    expect_nothing_found(run("--impl", impl.name, "--scenario", "Tcp", "--only", fault, "--at-most", "1"))
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda cls: cls.__name__)

@@ -112,7 +112,7 @@ cdef ReadyQueue queue_of(object loop):
     if not issubclass(type(loop), BaseEventLoop):
         return None
     queue = getattr(loop, "_ready", None)
-    return queue if type(queue) is ReadyQueue else None
+    return queue if isinstance(queue, ReadyQueue) else None
 
 
 cdef Future new_future(object loop, ReadyQueue queue):

@@ -294,13 +294,15 @@ cdef class LoopCore(LoopPolling):
             self.run_until_stopped()
         finally:
             self.end_measuring()
-            self.leave()
-            end_reusing_contexts()
-            self.stopping = False
-            seen_set_id(&self.thread_id, 0)
-            events._set_running_loop(None)
-            self._set_coroutine_origin_tracking(False)
-            sys.set_asyncgen_hooks(*hooks)
+            try:
+                self.leave()
+            finally:
+                end_reusing_contexts()
+                self.stopping = False
+                seen_set_id(&self.thread_id, 0)
+                events._set_running_loop(None)
+                self._set_coroutine_origin_tracking(False)
+                sys.set_asyncgen_hooks(*hooks)
 
     cdef int run_until_stopped(self) except -1:
         while True:
@@ -449,16 +451,17 @@ cdef class LoopCore(LoopPolling):
     cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
         """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
         cdef double nanoseconds = <double>passed * self.metrics.rate
+        cdef object hook = self.slow_hook
         if nanoseconds > self.metrics.longest:
-            self.metrics.longest = nanoseconds
             if item is None:
                 self.metrics.close_looks = METRICS_CLOSE_LOOKS
             record = (int(nanoseconds), of, *describe(unwrap(item)))
+            self.metrics.longest = nanoseconds
             # Other threads may look at it.
             with cython.critical_section(self):
                 self.longest = record
-        if self.observing & OBSERVE_SLOW and of == 1 and nanoseconds >= self.slow_after:
-            self.slow_hook(self, nanoseconds * 1e-9, unwrap(item))
+        if hook is not None and of == 1 and nanoseconds >= self.slow_after:
+            hook(self, nanoseconds * 1e-9, unwrap(item))
             # What the hook has taken is not the next one's.
             self.metrics.mark = clock_ticks()
         return 0
@@ -486,6 +489,7 @@ cdef class LoopCore(LoopPolling):
         cdef list watchers
         cdef Py_ssize_t count, index
         cdef Watcher watcher
+        cdef object failure = None
         # A resume_writing() may write again, and so fill the other list; or even run the loop.
         while self.to_flush:
             watchers = self.unflushed
@@ -493,18 +497,22 @@ cdef class LoopCore(LoopPolling):
             self.unflushed = [] if self.flushed is None else self.flushed
             self.flushed = None
             self.to_flush = 0
-            try:
-                for index in range(count):
-                    watcher = <Watcher>PyList_GET_ITEM(watchers, index)
-                    watchers[index] = None
-                    if own:
-                        watcher.flush()
-            except BaseException:
-                # Somebody leaves the loop: the rest comes at the next opportunity.
-                for watcher in watchers[index + 1:count]:
-                    self.flush_later(watcher)
-                raise
+            index = 0
+            while index < count:
+                try:
+                    while index < count:
+                        watcher = <Watcher>PyList_GET_ITEM(watchers, index)
+                        watchers[index] = None
+                        index += 1
+                        if own:
+                            watcher.flush()
+                except BaseException as error:
+                    # Not before the others have sent, too: they count on it. What ends the run is not forgotten over others.
+                    if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
+                        failure = error
             self.flushed = watchers
+        if failure is not None:
+            raise failure
         return 0
 
     cdef int run_timed(self, Runnable item) except -1:

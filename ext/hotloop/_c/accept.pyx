@@ -2,8 +2,8 @@
 
 asyncio accepts until there is nothing left, at most a backlog's worth in a turn, and runs a task for each connection
 that makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. Nobody learns what
-has come of it, except in debug mode, which has asyncio's own. So has a loop on which one of the methods that asyncio calls
-for this was replaced.
+has come of it, except in debug mode, which has asyncio's own. So has a loop on which one of the methods that asyncio
+calls for this was replaced.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
@@ -85,8 +85,8 @@ cdef int accept_connections(
 
 
 cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
-    """Make the protocol and its transport, which owns the descriptor, in a context that nothing has run in yet. A factory
-    that raises ends the connection; asyncio reports that in debug mode only."""
+    """Make the protocol and its transport, which owns the descriptor, in a context that nothing has run in yet. A
+    factory that raises ends the connection; asyncio reports that in debug mode only."""
     cdef object protocol
     PyContext_Enter(context)
     try:
@@ -121,8 +121,8 @@ cdef object protocol_for(LoopCore loop, tuple arguments, object context):
 
 
 cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:
-    """accept() has failed. Where a resource is used up, go on serving the connections that there are, and try again later:
-    the listening socket would be reported ready all the time."""
+    """accept() has failed. Where a resource is used up, go on serving the connections that there are, and try again
+    later: the listening socket would be reported ready all the time."""
     if error.errno not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
         raise error
     # First what makes it try again: the other steps may fail, and the handler may close the server.

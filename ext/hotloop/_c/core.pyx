@@ -148,8 +148,8 @@ cdef class LoopCore(LoopPolling):
     cdef int find_overrides(self) except -1:
         """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
 
-        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison. A class
-        that was changed too often has none any more (0), and is always asked."""
+        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison. A
+        class that was changed too often has none any more (0), and is always asked."""
         cdef object cls = type(self)
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
         replaced |= self.replaced
@@ -485,7 +485,7 @@ cdef class LoopCore(LoopPolling):
         """The end of a turn: give the kernel what transports were told to write in it, in one system call each.
 
         Not in a forked child: what was written before the fork is the parent's to send."""
-        cdef bint own = self.poller is not None and self.poller.is_own()
+        cdef bint own = self.poller is not None and not self.is_inherited()
         cdef list watchers
         cdef Py_ssize_t count, index
         cdef Watcher watcher
@@ -507,7 +507,8 @@ cdef class LoopCore(LoopPolling):
                         if own:
                             watcher.flush()
                 except BaseException as error:
-                    # Not before the others have sent, too: they count on it. What ends the run is not forgotten over others.
+                    # Not before the others have sent, too: they count on it. What ends the run is not forgotten over
+                    # others.
                     if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
                         failure = error
             self.flushed = watchers

@@ -107,7 +107,8 @@ cdef extern from "stop_iteration.h":
 
 
 cdef ReadyQueue queue_of(object loop):
-    """The ready queue of a loop of ours; None for any other loop, such as one that passes everything on to one of ours."""
+    """The ready queue of a loop of ours; None for any other loop, such as one that passes everything on to one of
+    ours."""
     cdef object queue
     if not issubclass(type(loop), BaseEventLoop):
         return None
@@ -371,8 +372,8 @@ cdef class Future(Runnable):
         return 0
 
     cdef bint keep(self, object entry) except -1:
-        """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that any
-        code."""
+        """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that
+        any code."""
         cdef list made
         while self.others is None:
             made = []
@@ -620,8 +621,8 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
     return PYGEN_RETURN
 
 
-# The am_send slot: how the interpreter drives `await` without raising StopIteration for every result. It hands the error
-# indicator on as it is.
+# The am_send slot: how the interpreter drives `await` without raising StopIteration for every result. It hands the
+# error indicator on as it is.
 cdef sendfunc future_iter_send = <sendfunc>resume
 
 

@@ -114,7 +114,10 @@ cdef class LoopState:
     cdef public object _watcher
 
     cdef int decide_directness(self) noexcept
+    cdef unsigned int process       # process_generation() of the one that made the loop, or has polled with it since
+
     cdef int check_open(self) except -1
+    cdef bint is_inherited(self) noexcept
     cdef bint runs_elsewhere(self) noexcept
     cdef bint wake_poller(self) except -1
     cdef int collect(self) except -1

@@ -9,7 +9,7 @@ from hotloop._c.address cimport AddressCache
 from hotloop._c.inbox cimport Inbox, shared_flag
 from hotloop._c.ready cimport NO_VERSION
 from hotloop._c.ready_deque cimport ReadyDeque
-from hotloop._c.selector cimport PollerSelector
+from hotloop._c.selector cimport PollerSelector, process_generation
 from hotloop._c.timers cimport TimerQueue
 
 cdef extern from "quiet.h":
@@ -40,6 +40,12 @@ cdef class LoopState:
         self.inbox = Inbox()
         self.addresses = AddressCache()
         self.type_version = NO_VERSION
+        self.process = process_generation()
+
+    cdef bint is_inherited(self) noexcept:
+        """True in a forked child that has not run this loop: its connections, and what was written to them, are the
+        parent's."""
+        return self.process != process_generation()
 
     cdef int decide_directness(self) noexcept:
         """See is_direct()."""

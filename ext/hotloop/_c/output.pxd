@@ -38,7 +38,8 @@ cdef inline int keep(output_queue *queue, object data) except -1:
 
 
 cdef inline list bytes_or_views(object chunks):
-    """What writelines() was given, all of it looked at before any is written: TypeError for what is no bytes-like object."""
+    """What writelines() was given, all of it looked at before any is written: TypeError for what is no bytes-like
+    object."""
     cdef list seen = []
     for data in chunks:
         seen.append(data if type(data) is bytes else memoryview(data))

@@ -3,7 +3,8 @@
 asyncio polls in every iteration. So does this loop as long as that is of use; one that has polled in vain many times in
 a row skips polls while it finds work queued, for longer each time (backoff.h). It never does so for longer than
 SLICE_NANOSECONDS, nor when a timer was set that is due already. So I/O and timers wait at most that long, and the batch
-under way, however busy the ready queue is; and short callbacks that have nothing to do with I/O cost no system call each.
+under way, however busy the ready queue is; and short callbacks that have nothing to do with I/O cost no system call
+each.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -21,7 +22,7 @@ from hotloop._c.loop_state cimport (
     poll_backoff,
 )
 from hotloop._c.ready cimport type_version_of
-from hotloop._c.selector cimport PollerSelector, poller_batch
+from hotloop._c.selector cimport PollerSelector, poller_batch, process_generation
 from hotloop._c.timers cimport timer_heap_first
 from hotloop._c.watcher cimport POLLER_MORE, Watcher
 
@@ -112,8 +113,8 @@ cdef class LoopPolling(LoopState):
     # -- polling -------------------------------------------------------------------------------------------------------
 
     cdef bint must_poll(self) noexcept:
-        """Whether the next iteration polls, however short it is since the last one has. A class that was changed may have
-        another clock."""
+        """Whether the next iteration polls, however short it is since the last one has. A class that was changed may
+        have another clock."""
         return (
             self.ready.count == 0
             or self.poll_next
@@ -131,6 +132,7 @@ cdef class LoopPolling(LoopState):
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double now, earliest
         self.poll_next = False
+        self.process = process_generation()
         self.leave()
         if self.type_version != type_version_of(self):
             self.find_overrides()
@@ -231,7 +233,8 @@ cdef class LoopPolling(LoopState):
         return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
 
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
-        """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is overridden."""
+        """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is
+        overridden."""
         if nanoseconds:
             nanoseconds = self.fall_asleep(nanoseconds)
         # The attribute, because a subclass may have put its own in the class.
@@ -264,8 +267,8 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1:
-        """From event `index` on, until one fails; so the usual event costs no try statement. `foreign`: it was not ours to
-        deal with."""
+        """From event `index` on, until one fails; so the usual event costs no try statement. `foreign`: it was not
+        ours to deal with."""
         cdef int fd = -1, happened = 0
         cdef PyObject *entry
         cdef object held

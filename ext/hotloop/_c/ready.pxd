@@ -43,8 +43,8 @@ cdef class ReadyQueue:
 # In the header, so that every module has them inline.
 
 cdef inline int make_room(ReadyQueue queue) except -1:
-    """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory than
-    there is, and allocating it may run the garbage collector."""
+    """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory
+    than there is, and allocating it may run the garbage collector."""
     while queue.count > queue.mask:
         queue.resize(2 * (queue.mask + 1))
     return 0
@@ -65,8 +65,8 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
 
 
 cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
-    """Whether futures, tasks and transports may queue themselves, because nobody can tell: the loop is not in debug mode,
-    and its class is still the one whose call_soon() was found to be LoopCore's own."""
+    """Whether futures, tasks and transports may queue themselves, because nobody can tell: the loop is not in debug
+    mode, and its class is still the one whose call_soon() was found to be LoopCore's own."""
     return queue.direct == type_version_of(loop)
 
 

@@ -1,11 +1,11 @@
 """ReadyDeque: the ready queue as programs know `loop._ready`, a collections.deque of handles.
 
-Programs that run a loop themselves, or put its callbacks in another order, use whatever a deque has. The queue itself has
-what is done often; the rest is done to a deque of its handles, whose contents it takes over afterwards.
+Programs that run a loop themselves, or put its callbacks in another order, use whatever a deque has. The queue itself
+has what is done often; the rest is done to a deque of its handles, whose contents it takes over afterwards.
 """
 
 from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject, PyObject_RichCompare
+from cpython.object cimport PyObject_RichCompare
 from cpython.ref cimport Py_DECREF
 
 from hotloop._c.owned cimport steal

@@ -59,3 +59,6 @@ cdef class PollerSelector:
     cdef int refused(self, int fd, int error) except -1
     cdef int repeat(self, int fd) noexcept
     cdef int repeat_event(self, poller_batch *batch, int index) noexcept
+
+
+cdef unsigned int process_generation() noexcept

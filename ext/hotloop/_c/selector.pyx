@@ -423,7 +423,8 @@ cdef class PollerSelector:
         return 0
 
     cdef bint selects_itself(self) except -1:
-        """True as long as neither a subclass nor the program has replaced select(), so that the loop may go around it."""
+        """True as long as neither a subclass nor the program has replaced select(), so that the loop may go around
+        it."""
         if self.type_version != type_version_of(self):
             self.select_is_own = type(self).select is PollerSelector.select
             self.type_version = type_version_of(self) or NO_VERSION
@@ -561,8 +562,9 @@ cdef class PollerSelector:
         return 0
 
     cdef int repeat(self, int fd) noexcept:
-        """Have what is the case with a descriptor reported by the next wait, although it was reported already. Where it is
-        reported as long as it lasts, that is so in any case; and of a file that was closed there is nothing to report."""
+        """Have what is the case with a descriptor reported by the next wait, although it was reported already. Where
+        it is reported as long as it lasts, that is so in any case; and of a file that was closed there is nothing to
+        report."""
         cdef registration *registered
         if self.is_known(fd) and self.is_own() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
@@ -585,6 +587,11 @@ cdef class PollerSelector:
         if error < 0:
             raise_errno(error)
         return 0
+
+
+cdef unsigned int process_generation() noexcept:
+    """Another number in each process that was forked from this one, and in each that was forked from that."""
+    return fork_generation()
 
 
 cdef int check_events(object events) except -1:

@@ -581,7 +581,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int flush_early(self) except -1:
         # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
         # send; and another thread may look on.
-        if self.unflushed and self.loop.poller is not None and self.loop.poller.is_own():
+        if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
             if not self.loop.runs_elsewhere():
                 self.flush()
         return 0

@@ -161,7 +161,8 @@ cdef object describe = reprlib.recursive_repr()(_describe)
 
 
 cdef object outcome(Future future):
-    """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not done."""
+    """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not
+    done."""
     if future.state == FINISHED and future.error is None:
         future.log_traceback = False
         return None

@@ -113,15 +113,14 @@ cdef class TimerQueue:
 
     cdef int lend_context(self, TimerHandle handle) except -1:
         """Give a new handle the current context: a copy that it shares with the last ones, if it is the same still."""
-        cdef object context, before = None
+        cdef object context
         if not context_known:
             handle.context = PyContext_CopyCurrent()
             return 0
         if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
             context = PyContext_CopyCurrent()
-            # Goes when all is done: finalizers of the values in it may set timers.
-            before = self.snapshot
-            self.snapshot = context
+            # The old one goes when all is done: finalizers of the values in it may set timers.
+            self.snapshot, context = context, self.snapshot
             self.sharing = 0
         handle.context = self.snapshot
         handle.context_lent = True
@@ -136,8 +135,8 @@ cdef class TimerQueue:
 
     cdef double expire(self, double now, ReadyQueue ready) except? -1:
         """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
-        earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest stays
-        due."""
+        earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest
+        stays due."""
         cdef const timer_due *first = timer_heap_first(&self.heap)
         cdef TimerHandle handle
         cdef double earliest = INFINITY if first == NULL or first.deadline > now else first.deadline

@@ -274,7 +274,8 @@ cdef class TlsProtocol(TlsSender):
         if self.state != HANDSHAKE and self.state != OPEN:
             return 0
         self.closed = True
-        if self.state == HANDSHAKE or self.shutdown_timeout == 0:
+        if self.state == HANDSHAKE or self.shutdown_timeout == 0 or self.loop.is_inherited():
+            # The last: a forked child that said goodbye would end its parent's connection.
             return self.abort(None)
         self.state = FLUSHING
         self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)

@@ -117,7 +117,8 @@ cdef class TlsSender(TlsReceiver):
                 self.loop.flush_later(self)
                 self.unflushed = True
             except MemoryError:
-                # No way out from here: Cython's needs the exception's traceback, for which there may be no memory either.
+                # No way out from here: Cython's needs the exception's traceback, for which there may be no memory
+                # either.
                 pass
         # Without memory not at the end of the turn: what was written is not lost.
         return 0 if self.unflushed else self.send_now(False)
@@ -214,7 +215,9 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int flush_early(self) except -1:
         """Before something that shows whether this turn's writes have left, or that would lose them."""
-        return self.send_now(False) if self.unflushed and not self.loop.runs_elsewhere() else 0
+        if not self.unflushed or self.loop.is_inherited() or self.loop.runs_elsewhere():
+            return 0
+        return self.send_now(False)
 
     cdef bint is_exposed(self) noexcept:
         """Whether the program may use the socket below at any time: see SocketTransport."""

@@ -6,12 +6,12 @@ add_writer(). The selector keeps a watcher for each descriptor and knows nothing
 LoopPolling.dispatch() and happened() share out the events of a poll like this:
 
 - The loop holds the watcher while happened() runs, which may have the selector forget it.
-- happened() sets what says that the watcher is queued, or was told, after what may fail, so that an exception means that
-  the event was not told. The loop then has the kernel report an edge-triggered event once more (a level-triggered one
-  comes again by itself), tells the exception handler, and goes on with the next event. KeyboardInterrupt and SystemExit
-  leave the loop, after the same was done for all events that are left.
-- What a watcher remembers of an event, to queue itself again later, it may lose in the same way: PollerSelector.repeat()
-  has the kernel report it.
+- happened() sets what says that the watcher is queued, or was told, after what may fail, so that an exception means
+  that the event was not told. The loop then has the kernel report an edge-triggered event once more (a level-triggered
+  one comes again by itself), tells the exception handler, and goes on with the next event. KeyboardInterrupt and
+  SystemExit leave the loop, after the same was done for all events that are left.
+- What a watcher remembers of an event, to queue itself again later, it may lose in the same way:
+  PollerSelector.repeat() has the kernel report it.
 """
 
 from hotloop._c.ready cimport Runnable

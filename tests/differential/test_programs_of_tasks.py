@@ -194,7 +194,9 @@ class Machine:
             try:
                 await self.take(step)
             except (Exception, asyncio.CancelledError, Leaves) as error:
-                self.note(number, position, step.kind, repr(type(error)), repr(error.args))
+                # The text of this one differs between asyncio's own Future in C and in Python.
+                text = None if isinstance(error, asyncio.InvalidStateError) else repr(error.args)
+                self.note(number, position, step.kind, repr(type(error)), text)
                 if not swallow and not isinstance(error, (AttributeError, TypeError)):
                     raise
             else:

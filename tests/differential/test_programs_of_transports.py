@@ -192,8 +192,7 @@ class Stage:
             self.peer_read(quietly=True)
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-        with contextlib.suppress(RuntimeError):
-            self.transport.resume_reading()
+        self.perform(Step("resume_reading"))
         if not self.lost:
             self.transport.abort()
         while not self.lost:

@@ -65,9 +65,12 @@ class Datagrams(Scenario):
 class Pipes(Scenario):
     SENT = b"abc" * 100 + b"x" * 150_000
 
-    async def act(self) -> None:
+    async def prepare(self) -> None:
         read_end, write_end = os.pipe()
-        with os.fdopen(read_end, "rb", 0) as source, os.fdopen(write_end, "wb", 0) as target:
+        self.source, self.target = os.fdopen(read_end, "rb", 0), os.fdopen(write_end, "wb", 0)
+
+    async def act(self) -> None:
+        with self.source as source, self.target as target:
             reader = asyncio.StreamReader()
             incoming, _ = await self.loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
             try:
@@ -84,7 +87,13 @@ class Pipes(Scenario):
         if received != self.SENT:
             raise Lost(f"{len(received)} bytes have come") if self.SENT.startswith(received) else Corrupt("the bytes")
 
-    serve = act
+    async def serve(self) -> None:
+        await self.prepare()
+        await self.act()
+
+    async def close(self) -> None:
+        self.source.close()
+        self.target.close()
 
 
 class Subprocess(Scenario):

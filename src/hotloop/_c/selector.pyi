@@ -5,6 +5,9 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
+# Cython's: what the compiled modules take from each other.
+__pyx_capi__: dict[str, object]
+
 BACKEND: str
 
 class SelectorMapping(Mapping[Any, SelectorKey]):

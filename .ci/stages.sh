@@ -27,7 +27,7 @@ sdist() {
     "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
     "$OUT/build-venv/bin/python" .ci/check_sdist_rebuilds.py "$OUT"/sdist/*.tar.gz
     mkdir -p "$ELSEWHERE"
-    cp -r tests examples benchmarks docs README.md CHANGELOG.md pyproject.toml "$ELSEWHERE"
+    cp -r tests examples benchmarks docs ext README.md CHANGELOG.md pyproject.toml "$ELSEWHERE"
 }
 
 build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }

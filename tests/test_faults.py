@@ -19,7 +19,7 @@ from faults.shim import Fault
 RUN = Path(shim.HERE) / "run.py"
 EXTENSION = Path(__file__).resolve().parent.parent / "src" / "hotloop" / "_c"
 # Of each allocator, and of the system calls, in each scenario.
-FEW = "3"
+FEW = "2"
 GROUPS = 4  # of scenarios
 
 

@@ -62,6 +62,9 @@ def test_who_does_not_ask_pays_no_call(loop):
         allowed = calls_of_each_operation(oracle)
     finally:
         oracle.close()
+    # A pipe asks its file whether it still has the number, which asyncio's does not: see descriptor_of().
+    allowed["read"] += 2
+    allowed["write"] += 2
     found = calls_of_each_operation(loop)
     assert set(found) == set(allowed)
     assert {name: count for name, count in found.items() if count > allowed[name]} == {}

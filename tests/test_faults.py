@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hotloop
 import implementations
 import pytest
 from faults import shim, system_calls
@@ -17,7 +18,7 @@ from faults.scenarios import SCENARIOS
 from faults.shim import Fault
 
 RUN = Path(shim.HERE) / "run.py"
-EXTENSION = Path(__file__).resolve().parent.parent / "src" / "hotloop" / "_c"
+EXTENSION = Path(hotloop.__file__).parent / "_c"
 # Of each allocator, and of the system calls, in each scenario.
 FEW = "2"
 GROUPS = 4  # of scenarios

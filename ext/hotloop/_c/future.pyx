@@ -103,6 +103,7 @@ cdef extern from *:
 
 cdef extern from "stop_iteration.h":
     bint is_traced() noexcept
+    void stop_keep_reserve() noexcept
     void stop_with(object value) noexcept   # sets the error indicator
 
 
@@ -646,6 +647,7 @@ cdef void set_stop_iteration(object value) noexcept:
         stop_with(value)
 
 
+stop_keep_reserve()
 install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 

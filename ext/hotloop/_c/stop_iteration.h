@@ -11,8 +11,41 @@
 /* Whether this thread has a trace function (sys.settrace()), which is told of every exception. */
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
-/* Sets the error indicator: to StopIteration(value), up to 3.13 StopIteration() if it is None, or to a MemoryError. */
+/* Sets the error indicator: to StopIteration(value), up to 3.13 StopIteration() if it is None. Without memory its arguments
+ * are missing, which no `await` looks at; the value is what was received from a peer, and nothing brings it again.
+ */
 #if PY_VERSION_HEX >= 0x030C0000
+
+/* Owned: one for when there is no memory, which the garbage collector does not know. NULL: it is in use. */
+static PyObject *stop_reserve = NULL;
+
+static void stop_keep_reserve(void)
+{
+    PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
+    PyObject *made;
+
+    if (__atomic_load_n(&stop_reserve, __ATOMIC_RELAXED) != NULL)
+        return;
+    made = type->tp_alloc(type, 0);
+    if (made == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    PyObject_GC_UnTrack(made);
+    made = __atomic_exchange_n(&stop_reserve, made, __ATOMIC_ACQ_REL);
+    Py_XDECREF(made);
+}
+
+static PyObject *stop_take_reserve(void)
+{
+    PyObject *stop = __atomic_exchange_n(&stop_reserve, NULL, __ATOMIC_ACQ_REL);
+
+    if (stop != NULL) {
+        PyErr_Clear();
+        PyObject_GC_Track(stop);
+    }
+    return stop;
+}
 
 static void stop_with(PyObject *value)
 {
@@ -26,13 +59,14 @@ static void stop_with(PyObject *value)
     int bare = 0;
 #endif
 
-    if (stop == NULL)
+    if (stop == NULL && (stop = stop_take_reserve()) == NULL)
         return;
     ((PyStopIterationObject *)stop)->args = bare ? PyTuple_New(0) : PyTuple_Pack(1, value);
     if (((PyStopIterationObject *)stop)->args == NULL) {
-        Py_DECREF(stop);
-        return;
+        PyErr_Clear();
+        ((PyStopIterationObject *)stop)->args = PyTuple_New(0); /* there is but one, and it is there */
     }
+    stop_keep_reserve();
     ((PyStopIterationObject *)stop)->value = Py_NewRef(value);
 #if PY_VERSION_HEX < 0x030E0000
     handled = PyErr_GetHandledException();
@@ -43,6 +77,9 @@ static void stop_with(PyObject *value)
 }
 
 #else
+
+/* The interpreter makes the object when it is asked for. */
+static inline void stop_keep_reserve(void) {}
 
 static void stop_with(PyObject *value)
 {

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hotloop
 import implementations
 import pytest
 from faults import shim, system_calls
 from faults.defects import DEFECTS
 from faults.scenarios import SCENARIOS
 from faults.shim import Fault
+
+import hotloop
 
 RUN = Path(shim.HERE) / "run.py"
 EXTENSION = Path(hotloop.__file__).parent / "_c"

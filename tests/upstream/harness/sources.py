@@ -28,7 +28,8 @@ def fetch(suite: Suite, environment: Environment, cache: Path) -> Path:
 
 
 def _intact(suite: Suite, folder: Path) -> Path | None:
-    for path in sorted(folder.glob(f"{suite.name}-{suite.version}.tar.*")):
+    # A source distribution's name is normalized: https://peps.python.org/pep-0625/
+    for path in sorted(folder.glob(f"{suite.name.replace('-', '_')}-{suite.version}.tar.*")):
         if hashlib.sha256(path.read_bytes()).hexdigest() == suite.sha256:
             return path
     return None

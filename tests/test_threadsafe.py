@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+from implementations import expected_backend
 from stepping import run_once, run_until
 
 # Calls of each thread. The promise is about the compiled core without the GIL; in Python so many calls take minutes.
@@ -415,6 +416,8 @@ def failing_wake_ups(loop, wakers):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that cannot be written to")
 def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
     """The caller is not told, because the callback is queued; and the next call wakes the loop."""
+    if expected_backend(impl.name).endswith("-shim"):
+        pytest.skip("this build's kqueue is the tests' own, which knows nothing of a wake-up that fails")
     before = eventfds()
     loop = impl.new_event_loop()
     wakers = eventfds() - before

@@ -72,7 +72,7 @@ HARMLESS = {
     # The CPU alone answers them.
     *("memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strnlen", "strrchr"),
     *("bcmp", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "inet_ntop", "inet_pton"),
-    *("__stack_chk_fail", "__assert_fail", "abort"),
+    *("__stack_chk_fail", "__assert_fail", "abort", "ceil", "htonl", "htons", "ntohl", "ntohs"),
     # It fails for clocks that do not exist only; the kernel has the one that is asked for.
     "clock_gettime",
     *("free", "__errno_location"),

@@ -165,6 +165,10 @@ print(hotloop._impl.reason, flush=True)
 
 
 @pytest.mark.only("c", reason="the compiled extension is what does not load there")
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="CPython 3.12 crashes when it destroys a subinterpreter that has run asyncio",
+)
 def test_a_subinterpreter_has_the_fallback_without_a_warning(impl):
     out = impl.run_script(
         f"""

@@ -20,7 +20,7 @@ EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
 TEST_PROCESSES ?= 3
 RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
 
-# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg.
+# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio.
 UPSTREAM_SUITES ?= all
 
 # Passed on to pytest, and to benchmarks/ by `make bench`.

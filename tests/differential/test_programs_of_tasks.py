@@ -153,6 +153,8 @@ class Machine:
             return "pending"
         if future.cancelled():
             return "cancelled"
+        if isinstance(future.exception(), asyncio.InvalidStateError):
+            return "invalid state"  # which asyncio's own Future says otherwise in C than in Python
         return repr(type(future.exception())), repr(future.exception() or future.result())
 
     def pick(self, things, number):
@@ -194,7 +196,7 @@ class Machine:
             try:
                 await self.take(step)
             except (Exception, asyncio.CancelledError, Leaves) as error:
-                # The text of this one differs between asyncio's own Future in C and in Python.
+                # See state().
                 text = None if isinstance(error, asyncio.InvalidStateError) else repr(error.args)
                 self.note(number, position, step.kind, repr(type(error)), text)
                 if not swallow and not isinstance(error, (AttributeError, TypeError)):

@@ -247,7 +247,9 @@ class Stage:
         self.transport.pause_reading()
 
     def resume_reading(self):
-        self.transport.resume_reading()
+        # asyncio's registers the socket again and finds out that it is closed; ours has left it registered.
+        if self.ours.fileno() != -1 or self.transport.is_closing():
+            self.transport.resume_reading()
 
     def set_limits(self, limits):
         self.transport.set_write_buffer_limits(*limits)

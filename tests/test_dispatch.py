@@ -94,7 +94,7 @@ def test_p34_no_memory_while_many_descriptors_become_ready(impl):
 
 
 def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
-    """Its duplicate is ready: what fails while that is told is nobody else's business."""
+    """Its duplicate is ready: what fails while that is told affects no other descriptor."""
     reports = []
     loop.set_exception_handler(lambda loop, context: reports.append(context))
     one, other = socket.socketpair()

@@ -238,7 +238,7 @@ def test_nothing_is_reported_when_all_is_written(loop):
 
 
 def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
-    """A duplicate keeps it in the kernel's set, which goes on reporting what nobody waits for."""
+    """A duplicate keeps it in the kernel's set, which goes on reporting events that no callback waits for."""
 
     async def main():
         master, slave = terminal()

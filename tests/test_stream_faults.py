@@ -420,7 +420,7 @@ def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop,
 @pytest.mark.only("c", reason="asyncio leaves the descriptor with the selector")
 @every_kind
 def test_p04_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
-    """After its end, whoever has brought it about, a transport does nothing."""
+    """After its end, whatever has brought it about, a transport does nothing."""
     connection = connections.open(kind)
     transport = connection.transport
     loop.call_soon(transport._call_connection_lost, None)

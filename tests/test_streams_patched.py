@@ -283,7 +283,7 @@ def test_an_exported_buffer_does_not_matter_at_the_end(impl, before):
 
 
 def test_large_and_small_reads_in_turn(impl):
-    """What a large read had room for and did not bring is in nobody's way."""
+    """Room that a large read did not fill gets in the way of no later read."""
 
     async def main():
         async with wired(limit=1 << 20) as wire:

@@ -65,7 +65,7 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
 
 
 cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
-    """Whether futures, tasks and transports may queue themselves, because nobody can tell: the loop is not in debug
+    """Whether futures, tasks and transports may queue themselves, unnoticed by the program: the loop is not in debug
     mode, and its class is still the one whose call_soon() was found to be LoopCore's own."""
     return queue.direct == type_version_of(loop)
 

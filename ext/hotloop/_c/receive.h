@@ -7,7 +7,7 @@
 /* The system call for one kind of descriptor: how many bytes it has read, 0 at the end, or a negative errno. */
 typedef ssize_t (*bytes_receiver)(int fd, void *buffer, size_t size);
 
-/* The first `size` bytes of a bytes object of which nobody else knows; its reference is used up. _PyBytes_Resize() would
+/* The first `size` bytes of a bytes object, to which the caller has the only reference, which is used up. _PyBytes_Resize() would
  * free it where there is no memory for the smaller one. */
 static inline PyObject *shortened(PyObject *data, Py_ssize_t size)
 {
@@ -22,7 +22,7 @@ static inline PyObject *shortened(PyObject *data, Py_ssize_t size)
     return data;
 }
 
-/* The first `count` bytes of `*buffer`, which is a bytes object of which nobody else knows. Where there is no memory for a
+/* The first `count` bytes of `*buffer`, a bytes object with no other reference. Where there is no memory for a
  * copy that is the buffer itself, and `*buffer` is NULL: the kernel does not have these bytes any more. */
 static inline PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count)
 {

@@ -404,7 +404,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             raise
 
     def _write_to_self(self) -> None:
-        # As asyncio's; but what could not be written has woken nobody.
+        # As asyncio's; but what could not be written has not woken the loop.
         csock = self._csock
         if csock is None:
             return

@@ -140,3 +140,41 @@ def test_no_memory_for_an_exit_code(impl):
         loop.run_until_complete(asyncio.sleep(0.001))
         loop.close()
         """)
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for want of memory, as in asyncio")
+@pytest.mark.parametrize("method", ["get_buffer", "eof_received"])
+def test_no_memory_for_the_traceback_of_what_a_protocol_raises(impl, method):
+    """The MemoryError that the transport catches is then a bare object."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(f"""if True:
+        import _testcapi, gc, socket
+        gc.disable()  # it needs memory, too
+
+        class Protocol(asyncio.BufferedProtocol):
+            lost = False
+            def get_buffer(self, hint=-1):
+                _testcapi.set_nomemory(0, allocations)
+                return len(None)
+            def connection_lost(self, error):
+                self.lost = True
+        Protocol.eof_received = Protocol.get_buffer
+
+        for allocations in range(1, 40):
+            loop = impl.new_event_loop()
+            loop.set_exception_handler(lambda loop, context: None)
+            ours, peer = socket.socketpair()
+            _, protocol = loop.run_until_complete(loop.connect_accepted_socket(Protocol, ours))
+            peer.send(b"x") if "{method}" == "get_buffer" else peer.shutdown(socket.SHUT_WR)
+            while not protocol.lost:
+                try:
+                    loop.stop()
+                    loop.run_forever()
+                except MemoryError:
+                    _testcapi.remove_mem_hooks()
+                    asyncio._set_running_loop(None)
+                _testcapi.remove_mem_hooks()
+            peer.close()
+            loop.close()
+        """)

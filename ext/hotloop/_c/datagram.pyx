@@ -131,7 +131,7 @@ cdef class DatagramTransport(SocketTransport):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal read error on datagram transport")
-            return False
+            count = -EAGAIN
         if count < 0:
             if count != -EAGAIN:
                 self.protocol.error_received(os_error(count))
@@ -150,15 +150,15 @@ cdef class DatagramTransport(SocketTransport):
             return False
         except OSError as error:
             self.protocol.error_received(error)
-            return False
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal read error on datagram transport")
-            return False
-        metrics_received(&self.loop.metrics, len(data))
-        self.protocol.datagram_received(data, sender)
-        return True
+        else:
+            metrics_received(&self.loop.metrics, len(data))
+            self.protocol.datagram_received(data, sender)
+            return True
+        return False
 
     # -- sending -------------------------------------------------------------------------------------------------------
 

@@ -139,8 +139,10 @@ cdef object reap(int pid, object transport, int options):
     try:
         found, status = os.waitpid(pid, options)
     except ChildProcessError:
-        return known_returncode(pid, transport)
-    return unix_events.waitstatus_to_exitcode(status) if found else None
+        pass
+    else:
+        return unix_events.waitstatus_to_exitcode(status) if found else None
+    return known_returncode(pid, transport)
 
 
 cdef object known_returncode(int pid, object transport):

@@ -307,8 +307,9 @@ cdef class PollerSelector:
         except ValueError:
             for fd in self.descriptors():
                 if self.key(fd).fileobj is fileobj:
-                    return fd
-            raise
+                    break
+            else:
+                raise
         return fd
 
     cdef list descriptors(self):

@@ -245,8 +245,8 @@ cdef class StreamTransport(SocketTransport):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.get_buffer() call failed.")
-            return 0
-        if self.fd < 0 or self.closing:
+            buffer = None
+        if buffer is None or self.fd < 0 or self.closing:
             return 0
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -269,10 +269,12 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef Py_ssize_t receive_by_method(self, object buffer) except? -1:
+        cdef Py_ssize_t count = -EAGAIN
         try:
-            return self.socket_object().recv_into(buffer)
+            count = self.socket_object().recv_into(buffer)
         except (BlockingIOError, InterruptedError):
-            return -EAGAIN
+            pass
+        return count
 
     cdef int receive_compiled(self) except -1:
         cdef char *place = self.loop.buffer()
@@ -329,13 +331,13 @@ cdef class StreamTransport(SocketTransport):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.eof_received() call failed.")
-            return 0
-        if keep_open:
-            # There is nothing more to read, but the protocol may write.
-            self.eof_received = True
-            self.end_reading()
         else:
-            self.close()
+            if keep_open:
+                # There is nothing more to read, but the protocol may write.
+                self.eof_received = True
+                self.end_reading()
+            else:
+                self.close()
         return 0
 
     def set_protocol(self, protocol):
@@ -418,8 +420,9 @@ cdef class StreamTransport(SocketTransport):
             keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
         except BufferError as error:
             self.write_failed(error)
-            return False
-        return True
+        else:
+            return True
+        return False
 
     cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
         """Send of something large before it is copied; true if all is sent."""

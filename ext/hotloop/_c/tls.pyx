@@ -184,10 +184,11 @@ cdef class TlsProtocol(TlsSender):
         try:
             done = self.engine.handshake()
         except Exception as error:
-            return self.handshake_failed(error)
-        self.hand_down()
-        if done and self.state == HANDSHAKE:
-            self.handshake_done()
+            self.handshake_failed(error)
+        else:
+            self.hand_down()
+            if done and self.state == HANDSHAKE:
+                self.handshake_done()
         return 0
 
     cdef int handshake_failed(self, object error) except -1:
@@ -261,7 +262,8 @@ cdef class TlsProtocol(TlsSender):
             return self.control_receiving()
         except Exception as error:
             # Nothing else would close it.
-            return self.fatal_error(error, "Fatal error on SSL protocol")
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return 0
 
     cdef int abort(self, object error) except -1:
         self.closed = True
@@ -309,8 +311,11 @@ cdef class TlsProtocol(TlsSender):
         except Exception as error:
             self.state = ENDED
             self.stop_timer()
-            return self.fatal_error(error, "Fatal error on transport")
-        return self.finish() if done else 0
+            self.fatal_error(error, "Fatal error on transport")
+        else:
+            if done:
+                self.finish()
+        return 0
 
     cdef int finish(self) except -1:
         """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
@@ -321,9 +326,10 @@ cdef class TlsProtocol(TlsSender):
             self.send_now(True)
             self.call_eof_received()
             self.hand_down_all()
-            return self.shutdown_done()
+            self.shutdown_done()
         except Exception as error:
-            return self.fatal_error(error, "Fatal error on SSL protocol")
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return 0
 
     cdef bint read_to_the_end(self) except -1:
         """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was

@@ -398,7 +398,8 @@ cdef class Transport(Watcher):
         try:
             return self.find_extra(name)
         except KeyError:
-            return default
+            pass
+        return default
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on."""

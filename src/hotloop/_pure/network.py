@@ -44,7 +44,8 @@ class NetworkCore(SocketMethods, LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def _make_socket_transport(self, sock: Any, protocol: Any, waiter: Any = None, **keywords: Any) -> Any:
-        self._ensure_fd_no_transport(sock)
+        if sys.version_info >= (3, 12):  # as asyncio, which has checked it elsewhere before
+            self._ensure_fd_no_transport(sock)
         return self._metered(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
 
     def _make_ssl_transport(self, rawsock: Any, *arguments: Any, **keywords: Any) -> Any:

@@ -67,7 +67,8 @@ def leaking_blocks(kept):
 
 
 def leaking_memory(kept):
-    return lambda ground: kept.append(bytearray(os.urandom(1)) * (4 << 20))
+    # Far more than the allocator may give back meanwhile of what earlier tests have used.
+    return lambda ground: kept.append(bytearray(os.urandom(1)) * (16 << 20))
 
 
 def leaking_threads(kept):

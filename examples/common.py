@@ -20,8 +20,8 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 TIMEOUT = 30.0  # seconds without progress after which a stage gives up
-MAX_PAGES = 100_000  # of site.py, which renders them all before the first request: no client pays for another's pages
-SITE = Path(__file__).with_name("site.py")
+MAX_PAGES = 100_000  # of website.py, which renders them all before the first request: no client pays for another's pages
+SITE = Path(__file__).with_name("website.py")
 INTERRUPTED, TERMINATED = 130, 143  # exit codes by which a shell tells that Ctrl-C or SIGTERM ended a program
 Number = TypeVar("Number", int, float)
 
@@ -62,7 +62,7 @@ def held_back(*signals: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running_site(pages: int, delay: float) -> Iterator[str]:
-    """Run site.py in a process of its own; yields its URL.
+    """Run website.py in a process of its own; yields its URL.
 
     What a terminal sends to our process group does not reach it: it ends when we end it, after those who fetch from it,
     or when its standard input closes because we died.
@@ -108,7 +108,7 @@ def resolve(url: str) -> Target:
 
 
 def page_paths(count: int) -> list[str]:
-    """The paths of the first `count` pages of site.py."""
+    """The paths of the first `count` pages of website.py."""
     return ["/", *(f"/page/{number}" for number in range(1, count))]
 
 
@@ -171,7 +171,7 @@ def _in_range(value: Number, low: Number, high: Number) -> Number:
 def argument_parser(description: str) -> Parser:
     """The options that all stages have."""
     parser = Parser(description=description)
-    parser.add_argument("--url", type=http_url, help="site to fetch from (default: start examples/site.py)")
+    parser.add_argument("--url", type=http_url, help="site to fetch from (default: start examples/website.py)")
     parser.add_argument(
         "--delay", type=seconds, default=0.1, help="response delay of a site started here (%(default)s)"
     )

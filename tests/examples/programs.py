@@ -111,7 +111,7 @@ class Programs:
 
 
 def start_site(programs, *arguments):
-    process = programs.start("site.py", *arguments)
+    process = programs.start("website.py", *arguments)
     return process, process.stdout.readline().partition(" ")[0]
 
 

@@ -48,7 +48,7 @@ def test_crawler(impl, programs, number):
 @pytest.mark.parametrize("stage", ["01_blocking.py", LOOP_STAGE])
 def test_stage_with_a_site_of_its_own(programs, stage):
     process = programs.start(stage, "--delay=30", process_group=0)
-    wait_until(lambda: any("site.py" in line for line in programs.left_behind().values()))
+    wait_until(lambda: any("website.py" in line for line in programs.left_behind().values()))
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
     assert process.returncode == 130
@@ -57,7 +57,7 @@ def test_stage_with_a_site_of_its_own(programs, stage):
 
 def test_site_ends_even_if_the_stage_is_killed(programs):
     process = programs.start("01_blocking.py", "--delay=30")
-    wait_until(lambda: any("site.py" in line for line in programs.left_behind().values()))
+    wait_until(lambda: any("website.py" in line for line in programs.left_behind().values()))
     process.kill()
     process.wait()
     programs.assert_all_gone()

@@ -1,4 +1,4 @@
-"""site.py: what it answers, that it holds up with clients of all kinds, and how it ends."""
+"""website.py: what it answers, that it holds up with clients of all kinds, and how it ends."""
 
 import contextlib
 import http.client
@@ -140,12 +140,12 @@ def test_ends_on_a_signal_and_frees_its_port(programs, number):
         process.send_signal(number)
         assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
     assert process.returncode == 0
-    again = programs.start("site.py", f"--port={port}")
+    again = programs.start("website.py", f"--port={port}")
     assert again.stdout.readline().startswith(url)
 
 
 def test_ends_with_the_process_that_holds_its_stdin(programs):
-    process = programs.start("site.py", "--until-stdin-closes", stdin=subprocess.PIPE)
+    process = programs.start("website.py", "--until-stdin-closes", stdin=subprocess.PIPE)
     assert process.stdout.readline()
     process.stdin.close()
     assert process.wait(SECONDS_BEFORE_A_PROGRAM_HANGS) == 0
@@ -153,8 +153,8 @@ def test_ends_with_the_process_that_holds_its_stdin(programs):
 
 def test_bad_arguments(programs, site):
     for arguments in (["--pages=0"], ["--pages=x"], ["--delay=-1"], ["--delay=nan"], ["--port=65536"], ["--what"]):
-        assert programs.failure("site.py", *arguments)[0] == 2
+        assert programs.failure("website.py", *arguments)[0] == 2
     _, port = split_address(site)
-    code, line = programs.failure("site.py", f"--port={port}")
+    code, line = programs.failure("website.py", f"--port={port}")
     assert code == 1
     assert f"cannot serve on 127.0.0.1:{port}" in line

@@ -23,7 +23,7 @@ ON_HOTLOOP = [sys.executable, "-m", "hotloop"]
 @pytest.fixture
 def site(tmp_path):
     """The address of a web site that answers after a moment, so that a crawl lasts long enough to be ended."""
-    command = [sys.executable, str(EXAMPLES / "site.py"), "--pages=200", "--delay=0.02"]
+    command = [sys.executable, str(EXAMPLES / "website.py"), "--pages=200", "--delay=0.02"]
     with started(command, tmp_path) as server:
         yield server.wait_until(lambda: re.match(r"http://\S+/", server.output), "the site's start")[0]
 
@@ -92,7 +92,7 @@ def test_an_ended_crawl_leaves_nothing_behind(tmp_path, site, number, code):
 
 def test_a_cluster_that_is_there(tmp_path, site, port):
     """Started by the commands of the page; the crawler uses it, and leaves it as it was."""
-    shutil.copy(EXAMPLES / "site.py", tmp_path)
+    shutil.copy(EXAMPLES / "website.py", tmp_path)
     page = section("Dask")
     with contextlib.ExitStack() as stack:
         path = os.pathsep.join([str(EXAMPLES), os.environ["PYTHONPATH"]])

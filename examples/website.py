@@ -1,6 +1,6 @@
 """A small web site to crawl: the same pages, links, redirects and faults on every run.
 
-    python examples/site.py --pages 2000 --delay 0.1
+    python examples/website.py --pages 2000 --delay 0.1
 
 serves on a free port of 127.0.0.1, prints its address when it is ready, and ends on Ctrl-C or SIGTERM.
 
@@ -19,9 +19,6 @@ serves on a free port of 127.0.0.1, prints its address when it is ready, and end
 
 The server is one asyncio.Protocol and needs nothing outside the standard library. It speaks enough HTTP/1.1 and 1.0
 for real clients: keep-alive, pipelined requests answered in order, GET and HEAD, 400 for what is no HTTP.
-
-The file has the name of a standard library module and therefore is always run by path, as above, never imported.
-Python imports its own `site` before it looks into a script's folder, so the examples that lie here keep theirs.
 """
 
 import argparse
@@ -309,7 +306,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = common.Parser(prog="site.py", description="Serve a small web site to crawl.")
+    parser = common.Parser(prog="website.py", description="Serve a small web site to crawl.")
     pages, ports = common.whole_number(1, common.MAX_PAGES), common.whole_number(0, 65535)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=ports, default=0, help="port to listen on (default: any free one)")

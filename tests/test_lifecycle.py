@@ -277,3 +277,20 @@ def test_subclasses_see_calls_to_their_overrides(impl):
         assert {"create_future", "create_task", "call_soon"} <= set(calls)
     finally:
         loop.close()
+
+
+@pytest.mark.only("c", "python", reason="asyncio's __del__() fails where __init__() has")
+def test_a_loop_that_cannot_be_made_leaves_nothing_behind(impl):
+    impl.run_script("""if True:
+        import errno, gc, selectors
+        class Full(selectors.SelectSelector):
+            def register(self, *args):
+                raise OSError(errno.ENOSPC, "no space")
+        try:
+            impl.EventLoop(Full())
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        else:
+            raise AssertionError("a loop was made")
+        gc.collect()
+        """)

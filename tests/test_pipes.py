@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from endpoints import Bytes, Recorder, reports_of, settle, until
-from interpreter import counts_references
+from interpreter import counts_references, limits_memory
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -633,3 +633,56 @@ def test_a_protocol_factory_that_raises(loop, kind):
             assert not reading.closed and not writing.closed
 
     loop.run_until_complete(main())
+
+
+@limits_memory
+@pytest.mark.only("c", "python", reason="asyncio writes what it could not forget once more")
+def test_no_memory_for_what_is_written(impl):
+    """All of it arrives once, or the pipe ends with a report."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script("""if True:
+        import _testcapi, contextlib, gc, itertools
+        gc.disable()  # it needs memory, too
+        DATA = os.urandom(200_000)
+
+        class Protocol(asyncio.BaseProtocol):
+            lost = False
+            def connection_lost(self, error):
+                self.lost = True
+
+        def run_once(runs_out):
+            if runs_out:
+                _testcapi.set_nomemory(allocation, allocation + 1)
+            try:
+                loop.stop()
+                loop.run_forever()
+            except MemoryError:
+                _testcapi.remove_mem_hooks()
+                asyncio._set_running_loop(None)
+            finally:
+                _testcapi.remove_mem_hooks()
+
+        for allocation, turn in itertools.product(range(20), range(1, 6)):
+            loop = impl.new_event_loop()
+            told = []
+            loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+            reading, writing = os.pipe()
+            os.set_blocking(reading, False)
+            received = bytearray()
+            connecting = loop.connect_write_pipe(Protocol, os.fdopen(writing, "wb", 0))
+            transport, protocol = loop.run_until_complete(connecting)
+            transport.write(DATA)
+            transport.close()
+            turns = itertools.count()
+            while not protocol.lost:
+                with contextlib.suppress(BlockingIOError):
+                    received += os.read(reading, 50_000)
+                run_once(runs_out=next(turns) == turn)
+            os.set_blocking(reading, True)
+            while part := os.read(reading, 1 << 16):
+                received += part
+            assert DATA.startswith(received), f"{allocation}, {turn}: what has arrived is not what was written"
+            assert told or received == DATA, f"{allocation}, {turn}: a loss that nothing tells of"
+            os.close(reading)
+            loop.close()
+        """)

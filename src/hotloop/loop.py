@@ -35,7 +35,19 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
         """
 
         def __init__(self, selector: BaseSelector | None = None) -> None:
-            super().__init__(default_selector() if selector is None else selector)
+            try:
+                super().__init__(default_selector() if selector is None else selector)
+            except BaseException:
+                self._give_up()
+                raise
+
+        def _give_up(self) -> None:
+            """Let go of what a loop had got that could not be made: close(), which __del__() calls, needs the rest."""
+            for name in ("_ssock", "_csock", "_selector"):
+                resource = getattr(self, name, None)
+                if resource is not None:
+                    resource.close()
+            self._closed = True
 
         def _close_self_pipe(self) -> None:
             # The collector may finalize the sockets of a dropped loop before the loop itself, which closes then.

@@ -15,10 +15,33 @@ from typing import Any
 
 from .shim import Fault
 
-# (implementation, scenario, fault, kind, text that its details have): reason. The first four are patterns of fnmatch.
+# (implementation, scenario, fault, kind, text that its details have, or what told of it): reason. The first four are
+# patterns of fnmatch.
 EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("*", "*", "python:*", "raises TypeError", "MemoryError\n\nThe above exception was the direct cause"): (
         "Cython and CPython say so of `await`, whatever it failed for"
+    ),
+    ("*", "*", "python:*", "raises SystemError", "key = self._selector.get_key(fd)"): (
+        "CPython's `raise KeyError from None`, of which asyncio's _add_reader() hears, raises nothing without memory"
+    ),
+    ("*", "*", "python:*", "raises AttributeError", "'StreamWriter' object has no attribute '_transport'"): (
+        "StreamWriter.__del__() of one whose __init__() had no memory"
+    ),
+    ("python", "*", "python:*", "raises AttributeError", "Transport' object has no attribute '_closing'"): (
+        "__del__() of a transport of asyncio's whose __init__() had no memory"
+    ),
+    ("*", "*", "python:*", "leaks a descriptor", "Exception in callback StreamReaderProtocol.connection_made("): (
+        "a connection whose protocol could not be told of it stays open until its peer closes it, as under asyncio: "
+        "its handler has the report, and only the protocol would have closed it"
+    ),
+    ("python", "*", "python:*", "leaks a descriptor", "BaseSelectorEventLoop._accept_connection("): (
+        "asyncio's _accept_connection() loses the connection that it could make no task for"
+    ),
+    ("python", "*", "python:*", "ends the loop", "hotloop/_pure/core.py"): (
+        "an iteration is Python code, each line of which may lack memory, in asyncio's base_events.py as well"
+    ),
+    ("*", "Threadsafe*", "python:*", "serves no longer", "in set\n    with self._cond:"): (
+        "the scenario's own Event: its wait() in the other thread has died with its lock"
     ),
     ("*", "Subprocess", "*", "stuck*", "_wait:"): (
         "asyncio's subprocess_exec() waits for the end of a process one of whose pipes could not be connected, which "
@@ -77,7 +100,7 @@ class Finding:
         """Why this is none, if it is not."""
         for (impl, scenario, fault, kind, text), reason in EXPECTED.items():
             mine = ((self.impl, impl), (self.scenario, scenario), (str(self.fault), fault), (self.kind, kind))
-            if text in self.details and all(fnmatch.fnmatchcase(*pair) for pair in mine):
+            if text in "\n".join((self.details, *self.told)) and all(fnmatch.fnmatchcase(*pair) for pair in mine):
                 return reason
         return None
 

@@ -97,8 +97,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 if self._stopping:
                     break
         finally:
-            self._meter.end(self._clock())
-            self._run_forever_cleanup()
+            try:
+                self._meter.end(self._clock())
+            finally:
+                self._run_forever_cleanup()
 
     if sys.version_info < (3, 13):
         # The two halves of run_forever(); from 3.13 on asyncio has them, for loops that are driven from elsewhere.
@@ -108,9 +110,13 @@ class LoopCore(_Behind):  # type: ignore[misc]
             self._check_running()
             self._set_coroutine_origin_tracking(self._debug)
             self._old_agen_hooks = sys.get_asyncgen_hooks()
-            self._thread_id = threading.get_ident()
-            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
-            events._set_running_loop(self)
+            try:
+                self._thread_id = threading.get_ident()
+                sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+                events._set_running_loop(self)
+            except BaseException:
+                self._run_forever_cleanup()
+                raise
 
         def _run_forever_cleanup(self) -> None:
             self._stopping = False

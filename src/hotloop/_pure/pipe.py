@@ -70,11 +70,12 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
                 base_events.logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
             self._conn_lost += 1
             return
+        written = 0
         if not self._buffer:
             try:
                 written = os.write(descriptor_of(self), data)
             except (BlockingIOError, InterruptedError):
-                written = 0
+                pass
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
@@ -85,17 +86,40 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
                 self._meter.sent(written)
             if written == len(data):
                 return
-            if written > 0:
-                data = memoryview(data)[written:]
-            self._loop._add_writer(self._fileno, self._write_ready)
-        self._buffer += data
+        try:
+            self._keep(memoryview(data)[written:] if written else data)
+        except Exception as error:
+            if not written:
+                raise
+            # What comes next would follow on a part of this.
+            self._conn_lost += 1
+            self._fatal_error(error, "Fatal write error on pipe transport")
+            return
         self._maybe_pause_protocol()
+
+    def _keep(self, data: Any) -> None:
+        """Write it as soon as there is room. If there is no memory for that, nothing has happened."""
+        is_first = not self._buffer
+        self._buffer += data
+        if is_first:
+            try:
+                self._loop._add_writer(self._fileno, self._write_ready)
+            except BaseException:
+                self._buffer.clear()
+                raise
 
     def _write_ready(self) -> None:
         buffer = self._buffer
         assert buffer, "Data should not be empty"
         try:
             written = os.write(descriptor_of(self), buffer)
+            # Before anything else that may fail: what stays here is written once more.
+            del buffer[:written]
+            if written and self._meter.measuring:
+                self._meter.sent(written)
+            if buffer:
+                return
+            self._loop._remove_writer(self._fileno)
         except (BlockingIOError, InterruptedError):
             return
         except (SystemExit, KeyboardInterrupt):
@@ -107,13 +131,6 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             self._loop._remove_writer(self._fileno)
             self._fatal_error(error, "Fatal write error on pipe transport")
             return
-        if written and self._meter.measuring:
-            self._meter.sent(written)
-        if written < len(buffer):
-            del buffer[:written]
-            return
-        buffer.clear()
-        self._loop._remove_writer(self._fileno)
         self._maybe_resume_protocol()  # which may write
         if self._closing:
             self._loop._remove_reader(self._fileno)

@@ -117,7 +117,7 @@ def test_no_memory_for_an_exit_code(impl):
     """The kernel tells it once."""
     pytest.importorskip("_testcapi", reason="this Python came without its own tests")
     impl.run_script("""if True:
-        import _testcapi, gc
+        import _testcapi, gc, signal
         gc.disable()  # it needs memory, too
         loop = impl.new_event_loop()
         told = []
@@ -125,15 +125,21 @@ def test_no_memory_for_an_exit_code(impl):
         def run_once():
             loop.stop()
             loop.run_forever()
-        for allocation in range(15):
-            starting = loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "exit 3", stdin=None, stdout=None)
+        for allocation in range(25):
+            script = "kill -STOP $$; exit 3"
+            starting = loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", script, stdin=None, stdout=None)
             transport, _ = loop.run_until_complete(starting)
-            if transport.get_returncode() is None:
-                os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)
-                loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
-                loop.call_later(0, _testcapi.remove_mem_hooks)
-                run_once()
-                _testcapi.remove_mem_hooks()
+            pid = transport.get_pid()
+            os.waitid(os.P_PID, pid, os.WSTOPPED)
+            waiting = loop.create_task(transport._wait())
+            run_once()
+            os.kill(pid, signal.SIGCONT)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
+            loop.call_later(0, _testcapi.remove_mem_hooks)
+            run_once()
+            _testcapi.remove_mem_hooks()
+            assert loop.run_until_complete(waiting) == 3, allocation
             assert loop.run_until_complete(transport._wait()) == 3, allocation
             transport.close()
         assert all(type(error) is MemoryError for error in told)

@@ -73,7 +73,10 @@ cdef class ProcessWatcher(Watcher):
                 return 0
             PyContext_Enter(self.context)
             try:
-                self.loop._child_watcher_callback(self.pid, returncode, transport)
+                if self.again and transport.get_returncode() is not None:
+                    finish_telling(transport)
+                else:
+                    self.loop._child_watcher_callback(self.pid, returncode, transport)
             finally:
                 PyContext_Exit(self.context)
         except MemoryError:
@@ -152,6 +155,23 @@ cdef object known_returncode(int pid, object transport):
         base_events.logger.warning("child process pid %d exit status already read:  will report returncode 255", pid)
         returncode = 255
     return returncode
+
+
+cdef int finish_telling(object transport) except -1:
+    """The transport knows the exit code, but memory ran out before it had told the tasks that wait for the process.
+
+    Up to Python 3.13 the loop calls _process_exited() in another callback, so the watcher never sees what it raises.
+    """
+    cdef object waiters = transport._exit_waiters
+    if not transport._finished:
+        transport._try_finish()
+    if waiters is None:
+        return 0
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(transport.get_returncode())
+    transport._exit_waiters = None
+    return 0
 
 
 def exited(loop, pid, transport, returncode=None):

@@ -89,8 +89,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
-        self._run_forever_setup()
+        self._check_closed()
+        self._check_running()
         try:
+            self._run_forever_setup()
             self._begin()
             while True:
                 self._run_once()
@@ -98,32 +100,33 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     break
         finally:
             try:
-                self._meter.end(self._clock())
+                if self._meter.running:
+                    self._meter.end(self._clock())
             finally:
                 self._run_forever_cleanup()
 
     if sys.version_info < (3, 13):
         # The two halves of run_forever(); from 3.13 on asyncio has them, for loops that are driven from elsewhere.
 
+        _old_agen_hooks: Any = None
+
         def _run_forever_setup(self) -> None:
             self._check_closed()
             self._check_running()
             self._set_coroutine_origin_tracking(self._debug)
             self._old_agen_hooks = sys.get_asyncgen_hooks()
-            try:
-                self._thread_id = threading.get_ident()
-                sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
-                events._set_running_loop(self)
-            except BaseException:
-                self._run_forever_cleanup()
-                raise
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            events._set_running_loop(self)
 
         def _run_forever_cleanup(self) -> None:
             self._stopping = False
             self._thread_id = None
             events._set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
-            sys.set_asyncgen_hooks(*self._old_agen_hooks)
+            if self._old_agen_hooks is not None:
+                sys.set_asyncgen_hooks(*self._old_agen_hooks)
+                self._old_agen_hooks = None
 
     def _run_once(self) -> None:
         """Run one iteration: poll if it is time to, then run what is queued by now."""

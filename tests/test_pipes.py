@@ -589,6 +589,25 @@ def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", "python", reason="asyncio goes on reading, with a hole in what the protocol gets")
+def test_no_memory_for_data_received_ends_a_read_pipe(loop):
+    class Failing(Bytes):
+        def data_received(self, data):
+            raise MemoryError
+
+    async def main():
+        reading, writing = pipe()
+        with reports_of(loop) as reports, writing:
+            _, protocol = await loop.connect_read_pipe(Failing, reading)
+            writing.write(b"1")
+            await until(lambda: protocol.lost)
+        assert [type(report["exception"]) for report in reports] == [MemoryError]
+        assert protocol.events == ["made", ("lost", "MemoryError")]
+        assert reading.closed
+
+    loop.run_until_complete(main())
+
+
 def test_exceptions_in_the_callbacks_of_a_write_pipe(loop):
     class Failing(Recorder):
         def pause_writing(self):

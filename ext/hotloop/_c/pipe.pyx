@@ -181,7 +181,11 @@ cdef class ReadPipeTransport(PipeTransport):
             metrics_received(&self.loop.metrics, count)
             self.expected = next_size(count)
             # What it raises is reported, and no reason to close, as in asyncio.
-            self.protocol.data_received(data)
+            try:
+                self.protocol.data_received(data)
+            except MemoryError as error:
+                # The protocol may not have the data, and what comes next would follow on a hole.
+                self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
         elif count == 0:
             self.at_eof()
         elif count != -EAGAIN:

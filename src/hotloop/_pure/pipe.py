@@ -39,13 +39,17 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
             data = os.read(descriptor_of(self), self.max_size)
         except (BlockingIOError, InterruptedError):
             return
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._fatal_error(error, "Fatal read error on pipe transport")
             return
         if data:
-            if self._meter.measuring:
-                self._meter.received(data)
-            self._protocol.data_received(data)
+            try:
+                if self._meter.measuring:
+                    self._meter.received(data)
+                self._protocol.data_received(data)
+            except MemoryError as error:
+                # The protocol may not have the data, and what comes next would follow on a hole.
+                self._fatal_error(error, "Fatal error: protocol.data_received() call failed.")
             return
         if self._loop.get_debug():
             base_events.logger.info("%r was closed by peer", self)

@@ -19,6 +19,9 @@ EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
 # The tests wait more than they compute: more processes than cores.
 TEST_PROCESSES ?= 3
 RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
+# A variant of the extension: all but the tests of programs that are the same beside each, which `make test` runs.
+SAME_IN_VARIANTS := examples test_bench*.py test_documents.py test_fuzz_targets.py test_pytest_plugin*.py test_soak.py
+TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')
 
 # What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio.
 UPSTREAM_SUITES ?= all
@@ -118,7 +121,7 @@ build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
 build/coverage-venv/.installed: EXTRA := coverage
 
 debug-test: build/debug-venv/.installed
-	build/debug-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
+	build/debug-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
 
 # CC must be GCC. A report of a sanitizer is a file in REPORTS, and ends the process that caused it: by an abort in the case
@@ -191,7 +194,7 @@ fault-test: $(VENV)/.built
 
 # The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
 kqueue-test: build/kqueue-venv/.installed
-	build/kqueue-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS)
+	build/kqueue-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
 	build/kqueue-venv/bin/python tests/stdlib/run.py --impl c
 
 # The parsers of what others send, on new inputs each time.

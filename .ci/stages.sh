@@ -55,26 +55,29 @@ install_wheel() { # WHEEL IMPLEMENTATION PYTHON...
     (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/check_install.py" "$ROOT" "$implementation")
 }
 
-# The project's tests on what is installed, which must have passed on every implementation named.
+# The project's tests on what is installed, or those of `tests`, which must have passed on every implementation named.
 test_installed() { # NAME IMPLEMENTATIONS PYTHON...
     local report=$OUT/$1.xml implementations=$2
     shift 2
-    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --numprocesses=3 --junitxml="$report")
+    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --numprocesses=3 --junitxml="$report" "${tests[@]}")
     # shellcheck disable=SC2086  # a word for each implementation
     "$PYTHON" .ci/check_junit.py "$report" ${implementations//,/ }
 }
 
+# The wheels of this Python: that they are whole. `make test` has run every test on the same files, and the other Pythons'
+# wheels are tested with all of them.
 compiled_wheel() {
-    local file
+    local file tests
+    mapfile -t tests <.ci/wheel-tests.txt
     file=$(wheel yes "$OUT/wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/wheel-venv"
     install_wheel "$file" c "$OUT/wheel-venv/bin/python"
-    # The other implementations are the same files whatever is installed: `make test` has run them.
     test_installed wheel c "$OUT/wheel-venv/bin/python"
 }
 
 pure_wheel() {
-    local file
+    local file tests
+    mapfile -t tests <.ci/wheel-tests.txt
     file=$(wheel no "$OUT/pure-wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/pure-venv"
     install_wheel "$file" python "$OUT/pure-venv/bin/python"
@@ -94,8 +97,8 @@ kqueue_backend() {
 
 # Wheel, CPython's own suites and the tests on another interpreter. The command's last word is the interpreter, what comes
 # before it is how to get there; the environment made by it is only usable that way.
-other_interpreter() { # VERSION COMMAND
-    local words venv file conformance=0
+other_interpreter() { # VERSION COMMAND IMPLEMENTATIONS
+    local words venv file tests=() conformance=0
     read -ra words <<<"$2"
     local way=("${words[@]:0:${#words[@]}-1}")
     venv=$OUT/python$1-venv
@@ -104,7 +107,7 @@ other_interpreter() { # VERSION COMMAND
     file=$(wheel yes "$OUT/python$1" "${python[@]}")
     install_wheel "$file" c "${python[@]}"
     "${python[@]}" tests/stdlib/run.py --impl c || conformance=$?
-    test_installed "python$1" c,python,asyncio "${python[@]}"
+    test_installed "python$1" "$3" "${python[@]}"
     # Some distributions package an interpreter's own tests apart.
     if [ "$conformance" -eq 3 ]; then
         echo "the tests passed, but CPython $1 has no test.test_asyncio to run"

@@ -99,6 +99,7 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef int begin_reading(self) except -1:
         self.reading = True
+        self.events &= ~(POLLER_READ | POLLER_MORE)
         return self.watch()
 
     cdef int end_reading(self) except -1:

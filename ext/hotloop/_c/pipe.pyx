@@ -164,6 +164,7 @@ cdef class ReadPipeTransport(PipeTransport):
         return transports.ReadTransport
 
     cdef int begin_reading(self) except -1:
+        self.events &= ~POLLER_READ
         return self.watch(POLLER_READ)
 
     cdef int end_reading(self) except -1:

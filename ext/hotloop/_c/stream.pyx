@@ -128,14 +128,17 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int begin_reading(self) except -1:
         self.reading = True
-        self.watch()
         if not self.edge:
-            return 0
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+            return self.watch()
+        self.watch()
         if self.suspended or self.eof_received:
             # Maybe something was reported meanwhile, of which nothing is known here.
             self.events |= POLLER_READ | POLLER_MORE
             self.suspended = self.eof_received = False
         if self.events & POLLER_READ:
+            # An edge is not reported again.
+            self.put_off = self.queued
             self.happened(0)
         return 0
 

@@ -19,6 +19,7 @@ cdef class Transport(Watcher):
     cdef int closed_fd              # what it was, for those who look at a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
     cdef bint queued                # on the ready queue, because of them
+    cdef bint put_off               # of them, a read waits for the next turn
     cdef int due                    # START_DUE and LOST_DUE, for which it is on the ready queue too
     cdef object waiter              # the future that is told of the start; None: nobody is
     cdef object error               # the one that connection_lost() will be called with

@@ -89,7 +89,9 @@ cdef class Transport(Watcher):
     # -- what a kind of transport supplies -----------------------------------------------------------------------------
 
     cdef int begin_reading(self) except -1:
-        """Have reads reported, for the first time or after end_reading()."""
+        """Have reads reported, for the first time or after end_reading().
+
+        A read that was reported before waits for the next poll: asyncio has cancelled its handle."""
         raise NotImplementedError
 
     cdef int end_reading(self) except -1:
@@ -220,6 +222,11 @@ cdef class Transport(Watcher):
         self.queued = False
         if self.loop is None:
             return 0
+        if self.put_off:
+            self.put_off = False
+            events &= ~POLLER_READ
+            if not self.closing:
+                self.happened(0)
         PyContext_Enter(context)
         try:
             if events & POLLER_READ and not self.paused and not self.closing:

@@ -61,7 +61,7 @@ class Harness(logging.Handler):
         self._is_told = True
         with contextlib.suppress(MemoryError):
             if len(self.texts) < MOST_TOLD:
-                self.texts.append(f"{where}: {error!r}"[:300])
+                self.texts.append(f"{where}: {error!r}"[:300] + _origin(error))
             if isinstance(error, MISTAKES):
                 told = "".join(traceback.format_exception(error))
                 self.kinds.setdefault(f"raises {type(error).__name__}", f"{where}: {told[-1500:]}")
@@ -98,6 +98,17 @@ class Harness(logging.Handler):
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _origin(error: object) -> str:
+    """The innermost function that its traceback names."""
+    traceback = getattr(error, "__traceback__", None)
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    code = traceback.tb_frame.f_code
+    return f", in {code.co_filename.rpartition('/')[2]}: {code.co_name}"
 
 
 class _Stderr:

@@ -21,8 +21,18 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("*", "*", "python:*", "raises TypeError", "MemoryError\n\nThe above exception was the direct cause"): (
         "Cython and CPython say so of `await`, whatever it failed for"
     ),
-    ("*", "*", "python:*", "raises SystemError", "key = self._selector.get_key(fd)"): (
-        "CPython's `raise KeyError from None`, of which asyncio's _add_reader() hears, raises nothing without memory"
+    ("python", "*", "python:*", "raises SystemError", "error return without exception set"): (
+        "no Python code can; the interpreter does where it has no memory for an exception or a frame"
+    ),
+    ("python", "*", "python:*", "raises SystemError", "returned NULL without setting an exception"): (
+        "no Python code can; the interpreter does where it has no memory for an exception or a frame"
+    ),
+    ("*", "Executor", "python:*", "raises KeyError", "in _delete\n    del _active[get_ident()]"): (
+        "a Thread of CPython's that had no memory to begin deletes itself from where it is not yet"
+    ),
+    ("python", "Executor", "send:*", "stuck in silence", ""): (
+        "asyncio's _write_to_self() loses the wake-up that the self-pipe refuses, too; the twin writes fewer, so those "
+        "that fail may be all there are"
     ),
     ("*", "*", "python:*", "raises AttributeError", "'StreamWriter' object has no attribute '_transport'"): (
         "StreamWriter.__del__() of one whose __init__() had no memory"
@@ -42,6 +52,24 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ),
     ("*", "Threadsafe*", "python:*", "serves no longer", "in set\n    with self._cond:"): (
         "the scenario's own Event: its wait() in the other thread has died with its lock"
+    ),
+    ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in subprocess.py: "): (
+        "subprocess.Popen, which asyncio calls, keeps the pipes open that it cannot use"
+    ),
+    ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in contextlib.py: __exit__"): (
+        "the same, in the context manager of Popen's that closes pipes"
+    ),
+    ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in base_subprocess.py: __init__"): (
+        "asyncio's BaseSubprocessTransport keeps the process' pipes open that it cannot connect"
+    ),
+    ("*", "Subprocess", "python:*", "raises AttributeError", "'_UnixSubprocessTransport' object has no attribute"): (
+        "__repr__() or __del__() of asyncio's transport whose __init__() had no memory"
+    ),
+    ("*", "*", "python:*", "raises SystemError", "<function SSLObject.unwrap at "): (
+        "the interpreter has no memory for the exception that a function of ssl.py raises"
+    ),
+    ("*", "*", "python:*", "raises SystemError", "<class 'ssl.SSLError'> returned a result with an exception set"): (
+        "CPython's _ssl makes its exception while the one that memory has run out is set"
     ),
     ("*", "Subprocess", "*", "stuck*", "_wait:"): (
         "asyncio's subprocess_exec() waits for the end of a process one of whose pipes could not be connected, which "

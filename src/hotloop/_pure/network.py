@@ -44,7 +44,7 @@ class NetworkCore(SocketMethods, LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def _make_socket_transport(self, sock: Any, protocol: Any, waiter: Any = None, **keywords: Any) -> Any:
-        if sys.version_info >= (3, 12):  # as asyncio, which has checked it elsewhere before
+        if sys.version_info >= (3, 12):  # before, only what calls this has asyncio check it
             self._ensure_fd_no_transport(sock)
         return self._metered(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 TIMEOUT = 30.0  # seconds without progress after which a stage gives up
-MAX_PAGES = 100_000  # of website.py, which renders them all before the first request: no client pays for another's pages
+MAX_PAGES = 100_000  # of website.py, which renders all before the first request, so that no client pays for another's
 SITE = Path(__file__).with_name("website.py")
 INTERRUPTED, TERMINATED = 130, 143  # exit codes by which a shell tells that Ctrl-C or SIGTERM ended a program
 Number = TypeVar("Number", int, float)

@@ -20,7 +20,7 @@ def terminal():
     return os.fdopen(master, "r+b", 0), slave
 
 
-# More than a terminal holds, in the queues of both of its sides, however late the kernel moves it from one to the other.
+# More than a terminal holds in the queues of both of its sides, however late the kernel moves it from one to the other.
 MUCH = 1 << 18
 
 

@@ -50,6 +50,12 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("python", "*", "python:*", "ends the loop", "hotloop/_pure/core.py"): (
         "an iteration is Python code, each line of which may lack memory, in asyncio's base_events.py as well"
     ),
+    ("*", "TcpBuffered", "python:*", "raises AttributeError", "'BufferedEcho' object has no attribute 'buffer'"): (
+        "the scenario's own protocol, whose connection_made() had no memory for its buffer"
+    ),
+    ("*", "HalfClosed", "python:*", "raises AttributeError", "'server_protocol' object has no attribute"): (
+        "the scenario's own protocol, whose connection_made() had no memory"
+    ),
     ("*", "Threadsafe*", "python:*", "serves no longer", "in set\n    with self._cond:"): (
         "the scenario's own Event: its wait() in the other thread has died with its lock"
     ),

@@ -40,3 +40,11 @@ cdef class LoopCore(LoopPolling):
     cdef int leave(self) except -1
     cdef int post(self, Handle handle) except -1
     cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)
+
+
+cdef inline bint is_foreign(LoopCore loop) noexcept:
+    """True in another thread while the loop runs. None: of a transport that is not connected any more."""
+    return loop is not None and loop.runs_elsewhere()
+
+
+cdef object post(LoopCore loop, object method, tuple arguments)

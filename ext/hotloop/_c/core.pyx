@@ -37,10 +37,12 @@ from hotloop._c.ready cimport (
     Runnable,
     begin_reusing_contexts,
     end_reusing_contexts,
+    glimpse_size,
     new_handle,
     new_threadsafe_handle,
     pop,
     push,
+    queued,
     report,
     retire,
     run_reporting,
@@ -354,7 +356,7 @@ cdef class LoopCore(LoopPolling):
     cdef int run_batches(self, bint repeat) except -1:
         """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
         is time to poll or to stop."""
-        cdef Py_ssize_t todo = self.ready.count
+        cdef Py_ssize_t todo = glimpse_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.in_turn
         cdef Runnable failed
@@ -388,13 +390,17 @@ cdef class LoopCore(LoopPolling):
         cdef ReadyQueue ready = self.ready
         cdef bint over
         while todo[0]:
-            if ready.count == 0:
-                # The loop was closed, or somebody has emptied the queue.
+            if FREE_THREADED:
+                # Counting first would leave another thread the time to empty the queue.
+                running[0] = pop(ready)
+            if running[0] == NULL if FREE_THREADED else queued(ready) == 0:
+                # The loop was closed, or the program has emptied the queue.
                 todo[0] = 0
                 self.metrics.mark = clock_ticks()
                 break
             todo[0] -= 1
-            running[0] = pop(ready)
+            if not FREE_THREADED:
+                running[0] = pop(ready)
             self.metrics.items += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
                 self.leave()
@@ -413,7 +419,7 @@ cdef class LoopCore(LoopPolling):
             retire(running[0])
             running[0] = NULL
             if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
-                todo[0] = ready.count
+                todo[0] = queued(ready)
                 metrics_begin_batch(&self.metrics, todo[0])
         return 0
 
@@ -556,11 +562,15 @@ cdef class LoopCore(LoopPolling):
         return self.watch(fd, POLLER_WRITE, callback, args, context)
 
     def _remove_reader(self, fd):
+        if FREE_THREADED:
+            self.check_runner()
         if self.poller is None:
             return super()._remove_reader(fd)
         return remove_callback(self.poller, fd, POLLER_READ)
 
     def _remove_writer(self, fd):
+        if FREE_THREADED:
+            self.check_runner()
         if self.poller is None:
             return super()._remove_writer(fd)
         return remove_callback(self.poller, fd, POLLER_WRITE)
@@ -569,10 +579,18 @@ cdef class LoopCore(LoopPolling):
         """Call back whenever `event` comes; whoever was watching for it is cancelled."""
         cdef Handle handle
         self.check_open()
+        if FREE_THREADED:
+            self.check_runner()
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
         return add_callback(self.poller, self.ready, fd, event, handle)
+
+
+cdef object post(LoopCore loop, object method, tuple arguments):
+    """What is_foreign(): have the thread that runs the loop call a transport's method. Errors are reported there."""
+    if loop is not None:
+        loop.call_soon_threadsafe(method, *arguments)
 
 
 cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):

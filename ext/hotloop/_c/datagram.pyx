@@ -30,8 +30,9 @@ from hotloop._c.address cimport (
     sockaddr_storage,
     socklen_t,
 )
-from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.core cimport READ_SIZE, LoopCore, is_foreign, post
 from hotloop._c.loop_state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
+from hotloop._c.ready cimport FREE_THREADED
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport os_error
 from hotloop._c.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -170,6 +171,8 @@ cdef class DatagramTransport(SocketTransport):
         of the system go to protocol.error_received(). See asyncio.DatagramTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
         if self.address is not None:

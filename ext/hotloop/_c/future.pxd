@@ -7,6 +7,13 @@ cdef enum State:
     FINISHED
 
 
+cdef extern from "lock.h":
+    State glimpse_state "glimpse" (State *) noexcept
+    void settle_state "settle" (State *, State) noexcept
+
+
+# Without the GIL, what changes is changed in a critical section of the future: `state` after what it stands for. So the
+# outcome of a future that is done can be read without one.
 cdef class Future(Runnable):
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
@@ -45,6 +52,10 @@ cdef class Future(Runnable):
     cdef object make_cancelled_error(self)
     cdef int report_unseen(self) except -1
     cdef list entries(self)
+
+
+cdef inline State state_of(Future future) noexcept:
+    return glimpse_state(&future.state)
 
 
 cdef Future new_future(object loop, ReadyQueue queue)

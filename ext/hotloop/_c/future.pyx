@@ -21,7 +21,18 @@ from hotloop._c.throwing cimport (
     thrown,
     traceback_of,
 )
-from hotloop._c.ready cimport ReadyQueue, Runnable, copy_current_context, is_direct, new_handle, schedule
+from hotloop._c.ready cimport (
+    FREE_THREADED,
+    ReadyQueue,
+    Runnable,
+    copy_current_context,
+    is_direct,
+    new_handle,
+    object_section,
+    schedule,
+    section_enter,
+    section_leave,
+)
 
 cdef extern from "silent.h":
     pass
@@ -169,11 +180,14 @@ cdef class Future(Runnable):
         if rejects_reinit and self.loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
         # First what it was: if there is no loop to be had, it stays uninitialised.
-        self.state = PENDING
+        cdef object_section section
+        section_enter(&section, self)
+        settle_state(&self.state, PENDING)
         self.blocking = self.log_traceback = False
         self.loop = self.queue = None
         self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
         self.first = self.first_context = self.others = self.source_traceback = None
+        section_leave(&section)
         if loop is None:
             loop = events.get_event_loop()
         self.loop = loop
@@ -241,32 +255,32 @@ cdef class Future(Runnable):
 
     def done(self):
         """True if there is a result or an exception, or if it was cancelled."""
-        return self.state != PENDING
+        return state_of(self) != PENDING
 
     def cancelled(self):
         """True if it was cancelled."""
-        return self.state == CANCELLED
+        return state_of(self) == CANCELLED
 
     def result(self):
         """The result. Raises the exception that was set, CancelledError, or InvalidStateError if not done."""
         return self.take_result()
 
     cdef object take_result(self):
-        if self.state == FINISHED:
+        if state_of(self) == FINISHED:
             self.log_traceback = False
             if self.error is None:
                 return self.value
             set_traceback(self.error, self.error_traceback)
             raise self.error
-        if self.state == CANCELLED:
+        if state_of(self) == CANCELLED:
             raise self.make_cancelled_error()
         raise InvalidStateError(self.why_not("Result is not set."))
 
     def exception(self):
         """The exception that was set, or None. Raises CancelledError, or InvalidStateError if not done."""
-        if self.state == CANCELLED:
+        if state_of(self) == CANCELLED:
             raise self.make_cancelled_error()
-        if self.state == PENDING:
+        if state_of(self) == PENDING:
             raise InvalidStateError(self.why_not("Exception is not set."))
         self.log_traceback = False
         return self.error
@@ -277,7 +291,7 @@ cdef class Future(Runnable):
 
     cdef object take_error(self):
         """What awaiting this done future raises, with its own traceback again; None if it has a result."""
-        if self.state == CANCELLED:
+        if state_of(self) == CANCELLED:
             return self.make_cancelled_error()
         self.log_traceback = False
         if self.error is not None:
@@ -290,11 +304,15 @@ cdef class Future(Runnable):
         self.finish(result)
 
     cdef int finish(self, object value) except -1:
+        cdef object_section section
         self.alive()
+        section_enter(&section, self)
         if self.state != PENDING:
+            section_leave(&section)
             raise InvalidStateError("invalid state")
         self.value = value
-        self.state = FINISHED
+        settle_state(&self.state, FINISHED)
+        section_leave(&section)
         return self.schedule_callbacks()
 
     def set_exception(self, exception, /):
@@ -302,6 +320,7 @@ cdef class Future(Runnable):
         self.fail(exception)
 
     cdef int fail(self, object error) except -1:
+        cdef object_section section
         self.alive()
         if self.state != PENDING:
             raise InvalidStateError("invalid state")
@@ -313,9 +332,14 @@ cdef class Future(Runnable):
         if not is_exception(error):
             raise TypeError("invalid exception object")
         error = instead_of_stop_iteration(error)
+        section_enter(&section, self)
+        if FREE_THREADED and self.state != PENDING:
+            section_leave(&section)
+            raise InvalidStateError("invalid state")
         self.error = error
         self.error_traceback = traceback_of(error)
-        self.state = FINISHED
+        settle_state(&self.state, FINISHED)
+        section_leave(&section)
         self.schedule_callbacks()
         self.log_traceback = True
         return 0
@@ -325,12 +349,16 @@ cdef class Future(Runnable):
         return self.abandon(msg)
 
     cdef bint abandon(self, object message) except -1:
+        cdef object_section section
         self.alive()
         self.log_traceback = False
+        section_enter(&section, self)
         if self.state != PENDING:
+            section_leave(&section)
             return False
-        self.state = CANCELLED
+        settle_state(&self.state, CANCELLED)
         self.cancel_message = message
+        section_leave(&section)
         self.schedule_callbacks()
         return True
 
@@ -338,14 +366,20 @@ cdef class Future(Runnable):
         return self.make_cancelled_error()
 
     cdef object make_cancelled_error(self):
-        cdef object error = self.cancelled_error
+        cdef object error, message = None
+        cdef object_section section
+        section_enter(&section, self)
+        error = self.cancelled_error
         if error is not None:
             # Given away once: it refers to frames, and this future may be among their locals.
             self.cancelled_error = None
+            section_leave(&section)
             return error
-        if self.cancel_message is None:
+        message = self.cancel_message
+        section_leave(&section)
+        if message is None:
             return CancelledError()
-        return CancelledError(self.cancel_message)
+        return CancelledError(message)
 
     # -- who waits -----------------------------------------------------------------------------------------------------
 
@@ -355,20 +389,28 @@ cdef class Future(Runnable):
         self.add_callback(fn, copy_current_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
+        cdef object_section section
+        section_enter(&section, self)
         if self.state == PENDING and self.first is None and self.others is None:
             self.first = callback
             self.first_context = context
+            section_leave(&section)
             return 0
-        if self.state != PENDING or not self.keep((callback, context)):
+        section_leave(&section)
+        if state_of(self) != PENDING or not self.keep((callback, context)):
             return self.schedule_callback(callback, context)
         return 0
 
     cdef int wait_for(self, Runnable waiter) except -1:
         """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
+        cdef object_section section
+        section_enter(&section, self)
         if self.state == PENDING and self.first is None and self.others is None:
             self.first = waiter
+            section_leave(&section)
             return 0
-        if self.state != PENDING or not self.keep(waiter):
+        section_leave(&section)
+        if state_of(self) != PENDING or not self.keep(waiter):
             return self.schedule_waiter(waiter)
         return 0
 
@@ -376,14 +418,21 @@ cdef class Future(Runnable):
         """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that
         any code."""
         cdef list made
-        while self.others is None:
-            made = []
-            if self.others is None:
-                self.others = made
-        if self.state != PENDING:
-            self.others = None
-            return False
-        self.others.append(entry)
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            while self.others is None:
+                made = []
+                if self.others is None:
+                    self.others = made
+            if self.state != PENDING:
+                if not FREE_THREADED or not self.others:
+                    # Else another thread, which has just ended the future, is about to take them.
+                    self.others = None
+                return False
+            self.others.append(entry)
+        finally:
+            section_leave(&section)
         return True
 
     def remove_done_callback(self, fn, /):
@@ -391,11 +440,17 @@ cdef class Future(Runnable):
         self.alive()
         # As asyncio does it: comparing may run code that ends the future, or adds and removes callbacks.
         cdef Py_ssize_t removed = 0
-        cdef object first = self.first
-        if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
-            self.first = self.first_context = None
-            removed = 1
-        return removed if self.others is None else removed + self.remove_others(fn)
+        cdef object first
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            first = self.first
+            if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
+                self.first = self.first_context = None
+                removed = 1
+            return removed if self.others is None else removed + self.remove_others(fn)
+        finally:
+            section_leave(&section)
 
     cdef Py_ssize_t remove_others(self, object fn) except? -1:
         cdef list kept = []
@@ -422,30 +477,46 @@ cdef class Future(Runnable):
     cdef list entries(self):
         """All that wait, as a list of (callback, context)."""
         cdef list found = []
-        if self.first is not None:
-            if self.first_context is None:
-                found.append((<Runnable>self.first).done_callback())
-            else:
-                found.append((self.first, self.first_context))
-        for entry in self.others or ():
-            found.append(entry if type(entry) is tuple else (<Runnable>entry).done_callback())
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.first is not None:
+                if self.first_context is None:
+                    found.append((<Runnable>self.first).done_callback())
+                else:
+                    found.append((self.first, self.first_context))
+            for entry in self.others or ():
+                found.append(entry if type(entry) is tuple else (<Runnable>entry).done_callback())
+        finally:
+            section_leave(&section)
         return found
 
     cdef int schedule_callbacks(self) except -1:
         cdef object first
+        cdef object_section section
+        section_enter(&section, self)
         if self.first_context is not None or self.others is not None:
+            section_leave(&section)
             return self.schedule_several()
         if self.first is None:
+            section_leave(&section)
             return 0
         first = self.first
         self.first = None
+        section_leave(&section)
         return self.schedule_waiter(first)
 
     cdef int schedule_several(self) except -1:
         """Any callbacks; most futures have but one task that waits."""
-        cdef object first = self.first, context = self.first_context
-        cdef list others = self.others
+        cdef object first, context
+        cdef list others
+        cdef object_section section
+        section_enter(&section, self)
+        first = self.first
+        context = self.first_context
+        others = self.others
         self.first = self.first_context = self.others = None
+        section_leave(&section)
         if context is not None:
             self.schedule_callback(first, context)
         elif first is not None:
@@ -504,7 +575,7 @@ cdef class Future(Runnable):
 
     @property
     def _state(self):
-        return STATE_NAMES[self.state]
+        return STATE_NAMES[state_of(self)]
 
     @property
     def _result(self):
@@ -524,11 +595,19 @@ cdef class Future(Runnable):
 
     @property
     def _cancel_message(self):
-        return self.cancel_message
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.cancel_message
+        finally:
+            section_leave(&section)
 
     @_cancel_message.setter
     def _cancel_message(self, value):
+        cdef object_section section
+        section_enter(&section, self)
         self.cancel_message = value
+        section_leave(&section)
 
     @_cancel_message.deleter
     def _cancel_message(self):
@@ -609,14 +688,14 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
     cdef Future future = self.future
     if future is None:
         raise StopIteration
-    if future.state == PENDING:
+    if state_of(future) == PENDING:
         if future.blocking:
             raise RuntimeError("await wasn't used with future")
         future.blocking = True
         result[0] = own(future)
         return PYGEN_NEXT
     self.future = None
-    if future.state != FINISHED or future.error is not None:
+    if state_of(future) != FINISHED or future.error is not None:
         raise future.take_error()
     result[0] = own(future.value)
     return PYGEN_RETURN

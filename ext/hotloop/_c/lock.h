@@ -1,10 +1,14 @@
-/* What other threads may touch of a loop: nothing but its inbox and its `asleep` flag.
+/* What other threads may touch of a loop, and how.
  *
- * With the GIL, whoever runs Python code excludes everybody else, so the inbox is not needed: another thread puts its
- * handle on the ready queue itself, in the order that asyncio would. Without the GIL the inbox has a lock of its own. Closing
- * the loop takes it too, so that nobody wakes a poller whose descriptor may be another file's by then.
+ * With the GIL, the thread that runs Python code excludes all others, and nothing here costs an instruction. Another thread puts
+ * its handle on the ready queue itself, in the order that asyncio would. Without the GIL the rules are these:
  *
- * What else other threads look at is a number that only the loop's thread sets (seen_*), or is under a handle's own lock.
+ * - call_soon_threadsafe() goes through the loop's inbox, which has a lock of its own. Closing the loop takes it too, so that
+ *   no thread wakes a poller whose descriptor may be another file's by then.
+ * - The ready queue, the timers, futures, tasks and handles are changed in a critical section of the object (object_section).
+ *   asyncio's documents forbid most of these calls from other threads, but a program that makes them must not crash.
+ * - Transports and the poller have no locks. A call from another thread while the loop runs is posted to the loop's thread.
+ * - What else other threads look at is a number that one thread sets, or that is set in a section (seen_*, glimpse).
  */
 #ifndef HOTLOOP_LOCK_H
 #define HOTLOOP_LOCK_H
@@ -25,6 +29,11 @@ static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(f
 
 #ifdef Py_GIL_DISABLED
 #define FREE_THREADED 1
+
+/* The same, where with the GIL an ordinary access does. */
+#define settle(number, value) seen_set(number, value)
+#define glimpse(number) seen_get(number)
+
 typedef PyMutex inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
 static inline void inbox_release(inbox_lock *lock) { PyMutex_Unlock(lock); }
@@ -42,6 +51,10 @@ static inline unsigned long long shared_next(shared_count *count)
 }
 #else
 #define FREE_THREADED 0
+
+#define settle(number, value) (*(number) = (value))
+#define glimpse(number) (*(number))
+
 typedef char inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { (void)lock; }
 static inline void inbox_release(inbox_lock *lock) { (void)lock; }

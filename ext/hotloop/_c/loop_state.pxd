@@ -119,5 +119,6 @@ cdef class LoopState:
     cdef int check_open(self) except -1
     cdef bint is_inherited(self) noexcept
     cdef bint runs_elsewhere(self) noexcept
+    cdef int check_runner(self) except -1
     cdef bint wake_poller(self) except -1
     cdef int collect(self) except -1

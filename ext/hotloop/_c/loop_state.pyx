@@ -64,6 +64,12 @@ cdef class LoopState:
         cdef unsigned long runner = seen_id(&self.thread_id)
         return runner != 0 and runner != PyThread_get_thread_ident()
 
+    cdef int check_runner(self) except -1:
+        """For builds without the GIL: refuse what would get in the way of another thread that runs the loop."""
+        if self.runs_elsewhere():
+            raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
+        return 0
+
     cdef bint wake_poller(self) except -1:
         """End the wait that our own poller is in, or begins next; False: there is none. Not on a closed loop."""
         if not FREE_THREADED:

@@ -7,6 +7,7 @@ from libc.stdint cimport uint64_t
 from hotloop._c.core cimport LoopCore
 from hotloop._c.loop_state cimport METRICS_BUCKETS, METRICS_KINDS, loop_metrics, metrics_histogram
 from hotloop._c.transport cimport Transport
+from hotloop._c.ready cimport queued
 from hotloop._c.watcher cimport Watcher
 
 cdef extern from "quiet.h":
@@ -45,7 +46,7 @@ cdef dict measure(LoopCore loop):
         "scheduling_delay": numbers(&metrics.delay),
         "timer_lateness": numbers(&metrics.lateness),
         "longest_callback": longest,
-        "ready": loop.ready.count,
+        "ready": queued(loop.ready),
         "timers": loop.timers.heap.live,
         "transports": {KINDS[kind]: metrics.transports[kind] for kind in range(1, METRICS_KINDS)},
         "bytes_received": metrics.bytes_received,

@@ -31,7 +31,7 @@ from hotloop._c.core cimport LoopCore
 from hotloop._c.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.loop_state cimport backoff_reset
 from hotloop._c.owned cimport steal
-from hotloop._c.ready cimport Handle, is_direct, new_handle, push
+from hotloop._c.ready cimport FREE_THREADED, Handle, is_direct, new_handle, push
 from hotloop._c.selector cimport PollerSelector
 from hotloop._c.throwing cimport thrown
 from hotloop._c.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
@@ -151,6 +151,8 @@ cdef class SocketOperation:
 
     def close(self):
         """End the operation, wherever it is. Idempotent."""
+        if FREE_THREADED and self.loop is not None:
+            self.loop.check_runner()
         self.end()
 
     def __del__(self):
@@ -214,6 +216,8 @@ cdef class SocketOperation:
             self.waiter.finish(None)
             return 0
         loop.check_open()
+        if FREE_THREADED:
+            loop.check_runner()
         backoff_reset(&loop.metrics.backoff)
         if not self.keeps or loop.poller is None or not watch(loop.poller, self, again):
             self.wait_by_callback()

@@ -19,10 +19,11 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EIO
 
-from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.core cimport READ_SIZE, LoopCore, is_foreign, post
 from hotloop._c.descriptors cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.loop_state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
 from hotloop._c.output cimport iovec, output_append, output_clear, output_cut, output_send
+from hotloop._c.ready cimport FREE_THREADED
 from hotloop._c.receive cimport next_size, receive_bytes
 from hotloop._c.transport cimport Transport, os_error
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE
@@ -301,6 +302,8 @@ cdef class WritePipeTransport(PipeTransport):
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (bytes(data),))
         if not data:
             return
         if self.closing:
@@ -316,6 +319,8 @@ cdef class WritePipeTransport(PipeTransport):
         cdef bint waiting = self.output.bytes > 0
         cdef int before
         cdef list chunks = []
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (b"".join(list_of_data),))
         if self.device:
             self.write(b"".join(list_of_data))
             return
@@ -412,6 +417,8 @@ cdef class WritePipeTransport(PipeTransport):
 
     def write_eof(self):
         """close(): write what is buffered first. Idempotent."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write_eof, ())
         if self.closing:
             return
         if self.output.bytes:

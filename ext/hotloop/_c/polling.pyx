@@ -21,9 +21,9 @@ from hotloop._c.loop_state cimport (
     metrics_histogram,
     poll_backoff,
 )
-from hotloop._c.ready cimport type_version_of
+from hotloop._c.ready cimport glimpse_size, type_version_of
 from hotloop._c.selector cimport PollerSelector, poller_batch, process_generation
-from hotloop._c.timers cimport timer_heap_first
+from hotloop._c.timers cimport earliest, timer_heap_first
 from hotloop._c.watcher cimport POLLER_MORE, Watcher
 
 cdef extern from "quiet.h":
@@ -116,7 +116,7 @@ cdef class LoopPolling(LoopState):
         """Whether the next iteration polls, however short it is since the last one has. A class that was changed may
         have another clock."""
         return (
-            self.ready.count == 0
+            glimpse_size(&self.ready.count) == 0
             or self.poll_next
             or self.type_version != type_version_of(self)
             or self.clock is not None
@@ -130,7 +130,7 @@ cdef class LoopPolling(LoopState):
         """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
         cdef int64_t nanoseconds
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
-        cdef double now, earliest
+        cdef double now, first
         self.poll_next = False
         self.process = process_generation()
         self.leave()
@@ -151,9 +151,9 @@ cdef class LoopPolling(LoopState):
             self.collect()
         if self.timers.heap.live:
             now = self.now()
-            earliest = self.timers.expire(now, self.ready)
-            if earliest <= now:
-                self.note_lateness(now - earliest, polled_before)
+            first = self.timers.expire(now, self.ready)
+            if first <= now:
+                self.note_lateness(now - first, polled_before)
             self.slice_ends = now + SLICE_SECONDS
         else:
             # Not worth reading the clock; the next call_at() has it read.
@@ -194,12 +194,15 @@ cdef class LoopPolling(LoopState):
     cdef int64_t wait_time(self) except? -2:
         """How long the poll may block, in nanoseconds; -1: without limit."""
         cdef double wait
-        if self.ready.count or self.stopping:
+        if glimpse_size(&self.ready.count) or self.stopping:
             return 0
         self.ready.relax()
         if not self.timers.heap.live:
             return -1
-        wait = timer_heap_first(&self.timers.heap).deadline - self.now()
+        if FREE_THREADED:
+            wait = earliest(self.timers) - self.now()
+        else:
+            wait = timer_heap_first(&self.timers.heap).deadline - self.now()
         if wait > LONGEST_WAIT:
             wait = LONGEST_WAIT
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
@@ -230,7 +233,9 @@ cdef class LoopPolling(LoopState):
         """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
         callback since the queue was looked at saw a loop that was awake."""
         shared_set(&self.asleep, 1)
-        return 0 if self.ready.count or (FREE_THREADED and shared_get(&self.inbox.filled)) else nanoseconds
+        if glimpse_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
+            return 0
+        return nanoseconds
 
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
         """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is

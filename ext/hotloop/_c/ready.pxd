@@ -13,6 +13,15 @@ cdef extern from *:
     """
     unsigned int type_version_of(object)
 
+cdef extern from "lock.h":
+    bint FREE_THREADED
+    ctypedef struct object_section:
+        pass
+    void section_enter(object_section *, object)
+    void section_leave(object_section *)
+    Py_ssize_t glimpse_size "glimpse" (Py_ssize_t *) noexcept
+    void settle_size "settle" (Py_ssize_t *, Py_ssize_t) noexcept
+
 
 # No class has this version, nor has one whose methods may have been replaced since it had another one: that has 0.
 cdef enum:
@@ -26,6 +35,7 @@ cdef class Runnable:
     cdef tuple done_callback(self)
 
 
+# Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
 cdef class ReadyQueue:
     cdef list ring              # a power of two of slots; those not in use hold None
     cdef Py_ssize_t head        # the slot of the oldest
@@ -42,11 +52,16 @@ cdef class ReadyQueue:
 
 # In the header, so that every module has them inline.
 
+cdef inline Py_ssize_t queued(ReadyQueue queue) noexcept:
+    """How many Runnables are."""
+    return glimpse_size(&queue.count)
+
+
 cdef inline int make_room(ReadyQueue queue) except -1:
     """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory
     than there is, and allocating it may run the garbage collector."""
-    while queue.count > queue.mask:
-        queue.resize(2 * (queue.mask + 1))
+    while queued(queue) > glimpse_size(&queue.mask):
+        queue.resize(2 * (glimpse_size(&queue.mask) + 1))
     return 0
 
 
@@ -54,13 +69,21 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
     """What says that the item is queued is set afterwards, because this may fail."""
     cdef PyObject *slot
     cdef Py_ssize_t index
+    cdef object_section section
     make_room(queue)
+    section_enter(&section, queue)
+    while FREE_THREADED and queue.count > queue.mask:
+        # Another thread has taken the room.
+        section_leave(&section)
+        make_room(queue)
+        section_enter(&section, queue)
     index = (queue.head + queue.count) & queue.mask
     slot = PyList_GET_ITEM(queue.ring, index)    # None, whose reference goes with the slot
     Py_INCREF(item)
     PyList_SET_ITEM(queue.ring, index, item)
     Py_DECREF(<object>slot)
-    queue.count += 1
+    settle_size(&queue.count, queue.count + 1)
+    section_leave(&section)
     return 0
 
 
@@ -78,12 +101,19 @@ cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
 
 
 cdef inline PyObject *pop(ReadyQueue queue) noexcept:
-    """The oldest, as a new reference; the caller knows that there is one."""
-    cdef PyObject *item = PyList_GET_ITEM(queue.ring, queue.head)
+    """The oldest, as a new reference. The caller knows that there is one; NULL: another thread has taken it since."""
+    cdef PyObject *item
+    cdef object_section section
+    section_enter(&section, queue)
+    if FREE_THREADED and queue.count == 0:
+        section_leave(&section)
+        return NULL
+    item = PyList_GET_ITEM(queue.ring, queue.head)
     Py_INCREF(None)
     PyList_SET_ITEM(queue.ring, queue.head, None)
     queue.head = (queue.head + 1) & queue.mask
-    queue.count -= 1
+    settle_size(&queue.count, queue.count - 1)
+    section_leave(&section)
     return item
 
 

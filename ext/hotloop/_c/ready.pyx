@@ -24,13 +24,8 @@ cdef extern from "call.h":
     object call_with_tuple(object callable, object args)
 
 cdef extern from "lock.h":
-    bint FREE_THREADED
     void seen_set_bint "seen_set" (bint *, bint)
     bint seen_bint "seen_get" (bint *)
-    ctypedef struct object_section:
-        pass
-    void section_enter(object_section *, object)
-    void section_leave(object_section *)
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
@@ -114,21 +109,24 @@ cdef class ReadyQueue:
     cdef int resize(self, Py_ssize_t size) except -1:
         """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run
         the garbage collector, and with it code that queues callbacks)."""
-        cdef Py_ssize_t before = self.mask + 1
+        cdef Py_ssize_t before = glimpse_size(&self.mask) + 1
         cdef list ring = [None] * size
         cdef Py_ssize_t index
-        if self.mask + 1 != before or self.count > size:
-            return 0
-        for index in range(self.count):
-            ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
-        self.ring = ring
-        self.head = 0
-        self.mask = size - 1
+        cdef object_section section
+        section_enter(&section, self)
+        if self.mask + 1 == before and self.count <= size:
+            for index in range(self.count):
+                ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
+            # The old one, which holds nothing any more that the new one does not, goes with this function.
+            self.ring, ring = ring, self.ring
+            self.head = 0
+            settle_size(&self.mask, size - 1)
+        section_leave(&section)
         return 0
 
     cdef int relax(self) except -1:
         """Give back what a burst has taken; called when the queue is empty."""
-        if self.mask >= RETAINED_SLOTS and self.count == 0:
+        if glimpse_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
             try:
                 self.resize(INITIAL_SLOTS)
             except MemoryError:
@@ -400,7 +398,7 @@ cdef class Handle(Runnable):
         info = [type(self).__name__]
         if self.dropped:
             info.append("cancelled")
-        if self.callback is not None:
+        if self._callback is not None:
             info.append(callback_text(self))
         if self.source_traceback:
             frame = self.source_traceback[len(self.source_traceback) - 1]
@@ -416,19 +414,35 @@ cdef class Handle(Runnable):
 
     @property
     def _callback(self):
-        return self.callback
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.callback
+        finally:
+            section_leave(&section)
 
     @_callback.setter
     def _callback(self, callback):
+        cdef object_section section
+        section_enter(&section, self)
         self.callback = callback
+        section_leave(&section)
 
     @property
     def _args(self):
-        return self.args
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.args
+        finally:
+            section_leave(&section)
 
     @_args.setter
     def _args(self, args):
+        cdef object_section section
+        section_enter(&section, self)
         self.args = args
+        section_leave(&section)
 
     @property
     def _context(self):

@@ -5,11 +5,22 @@ has what is done often; the rest is done to a deque of its handles, whose conten
 """
 
 from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject_RichCompare
-from cpython.ref cimport Py_DECREF
+from cpython.object cimport PyObject, PyObject_RichCompare
 
 from hotloop._c.owned cimport steal
-from hotloop._c.ready cimport ReadyQueue, Runnable, as_runnable, pop, push, unwrap
+from hotloop._c.ready cimport (
+    ReadyQueue,
+    Runnable,
+    as_runnable,
+    object_section,
+    pop,
+    push,
+    queued,
+    section_enter,
+    section_leave,
+    settle_size,
+    unwrap,
+)
 
 cdef extern from "quiet.h":
     pass
@@ -36,14 +47,18 @@ cdef class ReadyDeque(ReadyQueue):
         cdef ReadyQueue queue = self    # whose `count` is a number; this class has a method of that name
         cdef list items = [], ring = [], before
         cdef Py_ssize_t given, count, size = 0, index
+        cdef object_section section
         for handle in handles:
             items.append(as_runnable(handle))
         given = count = len(items)
+        section_enter(&section, queue)
         while size < max(count, LEAST_SLOTS):
+            section_leave(&section)
             size = LEAST_SLOTS
             while size < count:
                 size *= 2
             ring = [None] * size
+            section_enter(&section, queue)
             # Making the list may have run the garbage collector, and with it code that queues callbacks.
             count = given + max(queue.count - known, 0)
         for index in range(given):
@@ -53,8 +68,9 @@ cdef class ReadyDeque(ReadyQueue):
         before = queue.ring
         queue.ring = ring
         queue.head = 0
-        queue.count = count
-        queue.mask = size - 1
+        settle_size(&queue.count, count)
+        settle_size(&queue.mask, size - 1)
+        section_leave(&section)
         # At the end, because both may run code: finalizers of what is dropped, and of what timers held.
         for item in items:
             (<Runnable>item).withdraw()
@@ -95,9 +111,10 @@ cdef class ReadyDeque(ReadyQueue):
 
     def popleft(self):
         """Remove and return the oldest handle; IndexError if there is none."""
-        if len(self) == 0:
+        cdef PyObject *item = pop(self) if queued(self) else NULL
+        if item == NULL:
             raise IndexError("pop from an empty deque")
-        return unwrap(steal(pop(self)))
+        return unwrap(steal(item))
 
     def pop(self):
         """Remove and return the latest handle; IndexError if there is none."""
@@ -109,8 +126,11 @@ cdef class ReadyDeque(ReadyQueue):
 
     def clear(self):
         """Drop all handles."""
-        while len(self):
-            Py_DECREF(<object>pop(self))
+        cdef PyObject *item
+        while queued(self):
+            item = pop(self)
+            if item != NULL:
+                steal(item)
 
     def reverse(self):
         """Turn the order round."""
@@ -136,13 +156,18 @@ cdef class ReadyDeque(ReadyQueue):
         return deque(self).index(handle, *bounds)
 
     def __len__(self):
-        return (<ReadyQueue>self).count
+        return queued(self)
 
     def __iter__(self):
         cdef list handles = []
         cdef Py_ssize_t index
-        for index in range(len(self)):
-            handles.append(unwrap(<object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)))
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            for index in range(queued(self)):
+                handles.append(unwrap(<object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)))
+        finally:
+            section_leave(&section)
         return iter(handles)
 
     def __reversed__(self):

@@ -13,6 +13,7 @@ Source: asyncio/selector_events.py; asyncio/trsock.py.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from hotloop._c.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
+from hotloop._c.ready cimport object_section, section_enter, section_leave
 from hotloop._c.transport cimport Transport, os_error
 
 cdef extern from "quiet.h":
@@ -135,11 +136,20 @@ cdef class SocketTransport(Transport):
         return 0 if self.attached else self.close_descriptor()
 
     cdef int close_descriptor(self) except -1:
-        cdef int fd = self.fd, error
-        self.closed_fd = fd
-        self.fd = -1
-        if self.sock is not None:
-            self.sock.close()
+        cdef int fd, error
+        cdef object sock
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            # Another thread may be asking for Python's socket.
+            fd = self.fd
+            sock = self.sock
+            self.closed_fd = fd
+            self.fd = -1
+        finally:
+            section_leave(&section)
+        if sock is not None:
+            sock.close()
             return 0
         error = socket_close(fd)
         if error < 0:
@@ -184,13 +194,14 @@ cdef class SocketTransport(Transport):
         return self.fd if self.fd >= 0 else self.closed_fd
 
     def __repr__(self):
+        cdef object loop = self._loop
         info = [type(self).__name__]
         if self.fd < 0:
             info.append("closed")
         elif self.closing:
             info.append("closing")
         info.append(f"fd={self.fd if self.fd >= 0 else self.closed_fd}")
-        if self.loop is not None and not self.loop.is_closed():
+        if loop is not None and not loop.is_closed():
             info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
             info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.buffered()}>")
         return f"<{' '.join(info)}>"

@@ -24,11 +24,12 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.clients cimport attach, detach
-from hotloop._c.core cimport READ_SIZE, LoopCore
+from hotloop._c.core cimport READ_SIZE, LoopCore, is_foreign, post
 from hotloop._c.delivery cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
 from hotloop._c.loop_state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
 from hotloop._c.output cimport bytes_or_views, iovec, keep, output_clear, output_cut, output_send
+from hotloop._c.ready cimport FREE_THREADED
 from hotloop._c.receive cimport DIRECT_READ, next_size, receive_bytes
 from hotloop._c.socket_transport cimport SocketTransport
 from hotloop._c.transport cimport Transport, os_error
@@ -345,6 +346,8 @@ cdef class StreamTransport(SocketTransport):
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on; it may take its data in another way."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_protocol, (protocol,))
         self.adopt_protocol(protocol)
 
     cdef int adopt_protocol(self, object protocol) except -1:
@@ -375,6 +378,8 @@ cdef class StreamTransport(SocketTransport):
         TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (bytes(data),))
         if self.eof_written or self.empty_waiter is not None:
             self.check_writable("write")
         if not data:
@@ -388,6 +393,8 @@ cdef class StreamTransport(SocketTransport):
     def writelines(self, list_of_data):
         """write() of all in one system call."""
         cdef int waiting
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (b"".join(list_of_data),))
         if joins_lines:
             self.write(b"".join(list_of_data))
             return
@@ -546,6 +553,8 @@ cdef class StreamTransport(SocketTransport):
     def write_eof(self):
         """Tell the peer, after what is buffered, that nothing more will come. Idempotent."""
         cdef int error
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write_eof, ())
         if self.closing or self.eof_written:
             return
         self.flush_early()
@@ -587,6 +596,8 @@ cdef class StreamTransport(SocketTransport):
     cdef int flush_early(self) except -1:
         # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
         # send; and another thread may look on.
+        if FREE_THREADED and is_foreign(self.loop):
+            return 0
         if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
             if not self.loop.runs_elsewhere():
                 self.flush()

@@ -11,9 +11,20 @@ from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.current cimport enter_task, leave_task, swap_task
-from hotloop._c.future cimport FINISHED, PENDING, Future, empty_future
+from hotloop._c.future cimport FINISHED, PENDING, Future, empty_future, state_of
 from hotloop._c.owned cimport steal
-from hotloop._c.ready cimport ReadyQueue, copy_current_context, is_direct, offer_context, run_reporting, schedule
+from hotloop._c.ready cimport (
+    FREE_THREADED,
+    ReadyQueue,
+    copy_current_context,
+    is_direct,
+    object_section,
+    offer_context,
+    run_reporting,
+    schedule,
+    section_enter,
+    section_leave,
+)
 from hotloop._c.throwing cimport matches
 
 cdef extern from "silent.h":
@@ -34,7 +45,7 @@ import asyncio
 import inspect
 import reprlib
 import sys
-from asyncio import base_tasks, coroutines, exceptions, tasks
+from asyncio import base_tasks, coroutines, events, exceptions, tasks
 
 from hotloop import _registry
 from hotloop._classes import assign_class, likeness
@@ -160,10 +171,18 @@ def _describe(task):
 cdef object describe = reprlib.recursive_repr()(_describe)
 
 
+cdef inline int set_waiter(Task task, object awaited) except -1:
+    cdef object_section section
+    section_enter(&section, task)
+    task.fut_waiter = awaited
+    section_leave(&section)
+    return 0
+
+
 cdef object outcome(Future future):
     """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not
     done."""
-    if future.state == FINISHED and future.error is None:
+    if state_of(future) == FINISHED and future.error is None:
         future.log_traceback = False
         return None
     cdef object error
@@ -263,8 +282,13 @@ cdef class Task(Future):
 
     cdef int start_eagerly(self) except -1:
         """Run the first step at once, inside the task that makes this one. See asyncio.eager_task_factory()."""
-        cdef object entered = None if self.queue is None else self.queue.entered
-        cdef object before = swap_task(self.loop, self)
+        cdef object entered, before
+        if FREE_THREADED and events._get_running_loop() is not self.loop:
+            # It runs in another thread.
+            self.schedule_step()
+            return self.register()
+        entered = None if self.queue is None else self.queue.entered
+        before = swap_task(self.loop, self)
         if self.queue is not None:
             self.queue.entered = self
         try:
@@ -387,14 +411,14 @@ cdef class Task(Future):
         return 0
 
     cdef int step(self, object error) except -1:
-        if self.state != PENDING:
+        if state_of(self) != PENDING:
             return self.refuse_step(error)
         if self.must_cancel:
             self.must_cancel = False
             if not isinstance(error, CancelledError):
                 error = self.make_cancelled_error()
         if self.fut_waiter is not None:
-            self.fut_waiter = None
+            set_waiter(self, None)
         return self.advance(error)
 
     cdef int refuse_step(self, object error) except -1:
@@ -424,7 +448,7 @@ cdef class Task(Future):
         if self.must_cancel:
             # Cancelled in its last step, when it was too late to throw.
             self.must_cancel = False
-            self.abandon(self.cancel_message)
+            self.abandon(self._cancel_message)
         else:
             self.finish(value)
         return 0
@@ -480,7 +504,7 @@ cdef class Task(Future):
             awaited.wait_for(self)
         else:
             awaited.add_callback(self._wakeup, self.context)
-        self.fut_waiter = awaited
+        set_waiter(self, awaited)
         if self.must_cancel:
             self.pass_cancel_on()
         return 0
@@ -492,7 +516,7 @@ cdef class Task(Future):
             return 0
         awaited._asyncio_future_blocking = False
         awaited.add_done_callback(self._wakeup, context=self.context)
-        self.fut_waiter = awaited
+        set_waiter(self, awaited)
         if self.must_cancel:
             self.pass_cancel_on()
         return 0
@@ -514,8 +538,12 @@ cdef class Task(Future):
 
     cdef int pass_cancel_on(self) except -1:
         """Cancelled while it ran: cancel what it has begun to wait for."""
-        cdef object awaited = self.fut_waiter
-        if awaited.cancel(msg=self.cancel_message):
+        cdef object awaited = self.fut_waiter, message
+        cdef object_section section
+        section_enter(&section, self)
+        message = self.cancel_message
+        section_leave(&section)
+        if awaited.cancel(msg=message):
             self.must_cancel = False
         return 0
 
@@ -526,13 +554,18 @@ cdef class Task(Future):
         self.log_traceback = False
         if self.state != PENDING:
             return False
+        cdef object_section section
+        section_enter(&section, self)
         self.cancel_requests += 1
         awaited = self.fut_waiter
+        section_leave(&section)
         if awaited is not None and awaited.cancel(msg=msg):
             # The future's end wakes the task up; it may catch and refuse.
             return True
+        section_enter(&section, self)
         self.must_cancel = True
         self.cancel_message = msg
+        section_leave(&section)
         return True
 
     def cancelling(self):
@@ -541,11 +574,16 @@ cdef class Task(Future):
 
     def uncancel(self):
         """Take one cancel request back; return how many are left."""
-        if self.cancel_requests > 0:
-            self.cancel_requests -= 1
-            if uncancel_forgets and self.cancel_requests == 0:
-                self.must_cancel = False
-        return self.cancel_requests
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.cancel_requests > 0:
+                self.cancel_requests -= 1
+                if uncancel_forgets and self.cancel_requests == 0:
+                    self.must_cancel = False
+            return self.cancel_requests
+        finally:
+            section_leave(&section)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -567,13 +605,22 @@ cdef class Task(Future):
 
     def get_name(self):
         """The name given to it, or "Task-<number>"."""
-        if self.name is None:
-            self.name = f"Task-{self.number}"
-        return self.name
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.name is None:
+                self.name = f"Task-{self.number}"
+            return self.name
+        finally:
+            section_leave(&section)
 
     def set_name(self, value, /):
         """Name the task; anything but a string goes through str()."""
-        self.name = str(value)
+        cdef object name = str(value)
+        cdef object_section section
+        section_enter(&section, self)
+        self.name = name
+        section_leave(&section)
 
     def get_stack(self, *, limit=None):
         """The frames of the coroutine, or of the traceback it ended with, oldest first. See asyncio.Task.get_stack."""
@@ -597,7 +644,12 @@ cdef class Task(Future):
 
     @property
     def _fut_waiter(self):
-        return self.fut_waiter
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.fut_waiter
+        finally:
+            section_leave(&section)
 
     @property
     def _must_cancel(self):

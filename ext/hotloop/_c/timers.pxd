@@ -1,4 +1,6 @@
-from hotloop._c.ready cimport Handle, ReadyQueue
+from libc.math cimport INFINITY
+
+from hotloop._c.ready cimport Handle, ReadyQueue, object_section, section_enter, section_leave
 
 cdef extern from "timer_heap.h":
     ctypedef struct timer_due:
@@ -21,6 +23,7 @@ cdef class TimerHandle(Handle):
     cdef TimerQueue timers          # the queue that holds it; None: none
 
 
+# Without the GIL, all of it is changed in a critical section of the queue, as is which handles it holds.
 cdef class TimerQueue:
     cdef timer_heap heap
     cdef list handles               # the pending ones by slot, where the garbage collector sees them; else None
@@ -37,6 +40,20 @@ cdef class TimerQueue:
     cdef int clear(self) except -1
     cdef int replace(self, object handles) except -1
     cdef list in_order(self)
+
+
+cdef inline double earliest(TimerQueue timers) noexcept:
+    """For builds without the GIL: the earliest deadline, in seconds; infinity: another thread has cancelled the last
+    timer."""
+    cdef const timer_due *first
+    cdef double deadline = INFINITY
+    cdef object_section section
+    section_enter(&section, timers)
+    first = timer_heap_first(&timers.heap)
+    if first != NULL:
+        deadline = first.deadline
+    section_leave(&section)
+    return deadline
 
 
 cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context)

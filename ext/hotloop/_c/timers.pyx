@@ -9,7 +9,17 @@ from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
-from hotloop._c.ready cimport Handle, ReadyQueue, make_room
+from hotloop._c.ready cimport (
+    FREE_THREADED,
+    Handle,
+    ReadyQueue,
+    glimpse_size,
+    make_room,
+    object_section,
+    queued,
+    section_enter,
+    section_leave,
+)
 from hotloop._c.ready cimport push as push_ready
 
 cdef extern from "quiet.h":
@@ -89,26 +99,44 @@ cdef class TimerQueue:
     cdef int enter(self, TimerHandle handle, double deadline) except -1:
         """Nothing in here runs other code, so that the slot that is found free stays free."""
         cdef Py_ssize_t slot
+        cdef object_section section
         if deadline != deadline:
             # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
             deadline = -INFINITY
+        section_enter(&section, self)
         if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
             # Before the key, because it may run out of memory: there must be no key without a handle.
-            self.handles.append(None)
+            if not FREE_THREADED:
+                self.handles.append(None)
+            else:
+                try:
+                    self.handles.append(None)
+                except MemoryError:
+                    section_leave(&section)
+                    raise
         slot = timer_heap_push(&self.heap, deadline)
         if slot < 0:
+            section_leave(&section)
             raise MemoryError()
         handle.slot = slot
         handle.timers = self
         put(self.handles, slot, handle)
+        section_leave(&section)
         return 0
 
     cdef int move(self, TimerHandle handle, double deadline) except -1:
         """Give a pending handle another deadline."""
-        cdef Py_ssize_t before = handle.slot
-        self.enter(handle, deadline)
-        timer_heap_cancel(&self.heap, before)
-        put(self.handles, before, None)
+        cdef Py_ssize_t before
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if handle.timers is self:
+                before = handle.slot
+                self.enter(handle, deadline)
+                timer_heap_cancel(&self.heap, before)
+                put(self.handles, before, None)
+        finally:
+            section_leave(&section)
         return 0
 
     cdef int lend_context(self, TimerHandle handle) except -1:
@@ -128,38 +156,56 @@ cdef class TimerQueue:
         return 0
 
     cdef int remove(self, TimerHandle handle) except -1:
+        cdef object_section section
+        section_enter(&section, self)
+        if FREE_THREADED and handle.timers is not self:
+            # Another thread was faster.
+            section_leave(&section)
+            return 0
         timer_heap_cancel(&self.heap, handle.slot)
         put(self.handles, handle.slot, None)
         let_go(self, handle)
+        section_leave(&section)
         return 0
 
     cdef double expire(self, double now, ReadyQueue ready) except? -1:
         """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
         earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest
         stays due."""
-        cdef const timer_due *first = timer_heap_first(&self.heap)
+        cdef const timer_due *first
         cdef TimerHandle handle
-        cdef double earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
-        while first != NULL and first.deadline <= now:
-            if ready.count > ready.mask:
-                try:
-                    make_room(ready)
-                except MemoryError:
-                    # No way out from here: Cython's needs the exception's traceback, for which there may be no memory.
-                    pass
-                if ready.count > ready.mask:
-                    break
-                # That may have run code, which may have cancelled the timer.
-                first = timer_heap_first(&self.heap)
-                continue
-            handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
-            timer_heap_pop(&self.heap)
-            put(self.handles, handle.slot, None)
-            push_ready(ready, handle)
-            let_go(self, handle)
+        cdef double earliest
+        cdef object_section section
+        section_enter(&section, self)
+        try:
             first = timer_heap_first(&self.heap)
-        if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
-            self.relax()
+            earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
+            while first != NULL and first.deadline <= now:
+                if queued(ready) > glimpse_size(&ready.mask):
+                    try:
+                        make_room(ready)
+                    except MemoryError:
+                        # No way out from here: Cython's needs the exception's traceback, for which there may be no
+                        # memory.
+                        pass
+                    if queued(ready) > glimpse_size(&ready.mask):
+                        break
+                    # That may have run code, which may have cancelled the timer.
+                    first = timer_heap_first(&self.heap)
+                    continue
+                handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
+                timer_heap_pop(&self.heap)
+                put(self.handles, handle.slot, None)
+                if FREE_THREADED:
+                    # Where another thread queues something, too, the next line may give this section away.
+                    handle.timers = None
+                push_ready(ready, handle)
+                let_go(self, handle)
+                first = timer_heap_first(&self.heap)
+            if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
+                self.relax()
+        finally:
+            section_leave(&section)
         return earliest
 
     cdef int relax(self) except -1:
@@ -177,14 +223,18 @@ cdef class TimerQueue:
 
     cdef int clear(self) except -1:
         """Drop all handles."""
-        cdef list none = []
-        cdef list handles = self.handles
+        cdef list handles = []
         cdef TimerHandle handle
-        self.handles = none
-        timer_heap_clear(&self.heap)
-        for handle in handles:
-            if handle is not None:
-                let_go(self, handle)
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            self.handles, handles = handles, self.handles
+            timer_heap_clear(&self.heap)
+            for handle in handles:
+                if handle is not None:
+                    let_go(self, handle)
+        finally:
+            section_leave(&section)
         return 0
 
     cdef int replace(self, object handles) except -1:
@@ -202,7 +252,13 @@ cdef class TimerQueue:
 
     cdef list in_order(self):
         """The pending handles in a list of its own, the earliest first."""
-        cdef list handles = [handle for handle in self.handles if handle is not None]
+        cdef list handles
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            handles = [handle for handle in self.handles if handle is not None]
+        finally:
+            section_leave(&section)
         handles.sort()
         return handles
 

@@ -19,6 +19,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent
 from hotloop._c.core cimport LoopCore
 from hotloop._c.output cimport output_clear
 from hotloop._c.stream cimport StreamTransport
+from hotloop._c.ready cimport object_section, section_enter, section_leave
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT, arrived, new_engine
 from hotloop._c.tls_sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 
@@ -66,6 +67,7 @@ cdef class TlsProtocol(TlsSender):
 
     def connection_lost(self, exc):
         """The transport is closed: tell the application's protocol, and let go of everything."""
+        cdef object_section section
         if self.wants_data() and not self.discarding and self.has_unread():
             # Reading was resumed in this turn, and its own turn comes too late.
             self.read_on(NULL, 0)
@@ -76,7 +78,9 @@ cdef class TlsProtocol(TlsSender):
         self.closed = True
         self.state = ENDED
         self.receiving = False
+        section_enter(&section, self)
         self.transport = self.stream = self.app_transport = self.app = None
+        section_leave(&section)
         try:
             if app is not None:
                 self.tell_of_loss(app, exc)
@@ -402,6 +406,8 @@ cdef class TlsProtocol(TlsSender):
     # -- what the application's transport asks for ---------------------------------------------------------------------
 
     cdef object extra_info(self, object name, object default):
+        cdef object transport
+        cdef object_section section
         if name == "sslcontext":
             return self.sslcontext
         if self.handshaken:
@@ -413,7 +419,10 @@ cdef class TlsProtocol(TlsSender):
                 return self.engine.sslobject.cipher()
             if name == "compression":
                 return self.engine.sslobject.compression()
-        return default if self.transport is None else self.transport.get_extra_info(name, default)
+        section_enter(&section, self)
+        transport = self.transport
+        section_leave(&section)
+        return default if transport is None else transport.get_extra_info(name, default)
 
     def _resume(self):
         if self.state == FLUSHING and self.peer_gone:

@@ -13,6 +13,7 @@ from cpython.ref cimport Py_XDECREF
 from hotloop._c.core cimport READ_SIZE
 from hotloop._c.delivery cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
 from hotloop._c.feed cimport can_feed, extend, fed, take_back
+from hotloop._c.ready cimport object_section, section_enter, section_leave
 from hotloop._c.tls_engine cimport MOST_PLAINTEXT, arrived
 from hotloop._c.transport cimport as_size
 
@@ -50,7 +51,10 @@ cdef class TlsReceiver(ByteProtocol):
     # ------------------------------------------------------------------------------------------------------------------
 
     cdef int set_app(self, object protocol) except -1:
+        cdef object_section section
+        section_enter(&section, self)
         self.app = protocol
+        section_leave(&section)
         self.kind = kind_of(protocol)
         return 0
 

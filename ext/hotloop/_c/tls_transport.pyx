@@ -6,7 +6,9 @@ Source: the asyncio documentation, "Transports and Protocols".
 cimport cython
 from cpython.object cimport PyTypeObject
 
+from hotloop._c.core cimport is_foreign, post
 from hotloop._c.output cimport keep
+from hotloop._c.ready cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.tls cimport TlsProtocol
 from hotloop._c.tls_sender cimport ENDED
 
@@ -64,8 +66,9 @@ cdef class TlsTransport:
             info.append("closed")
         elif has_ended(self.tls):
             info.append("closing")
-        if self.tls.transport is not None:
-            info.append(f"over {self.tls.transport!r}")
+        transport = below(self.tls)
+        if transport is not None:
+            info.append(f"over {transport!r}")
         return f"<{' '.join(info)}>"
 
     def get_extra_info(self, name, default=None):
@@ -77,11 +80,18 @@ cdef class TlsTransport:
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_protocol, (protocol,))
         self.tls.set_app(protocol)
 
     def get_protocol(self):
         """The protocol that is called."""
-        return self.tls.app
+        cdef object_section section
+        section_enter(&section, self.tls)
+        try:
+            return self.tls.app
+        finally:
+            section_leave(&section)
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -94,13 +104,19 @@ cdef class TlsTransport:
         """Send what is buffered, tell the peer, and close when he has answered; the protocol gets no more data.
 
         After the connection's ssl_shutdown_timeout it is closed whatever the peer does. Idempotent."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.close, ())
         self.tls.close()
 
     def abort(self):
         """Close at once; what is buffered is lost."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.abort, ())
         self.tls.abort(None)
 
     def _force_close(self, exc):
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self._force_close, (exc,))
         self.tls.abort(exc)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -111,10 +127,14 @@ cdef class TlsTransport:
 
     def pause_reading(self):
         """Call the protocol with no more data until resume_reading()."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.pause_reading, ())
         self.tls.app_reading_paused = True
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
         self.tls.loop.soon(self.tls._resume, (), self.tls.context)
@@ -125,6 +145,8 @@ cdef class TlsTransport:
         too, at `low` it goes on.
 
         ValueError unless high >= low >= 0."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_read_buffer_limits, (high, low))
         self.tls.set_read_limits(high, low)
         self.tls.control_receiving()
 
@@ -134,6 +156,8 @@ cdef class TlsTransport:
 
     def get_read_buffer_size(self):
         """How many bytes have been received and not yet decrypted."""
+        if FREE_THREADED:
+            self.tls.loop.check_runner()
         return self.tls.to_read()
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -144,11 +168,15 @@ cdef class TlsTransport:
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data: expecting a bytes-like instance, got {type(data).__name__}")
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.write, (bytes(data),))
         if data:
             self.tls.write(data)
 
     def writelines(self, list_of_data):
         """write() of all."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.write, (b"".join(list_of_data),))
         self.tls.write_all(list_of_data)
 
     def write_eof(self):
@@ -163,6 +191,8 @@ cdef class TlsTransport:
         """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it may go on.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_write_buffer_limits, (high, low))
         self.tls.flush_early()
         self.tls.set_write_limits(high, low)
         self.tls.control_app_writing()
@@ -201,7 +231,18 @@ cdef class TlsTransport:
 
 cdef bint has_ended(TlsProtocol tls) except -1:
     """Whether the connection is closing, or broken, by what is known now."""
-    return tls.closed or (tls.transport is not None and tls.transport.is_closing())
+    cdef object transport = below(tls)
+    return tls.closed or (transport is not None and transport.is_closing())
+
+
+cdef object below(TlsProtocol tls):
+    """The transport that carries the connection; None after its end. Other threads may ask while it ends."""
+    cdef object_section section
+    section_enter(&section, tls)
+    try:
+        return tls.transport
+    finally:
+        section_leave(&section)
 
 
 cdef TlsTransport new_tls_transport(TlsProtocol tls):

@@ -14,9 +14,18 @@ reference for what it leaves open.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyTypeObject
 
-from hotloop._c.core cimport LoopCore
+from hotloop._c.core cimport LoopCore, is_foreign, post
 from hotloop._c.loop_state cimport backoff_reset
-from hotloop._c.ready cimport is_direct, new_handle, push, report
+from hotloop._c.ready cimport (
+    FREE_THREADED,
+    is_direct,
+    new_handle,
+    object_section,
+    push,
+    report,
+    section_enter,
+    section_leave,
+)
 from hotloop._c.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 
 cdef extern from "quiet.h":
@@ -38,9 +47,6 @@ cdef extern from *:
     """
     void begin_without_dict(object) noexcept
     void install_instance_dict(PyTypeObject *)
-
-cdef extern from "lock.h":
-    bint FREE_THREADED
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
@@ -310,6 +316,7 @@ cdef class Transport(Watcher):
     cdef int connection_lost(self, object error) except -1:
         """Tell the protocol, and let go of everything."""
         cdef object protocol = self.protocol
+        cdef object_section section
         if self.loop is None:
             return 0
         try:
@@ -317,14 +324,20 @@ cdef class Transport(Watcher):
                 protocol.connection_lost(error)
         finally:
             # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
-            protocol = self.protocol = None
+            protocol = None
+            # Other threads may be asking for it, and for the loop.
+            section_enter(&section, self)
+            self.protocol = None
+            section_leave(&section)
             # It may be a program that has called _call_connection_lost(): what looks at `lost` relies on it.
             self.closing = True
             self.lost = max(self.lost, 1)
             try:
                 self.release()
             finally:
+                section_enter(&section, self)
                 self.loop = None
+                section_leave(&section)
         return 0
 
     cdef int warn_of_lost_write(self) except -1:
@@ -379,6 +392,8 @@ cdef class Transport(Watcher):
         """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_write_buffer_limits, (high, low))
         self.set_limits(high, low)
         if self.protocol is not None:
             self.pause_protocol()
@@ -398,23 +413,35 @@ cdef class Transport(Watcher):
         cdef object found = patched(self, "get_extra_info", GET_EXTRA_INFO)
         if found is not None:
             return found(name) if default is None else found(name, default)
-        if self.extra is not None and name in self.extra:
-            return self.extra[name]
-        if type(name) is not str:
-            return default
+        cdef object_section section
+        section_enter(&section, self)
         try:
-            return self.find_extra(name)
-        except KeyError:
-            pass
-        return default
+            if self.extra is not None and name in self.extra:
+                return self.extra[name]
+            if type(name) is not str:
+                return default
+            try:
+                return self.find_extra(name)
+            except KeyError:
+                pass
+            return default
+        finally:
+            section_leave(&section)
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_protocol, (protocol,))
         self.protocol = protocol
 
     def get_protocol(self):
         """The protocol that is called."""
-        return self.protocol
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.protocol
+        finally:
+            section_leave(&section)
 
     def is_closing(self):
         """True after close() or abort(), or when the connection is broken."""
@@ -426,6 +453,8 @@ cdef class Transport(Watcher):
 
     def pause_reading(self):
         """Call the protocol with no more data until resume_reading(). Does nothing if paused or closing."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.pause_reading, ())
         if self.closing or self.paused:
             return
         self.paused = True
@@ -435,6 +464,8 @@ cdef class Transport(Watcher):
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused, or closing."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.resume_reading, ())
         if self.closing or not self.paused:
             return
         self.paused = False
@@ -447,6 +478,8 @@ cdef class Transport(Watcher):
 
     def close(self):
         """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.close, ())
         if self.closing:
             return
         if self.buffered():
@@ -457,23 +490,39 @@ cdef class Transport(Watcher):
 
     def abort(self):
         """Close at once; what is buffered is lost."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.abort, ())
         self.force_close(None)
 
     # -- the names that asyncio's own code and others know the state by ------------------------------------------------
 
     def _force_close(self, exc):
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self._force_close, (exc,))
         self.force_close(exc)
 
     def _fatal_error(self, exc, message="Fatal error on transport"):
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self._fatal_error, (exc, message))
         self.fatal_error(exc, message)
 
     @property
     def _loop(self):
-        return self.loop
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.loop
+        finally:
+            section_leave(&section)
 
     @property
     def _protocol(self):
-        return self.protocol
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.protocol
+        finally:
+            section_leave(&section)
 
     @property
     def _closing(self):
@@ -493,9 +542,14 @@ cdef class Transport(Watcher):
 
     @property
     def _extra(self):
-        if self.extra is None:
-            self.extra = {}
-        return self.extra
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.extra is None:
+                self.extra = {}
+            return self.extra
+        finally:
+            section_leave(&section)
 
 
 def release(Transport transport not None):

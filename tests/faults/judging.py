@@ -27,7 +27,7 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("python", "*", "python:*", "raises SystemError", "returned NULL without setting an exception"): (
         "no Python code can; the interpreter does where it has no memory for an exception or a frame"
     ),
-    ("*", "Executor", "python:*", "raises KeyError", "in _delete\n    del _active[get_ident()]"): (
+    ("*", "*", "python:*", "raises KeyError", "in _delete\n    del _active[get_ident()]"): (
         "a Thread of CPython's that had no memory to begin deletes itself from where it is not yet"
     ),
     ("python", "Executor", "send:*", "stuck in silence", ""): (

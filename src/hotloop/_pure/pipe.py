@@ -93,12 +93,11 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         try:
             self._keep(memoryview(data)[written:] if written else data)
         except Exception as error:
-            if not written:
-                raise
-            # What comes next would follow on a part of this.
-            self._conn_lost += 1
-            self._fatal_error(error, "Fatal write error on pipe transport")
-            return
+            if written:
+                # What comes next would follow on a part of this.
+                self._conn_lost += 1
+                self._fatal_error(error, "Fatal write error on pipe transport")
+            raise
         self._maybe_pause_protocol()
 
     def _keep(self, data: Any) -> None:

@@ -8,12 +8,13 @@ closes it, opens another file that is given its number.
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
+import sys
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from playing import Stage, Step, counted, step, traced
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
@@ -23,18 +24,6 @@ pytestmark = [
 ]
 
 MUCH = 600_000  # bytes; more than the kernel keeps between the two ends
-MAX_REACTIONS = 12  # steps taken by callbacks in one program, because each may bring the next
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    name: str
-    argument: object = None
-
-
-def step(name, argument=None):
-    return st.builds(Step, st.just(name), st.none() if argument is None else argument)
-
 
 sizes = st.integers(0, 300)
 limits = st.sampled_from([(0, 0), (None, None), (1000, None), (10**7, 0)])
@@ -112,92 +101,34 @@ class Buffered(Protocol, asyncio.BufferedProtocol):
         self.stage.happened("data", bytes(self.buffer[:nbytes]))
 
 
-class Stage:
-    """Plays a program on a loop, a turn after the other in one run of the loop."""
-
+class ConnectionStage(Stage):
     def __init__(self, loop, program, reactions, *, buffered, keep_open):
-        self.loop = loop
-        self.program = list(program)
-        self.reactions = reactions
-        self.reacted = 0
+        super().__init__(loop, program, reactions)
         self.keep_open = keep_open
-        self.trace = []
-        self.turn = 0
-        self.lost = self.much = False
+        self.lost = self.much = self.beside_sent = False
         self.written = self.peer_sent = 0
         self.at_peer = bytearray()
         self.strangers = []
-        self.waiting = 0
         self.ours, self.peer = socket.socketpair()
         self.peer.setblocking(False)
         self.ours.setblocking(False)
         self.number = self.ours.fileno()
-        loop.set_exception_handler(self.report)
         make = (Buffered if buffered else Streaming)(self)
         self.connecting = loop.create_task(loop.create_connection(lambda: make, sock=self.ours))
 
-    def note(self, *what):
-        self.trace.append((self.turn, *what))
-
-    def report(self, loop, context):
-        self.note("reported", context["message"].split(":")[0][:30], repr(context.get("exception")))
-
-    def happened(self, name, *arguments):
-        self.note(name, *arguments)
-        for one in self.reactions.get(name, ()):
-            self.reacted += 1
-            if self.reacted <= MAX_REACTIONS:
-                self.perform(one)
-
-    def perform(self, step):
-        try:
-            getattr(self, step.name)(*([] if step.argument is None else [step.argument]))
-        except Exception as error:
-            self.note(step.name, type(error).__name__, getattr(error, "errno", None))
-
-    def take_turn(self):
-        self.turn += 1
-        self.loop.call_soon(self.take_turn)
-        if not self.connecting.done():
-            return
-        if self.waiting:
-            self.waiting -= 1
-        elif self.program:
-            part = self.program.pop(0)
-            if isinstance(part, Step):
-                self.waiting = part.argument
-            else:
-                for one in part:
-                    self.perform(one)
-        else:
-            self.loop.stop()
-
-    def play(self):
-        self.loop.call_soon(self.take_turn)
-        self.loop.run_forever()
-        self.trace.append("finish")
-        self.finish()
-        assert b"".join(self.all_written()).startswith(self.at_peer) or self.beside_sent
-        self.trace.append("some" if self.much else bytes(self.at_peer))
-        return self.trace
-
-    beside_sent = False
-
-    def all_written(self):
-        yield bytes(number % 251 for number in range(self.written))
+    def begun(self):
+        return self.connecting.done()
 
     def finish(self):
         """The other end reads all and goes; then this end does, unless it has gone."""
         for _ in range(40):
             self.peer_read(quietly=True)
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+            self.run_once()
         self.perform(Step("resume_reading"))
         if not self.lost:
             self.transport.abort()
         while not self.lost:
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()
+            self.run_once()
         self.peer_read(quietly=True)
         for stranger, other in self.strangers:
             try:
@@ -207,15 +138,15 @@ class Stage:
             stranger.close()
             other.close()
         self.peer.close()
-        self.loop.call_soon(self.loop.stop)
-        self.loop.run_forever()
+        self.run_once()
+        assert counted(0, self.written, 251).startswith(self.at_peer) or self.beside_sent
+        self.trace.append("some" if self.much else bytes(self.at_peer))
 
     # -- the transport's user ------------------------------------------------------------------------------------------
 
     def next_bytes(self, size):
-        data = bytes(number % 251 for number in range(self.written, self.written + size))
         self.written += size
-        return data
+        return counted(self.written - size, size, 251)
 
     def write(self, size):
         self.transport.write(self.next_bytes(size))
@@ -223,7 +154,8 @@ class Stage:
     def write_more(self, size):
         data = bytearray(self.next_bytes(size))
         self.transport.write(data)
-        data[:] = bytes(size)
+        if sys.version_info < (3, 12):  # from there on asyncio keeps it, and sends what it has become
+            data[:] = bytes(size)
 
     def write_much(self):
         self.much = True
@@ -283,8 +215,7 @@ class Stage:
     # -- the other end -------------------------------------------------------------------------------------------------
 
     def peer_send(self, size):
-        data = bytes((self.peer_sent + number) % 253 for number in range(size))
-        self.peer_sent += self.peer.send(data)
+        self.peer_sent += self.peer.send(counted(self.peer_sent, size, 253))
 
     def peer_read(self, quietly=False):
         got = 0
@@ -302,20 +233,12 @@ class Stage:
         self.peer.close()
 
 
-def traced(implementation, program, reactions, **options):
-    loop = implementation.new_event_loop()
-    try:
-        return Stage(loop, program, reactions, **options).play()
-    finally:
-        loop.close()
-
-
 @hypothesis.given(program=programs, reactions=reactions, buffered=st.booleans(), keep_open=st.booleans())
 def test_any_program_of_a_connection_is_asyncios(
     load_implementation, impl, asyncio_log, program, reactions, buffered, keep_open
 ):
     options = {"buffered": buffered, "keep_open": keep_open}
-    actual = traced(impl, program, reactions, **options)
-    expected = traced(load_implementation("asyncio"), program, reactions, **options)
+    actual = traced(impl, ConnectionStage, program, reactions, **options)
+    expected = traced(load_implementation("asyncio"), ConnectionStage, program, reactions, **options)
     asyncio_log.take()  # what asyncio's transports say of writes after the end
     assert actual == expected

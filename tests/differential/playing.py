@@ -1,0 +1,104 @@
+"""What the random programs of transports share: a step, and the stage that plays a program, a turn after the other.
+
+A stage's methods are the steps. A program is a list of parts: a tuple of steps, taken within one callback, or a step
+`wait` with a number of turns to let pass. Reactions are steps that a protocol's callback takes, by its name.
+"""
+
+import dataclasses
+
+import hypothesis.strategies as st
+
+MAX_REACTIONS = 12  # steps taken by callbacks in one program, because each may bring the next
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    name: str
+    argument: object = None
+
+
+def step(name, argument=None):
+    return st.builds(Step, st.just(name), st.none() if argument is None else argument)
+
+
+def counted(first, size, modulus):
+    """So many bytes that count on from `first`, so that none can be lost, doubled or moved without a trace."""
+    begin = first % modulus
+    return (bytes(range(modulus)) * (size // modulus + 2))[begin : begin + size]
+
+
+class Stage:
+    """Plays a program on a loop, in one run of the loop."""
+
+    def __init__(self, loop, program, reactions):
+        self.loop = loop
+        self.program = list(program)
+        self.reactions = reactions
+        self.reacted = 0
+        self.trace = []
+        self.turn = self.waiting = 0
+        loop.set_exception_handler(self.report)
+
+    def begun(self):
+        """Whether the program may begin: it counts turns from before that."""
+        raise NotImplementedError
+
+    def finish(self):
+        """End everything that the program has left open, and note what became of it."""
+        raise NotImplementedError
+
+    def note(self, *what):
+        self.trace.append((self.turn, *what))
+
+    def report(self, loop, context):
+        self.note("reported", context["message"].split(":")[0][:30], repr(context.get("exception")))
+
+    def happened(self, name, *arguments):
+        self.note(name, *arguments)
+        for one in self.reactions.get(name, ()):
+            self.reacted += 1
+            if self.reacted <= MAX_REACTIONS:
+                self.perform(one)
+
+    def perform(self, step):
+        try:
+            getattr(self, step.name)(*([] if step.argument is None else [step.argument]))
+        except Exception as error:
+            self.note(step.name, type(error).__name__, getattr(error, "errno", None))
+
+    def take_turn(self):
+        self.turn += 1
+        self.loop.call_soon(self.take_turn)
+        if not self.begun():
+            return
+        if self.waiting:
+            self.waiting -= 1
+        elif self.program:
+            part = self.program.pop(0)
+            if isinstance(part, Step):
+                self.waiting = part.argument
+            else:
+                for one in part:
+                    self.perform(one)
+        else:
+            self.loop.stop()
+
+    def play(self):
+        self.loop.call_soon(self.take_turn)
+        self.loop.run_forever()
+        self.trace.append("finish")
+        self.finish()
+        return self.trace
+
+    def run_once(self):
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+
+
+def traced(implementation, stage, *arguments, **options):
+    """What a stage's program does on an implementation."""
+    loop = implementation.new_event_loop()
+    try:
+        return stage(loop, *arguments, **options).play()
+    finally:
+        loop.close()

@@ -5,9 +5,11 @@ However many datagrams an endpoint takes from the kernel at a time, the protocol
 
 import asyncio
 import socket
+import sys
 
 import pytest
-from endpoints import Datagrams, close, datagram_pair, drain, over, reports_of, settle, until
+from endpoints import Datagrams, close, counted_turns, datagram_pair, drain, over, reports_of, settle, until
+from implementations import load
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -276,3 +278,44 @@ def test_closing_one_endpoint_in_the_callback_of_another(loop):
             peer.close()
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a full queue is an error and no wait")
+@pytest.mark.parametrize("waiting", [1, 4])
+def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, waiting):
+    """asyncio returns to its loop after the error of a datagram, and resumes a paused protocol only after the last."""
+
+    class Noting(Datagrams):
+        def error_received(self, error):
+            self.events.append((type(error).__name__, len(self.turns)))
+
+        def resume_writing(self):
+            self.events.append(("resume", len(self.turns)))
+
+    def events_on(implementation):
+        loop = implementation.new_event_loop()
+        turns = counted_turns(loop)
+        ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+        try:
+            with ours, peer:
+                peer.bind(str(tmp_path / implementation.name))  # and not connected: the kernel queues some ten for it
+                ours.connect(str(tmp_path / implementation.name))
+                ours.setblocking(False)
+                transport, protocol = loop.run_until_complete(over(loop, ours, Noting))
+                protocol.turns = []
+                transport.set_write_buffer_limits(0)
+                while "pause" not in protocol.events:
+                    transport.sendto(b"x")
+                for _ in range(waiting - 1):
+                    transport.sendto(b"x")
+                peer.close()
+                protocol.turns = turns
+                del turns[:]
+                loop.run_until_complete(until(lambda: protocol.events[-1][0] == "resume"))
+                loop.run_until_complete(close(transport))
+        finally:
+            loop.close()
+            (tmp_path / implementation.name).unlink()
+        return protocol.events
+
+    assert events_on(impl) == events_on(load("asyncio"))

@@ -58,6 +58,11 @@ cdef int DATAGRAMS_PER_TURN = 32
 # What flow control counts for a datagram beside its data, in bytes. Before 3.13 nothing, and empty ones are not sent.
 cdef Py_ssize_t HEADER_SIZE = 8 if sys.version_info >= (3, 13) else 0
 cdef bint sends_empty = sys.version_info >= (3, 13)
+# What became of a datagram: the kernel takes none now; it took it; the protocol was told of an error.
+cdef enum:
+    BLOCKED
+    SENT
+    REFUSED
 # The methods of the socket object that are bypassed, unless a subclass has its own.
 cdef tuple BYPASSED = ("recvfrom", "send", "sendto")
 
@@ -181,7 +186,7 @@ cdef class DatagramTransport(SocketTransport):
             addr = self.address
         if self.lost and (self.address is not None or self.fd < 0):
             self.send_in_vain()
-        elif self.queued_bytes or not self.send_or_report(data, addr):
+        elif self.queued_bytes or self.send_or_report(data, addr) == BLOCKED:
             self.enqueue(data, addr)
 
     cdef int send_in_vain(self) except -1:
@@ -190,17 +195,20 @@ cdef class DatagramTransport(SocketTransport):
             raise AttributeError("'NoneType' object has no attribute 'sendto'")
         return self.warn_of_lost_write()
 
-    cdef bint send_or_report(self, object data, object address) except -1:
-        """Give the kernel a datagram, or the protocol the error of that; False if the kernel takes none now."""
+    cdef int send_or_report(self, object data, object address) except -1:
+        """Give the kernel a datagram, or the protocol the error of that."""
+        cdef int became = SENT
         try:
-            return self.send(data, address)
+            if not self.send(data, address):
+                became = BLOCKED
         except OSError as error:
+            became = REFUSED
             self.protocol.error_received(error)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal write error on datagram transport")
-        return True
+        return became
 
     cdef bint send(self, object data, object address) except -1:
         cdef sockaddr_storage raw
@@ -265,9 +273,10 @@ cdef class DatagramTransport(SocketTransport):
             data, address = self.queue.popleft()
             self.queued_bytes -= len(data) + HEADER_SIZE
             sent = self.send_or_report(data, address)
-            if self.lost:
+            if self.lost or sent == REFUSED:
+                # asyncio goes on, and resumes its protocol, in the next turn.
                 return 0
-            if not sent:
+            if sent == BLOCKED:
                 self.queue.appendleft((data, address))
                 self.queued_bytes += len(data) + HEADER_SIZE
                 break

@@ -73,6 +73,7 @@ class Endpoint(asyncio.DatagramProtocol):
         self.stage.happened("datagram", bytes(data), address and os.path.basename(address))
 
     def error_received(self, error):
+        self.stage.failed_in = self.stage.turn
         self.stage.happened("error_received", repr(error))
 
     def pause_writing(self):
@@ -93,6 +94,7 @@ class DatagramStage(Stage):
         self.lost = False
         self.sent = self.peer_sent = 0
         self.sent_in = 0  # the turn in which the peer has sent
+        self.failed_in = -1  # the turn in which an error was received
         self.at_peer = []
         self.folder = contextlib.ExitStack()
         folder = self.folder.enter_context(tempfile.TemporaryDirectory())
@@ -162,10 +164,12 @@ class DatagramStage(Stage):
         self.transport.set_write_buffer_limits(*limits)
 
     def close(self):
-        self.transport.close()
+        # Between the error of the last datagram that waited and the next turn asyncio's transport would end twice.
+        if self.turn > self.failed_in + 1:
+            self.transport.close()
 
     def abort(self):
-        if not self.lost:  # before CPython 3.14.10 asyncio's abort() fails then
+        if not self.lost and self.turn > self.failed_in + 1:  # before CPython 3.14.10 asyncio's fails if it is lost
             self.transport.abort()
 
     def look(self):

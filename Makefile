@@ -23,7 +23,7 @@ RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
 SAME_IN_VARIANTS := examples test_bench*.py test_documents.py test_fuzz_targets.py test_pytest_plugin*.py test_soak.py
 TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')
 
-# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio.
+# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio, asyncssh, pytest-asyncio.
 UPSTREAM_SUITES ?= all
 
 # Passed on to pytest, and to benchmarks/ by `make bench`.

@@ -173,7 +173,9 @@ class DatagramStage(Stage):
             self.transport.abort()
 
     def look(self):
-        self.note("state", self.transport.is_closing(), self.transport.get_write_buffer_size())
+        # asyncio's goes on counting what abort() has dropped.
+        closing = self.transport.is_closing()
+        self.note("state", closing, None if closing else self.transport.get_write_buffer_size())
 
     # -- the other end -------------------------------------------------------------------------------------------------
 

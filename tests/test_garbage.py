@@ -57,6 +57,40 @@ def test_a_cycle_through_a_handle_that_ran(loop, schedule):
     assert collected(reference)
 
 
+def test_cycles_through_handles_are_collected_after_a_freeze(impl):
+    """gc.freeze() hides what is there from the collector for good: also what is kept there for the next handles."""
+    impl.run_script(
+        """
+import gc, weakref
+
+class Target:
+    def __call__(self):
+        pass
+
+async def main():
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        await asyncio.gather(*[asyncio.sleep(0) for _ in range(100)])
+        for _ in range(100):
+            loop.call_soon(int)
+    await asyncio.sleep(0)
+    gc.collect()
+    gc.freeze()
+    references = []
+    for _ in range(100):
+        target = Target()
+        target.handle = loop.call_soon(target)
+        references.append(weakref.ref(target))
+    del target
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not any(reference() for reference in references)
+
+impl.run(main())
+"""
+    )
+
+
 def test_a_handle_that_ran_is_not_kept(loop):
     """Without the collector: neither the queue nor the loop holds on to what has run."""
     gc.disable()

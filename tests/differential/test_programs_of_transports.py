@@ -80,7 +80,9 @@ class Protocol:
         self.stage.happened("pause_writing")
 
     def resume_writing(self):
+        self.stage.resuming = True
         self.stage.happened("resume_writing")
+        self.stage.resuming = False
 
     def connection_lost(self, error):
         self.stage.lost = True
@@ -113,6 +115,7 @@ class ConnectionStage(Stage):
         self.peer.setblocking(False)
         self.ours.setblocking(False)
         self.number = self.ours.fileno()
+        self.resuming = False
         make = (Buffered if buffered else Streaming)(self)
         self.connecting = loop.create_task(loop.create_connection(lambda: make, sock=self.ours))
 
@@ -169,11 +172,16 @@ class ConnectionStage(Stage):
         self.transport.write_eof()
 
     def close(self):
-        self.transport.close()
+        if not self.ends_twice():
+            self.transport.close()
 
     def abort(self):
-        if not self.lost:  # before CPython 3.14.10 asyncio's abort() fails then
+        if not self.lost and not self.ends_twice():  # before CPython 3.14.10 asyncio's abort() fails once it is lost
             self.transport.abort()
+
+    def ends_twice(self):
+        """asyncio calls connection_lost() twice where resume_writing() closes a transport that has written all."""
+        return self.resuming and not self.transport.get_write_buffer_size()
 
     def pause_reading(self):
         self.transport.pause_reading()

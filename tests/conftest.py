@@ -2,6 +2,7 @@
 
 import faulthandler
 import gc
+import itertools
 import os
 import re
 import signal
@@ -79,12 +80,25 @@ def use_hypothesis_once(_):
     """It makes its random number generator on first use, and warns if the collector does not see who refers to it."""
 
 
-def pytest_collection_finish(session):
-    use_hypothesis_once()
-    # What is imported by now stays for good. Out of the collector's sight, a full collection after each test is cheap.
+def keep_for_good():
+    """What is there by now stays. Out of the collector's sight, the full collections of each test are cheap."""
     gc.collect()
     if hasattr(gc, "freeze"):  # PyPy's has generations of its own
         gc.freeze()
+
+
+def pytest_collection_finish(session):
+    use_hypothesis_once()
+    keep_for_good()
+
+
+ended_tests = itertools.count(1)
+
+
+def pytest_runtest_logfinish():
+    # pytest keeps something of every test.
+    if next(ended_tests) % 50 == 0:
+        keep_for_good()
 
 
 @pytest.fixture(scope="session")

@@ -303,11 +303,12 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
                 ours.setblocking(False)
                 transport, protocol = loop.run_until_complete(over(loop, ours, Noting))
                 protocol.turns = []
-                transport.set_write_buffer_limits(0)
+                # asyncio of 3.13.0 counts the header of each datagram and never takes it off again.
+                transport.set_write_buffer_limits(high=200, low=200)
                 while "pause" not in protocol.events:
-                    transport.sendto(b"x")
+                    transport.sendto(b"x" * 1000)
                 for _ in range(waiting - 1):
-                    transport.sendto(b"x")
+                    transport.sendto(b"x" * 1000)
                 peer.close()
                 protocol.turns = turns
                 del turns[:]

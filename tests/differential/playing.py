@@ -1,4 +1,4 @@
-"""What the random programs of transports share: a step, and the stage that plays a program, a turn after the other.
+"""What random programs share: a step, and for those of transports the stage that plays one, a turn after the other.
 
 A stage's methods are the steps. A program is a list of parts: a tuple of steps, taken within one callback, or a step
 `wait` with a number of turns to let pass. Reactions are steps that a protocol's callback takes, by its name.

@@ -7,13 +7,13 @@ subclassed and a buffer that the program holds on to could show it.
 
 import asyncio
 import contextlib
-import dataclasses
 import fractions
 import socket
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from playing import step
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
@@ -25,17 +25,6 @@ pytestmark = [
 TURNS = 150  # that a program gets
 LIMITS = [1, 7, 100, 2**16, 2**63 - 1, 2**64, float("inf"), 10.5, fractions.Fraction(41, 2), True]
 MUCH = 600_000  # bytes; more than the kernel keeps between the two ends
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    name: str
-    argument: object = None
-
-
-def step(name, argument=None):
-    return st.builds(Step, st.just(name), st.none() if argument is None else argument)
-
 
 sizes = st.integers(0, 60)
 scripts = st.lists(
@@ -108,15 +97,15 @@ class Stage:
         protocol = asyncio.StreamReaderProtocol(self.reader, loop=self.loop)
         self.transport, _ = await self.loop.create_connection(lambda: protocol, sock=ours)
         self.writer = asyncio.StreamWriter(self.transport, protocol, self.reader, self.loop)
-        for step in self.script:
+        for one in self.script:
             try:
-                result = getattr(self, step.name)(*([] if step.argument is None else [step.argument]))
+                result = getattr(self, one.name)(*([] if one.argument is None else [one.argument]))
                 if asyncio.iscoroutine(result):
                     result = await result
             except Exception as error:
-                self.note(step.name, type(error).__name__, str(error)[:40])
+                self.note(one.name, type(error).__name__, str(error)[:40])
             else:
-                self.note(step.name, result if isinstance(result, (bytes, bool)) else None)
+                self.note(one.name, result if isinstance(result, (bytes, bool)) else None)
         self.note("ends", len(self.reader._buffer), getattr(self.reader, "fed", None), self.fed_by_patch)
 
     def take_turn(self):
@@ -128,12 +117,12 @@ class Stage:
         if self.waiting:
             self.waiting -= 1
         elif self.peers:
-            step = self.peers.pop(0)
-            if step.name == "wait":
-                self.waiting = step.argument
+            one = self.peers.pop(0)
+            if one.name == "wait":
+                self.waiting = one.argument
             else:
                 with contextlib.suppress(OSError):
-                    getattr(self, step.name)(*([] if step.argument is None else [step.argument]))
+                    getattr(self, one.name)(*([] if one.argument is None else [one.argument]))
 
     def play(self):
         self.loop.call_soon(self.take_turn)

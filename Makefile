@@ -14,7 +14,7 @@ PYTHON := $(or $(call suits,python3),$(call suits,python3.15),$(call suits,pytho
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/*)
+EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/* ext/hotloop/_c/*/*)
 
 # The tests wait more than they compute: more processes than cores.
 TEST_PROCESSES ?= 3
@@ -32,7 +32,7 @@ BENCH_ARGS ?=
 
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
-.PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-types lint-workflows \
+.PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-floors lint-types lint-workflows \
 	docs debug-test sanitize-test race-test leak-test fault-test kqueue-test fuzz differential soak coverage promises \
 	promises-test upstream ecosystem wheels bench clean
 
@@ -73,7 +73,7 @@ $(VENV)/.lint: $(VENV)/.packages .ci/lint-requirements.txt
 	$(PIP) install --quiet --requirement .ci/lint-requirements.txt
 	@touch $@
 
-lint: lint-python lint-cython lint-types lint-workflows
+lint: lint-python lint-cython lint-floors lint-types lint-workflows
 
 lint-python: $(VENV)/.lint
 	$(BIN)/ruff check
@@ -83,11 +83,15 @@ lint-python: $(VENV)/.lint
 lint-cython: $(VENV)/.lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint ext/hotloop
 
+# Which folder of the sources may use which.
+lint-floors:
+	$(PYTHON) .ci/check_floors.py
+
 # For the oldest and the newest Python: code that is for other versions only is not checked.
 lint-types: $(VENV)/.lint $(VENV)/.built
 	$(BIN)/mypy --python-version 3.11
 	$(BIN)/mypy --python-version 3.15
-	$(BIN)/python -m mypy.stubtest --concise $(patsubst ext/hotloop/_c/%.pyx,hotloop._c.%,$(wildcard ext/hotloop/_c/*.pyx))
+	$(BIN)/python -m mypy.stubtest --concise $(subst /,.,$(patsubst ext/%.pyx,%,$(wildcard ext/hotloop/_c/*/*.pyx)))
 
 lint-workflows: $(VENV)/.lint
 	$(BIN)/zizmor --offline --no-progress .github
@@ -263,5 +267,5 @@ bench: $(VENV)/.built $(VENV)/.bench
 
 clean:
 	rm -rf $(VENV) build dist src/hotloop.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f src/hotloop/_c/*.so
+	rm -f src/hotloop/_c/*/*.so
 	find examples src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

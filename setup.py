@@ -7,7 +7,7 @@ HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pu
 HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
 HOTLOOP_SANITIZE    address,undefined: a debug build under AddressSanitizer and UBSan that keeps no freed memory
-                    (pool.h, spare.h), so that every use of it is seen. `make sanitize-test` says how it is run.
+                    (runtime/free_*.h), so that every use of it is seen. `make sanitize-test` says how it is run.
                     thread: a debug build under ThreadSanitizer, for an interpreter that was configured with
                     --disable-gil --with-thread-sanitizer (`make race-test`).
 HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. none: neither; loops use the standard
@@ -74,6 +74,9 @@ DIRECTIVES = {
 }
 
 COMPILE_ARGS = [
+    # What becomes of tracebacks in compiled code, for every module.
+    "-include",
+    str(SOURCES / "runtime" / "tracebacks.h"),
     "-Wall",
     "-Wextra",
     # What Cython generates, whatever the source says: every slot function has its full C signature, ...
@@ -105,6 +108,9 @@ if COVERAGE:
     # Cython reports through sys.monitoring on 3.12 and later, which coverage.py's plugins cannot read.
     MACROS.append(("CYTHON_USE_SYS_MONITORING", "0"))
 
+# Of the modules in one folder.
+FLOOR_MACROS: dict[str, list[tuple[str, str | None]]] = {"tasks": [("HOTLOOP_NO_TRACEBACK_ENTRIES", "1")]}
+
 INCLUDE = [SOURCES]
 if POLLER == "none":
     MACROS.append(("HOTLOOP_POLLER_NONE", "1"))
@@ -135,19 +141,19 @@ def extensions() -> list[Extension]:
             raise SystemExit(f"hotloop: HOTLOOP_BUILD_EXT=yes cannot be met: {reason}")
         print_notice(reason)
         return []
-    headers = (path for folder in INCLUDE for suffix in ("*.pxd", "**/*.h") for path in folder.glob(suffix))
+    headers = (path for folder in INCLUDE for suffix in ("**/*.pxd", "**/*.h") for path in folder.glob(suffix))
     shared = ["setup.py", *sorted(map(str, headers))]
     return [
         Extension(
-            f"hotloop._c.{source.stem}",
+            f"hotloop._c.{source.parent.name}.{source.stem}",
             [str(source)],
             include_dirs=[str(folder) for folder in INCLUDE],
             depends=shared,
-            define_macros=MACROS,
+            define_macros=[*MACROS, *FLOOR_MACROS.get(source.parent.name, [])],
             extra_compile_args=COMPILE_ARGS,
             extra_link_args=LINK_ARGS,
         )
-        for source in sorted(SOURCES.glob("*.pyx"))
+        for source in sorted(SOURCES.glob("*/*.pyx"))
     ]
 
 

@@ -25,8 +25,8 @@ class Implementation:
 def hotloop_of(package: str, core: str) -> Implementation:
     """ImportError where the package is missing: the benchmark of a missing extension is an error, not a skip."""
     make_event_loop_class = import_module("hotloop.loop").make_event_loop_class
-    event_loop = make_event_loop_class(getattr(import_module(f"{package}.network"), core))
-    return Implementation(event_loop, import_module(f"{package}.selector").DefaultSelector)
+    event_loop = make_event_loop_class(getattr(import_module(f"{package}.network.network_core"), core))
+    return Implementation(event_loop, import_module(f"{package}.poller.selector").DefaultSelector)
 
 
 LOADERS = {

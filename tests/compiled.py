@@ -44,7 +44,7 @@ def method(cls, name, result, *arguments):
 @functools.cache
 def _methods(cls):
     """The names of a class's C methods, as its .pxd declares them."""
-    source = SOURCES / f"{cls.__module__.rpartition('.')[2]}.pxd"
+    source = SOURCES.joinpath(*cls.__module__.split(".")[2:]).with_suffix(".pxd")
     if not source.exists():
         pytest.skip(
             f"{source.name}, which has the order of {cls.__name__}'s methods, is not part of an installed package"

@@ -80,14 +80,21 @@ def missing_names(instance: object, oracle: type) -> list[str]:
 
 
 def _load_hotloop(name: str) -> Implementation:
-    parts = ("ready", "timers", "future", "task", "selector", "network")
-    modules = {part: importlib.import_module(f"{PACKAGES[name]}.{part}") for part in parts}
+    parts = (
+        "scheduler.ready_queue",
+        "scheduler.timers",
+        "tasks.future",
+        "tasks.task",
+        "poller.selector",
+        "network.network_core",
+    )
+    modules = {part.partition(".")[2]: importlib.import_module(f"{PACKAGES[name]}.{part}") for part in parts}
     return Implementation(
         name=name,
-        EventLoop=importlib.import_module("hotloop.loop").make_event_loop_class(modules["network"].NetworkCore),
+        EventLoop=importlib.import_module("hotloop.loop").make_event_loop_class(modules["network_core"].NetworkCore),
         Future=modules["future"].Future,
         Task=modules["task"].Task,
-        Handle=modules["ready"].Handle,
+        Handle=modules["ready_queue"].Handle,
         TimerHandle=modules["timers"].TimerHandle,
         DefaultSelector=modules["selector"].DefaultSelector,
     )

@@ -25,7 +25,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @pytest.fixture
 def to_python(impl):
-    convert = compiled.function("address", "address_to_python", ctypes.py_object, ctypes.c_char_p, ctypes.c_uint)
+    convert = compiled.function("system.address", "address_to_python", ctypes.py_object, ctypes.c_char_p, ctypes.c_uint)
     return lambda raw: convert(raw, len(raw))
 
 
@@ -34,7 +34,7 @@ def from_python(impl):
     """The raw address; None if the socket object is to be asked."""
     pointer = ctypes.POINTER(ctypes.c_uint)
     types = (ctypes.py_object, ctypes.c_int, ctypes.c_char_p, pointer)
-    convert = compiled.function("address", "address_from_python", ctypes.c_int, *types)
+    convert = compiled.function("system.address", "address_from_python", ctypes.c_int, *types)
 
     def from_python(address, family):
         storage = ctypes.create_string_buffer(b"\xff" * LARGEST, LARGEST)
@@ -48,7 +48,7 @@ def from_python(impl):
 
 @pytest.fixture
 def cache(impl):
-    from hotloop._c.address import AddressCache
+    from hotloop._c.system.address import AddressCache
 
     return AddressCache()
 
@@ -175,7 +175,7 @@ def test_a_unix_path_without_the_zero_behind_it(to_python):
 
 
 def test_other_families_are_left_to_the_socket_object(to_python):
-    is_native = compiled.function("address", "address_is_native", ctypes.c_int, ctypes.c_int)
+    is_native = compiled.function("system.address", "address_is_native", ctypes.c_int, ctypes.c_int)
     native = {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}
     for family in {int(family) for family in socket.AddressFamily} | {0, 200}:
         assert bool(is_native(family)) == (family in native)
@@ -219,7 +219,7 @@ def test_the_cache_tells_apart_what_differs(cache):
 
 def test_the_cache_is_right_however_many_peers_there_are(to_python):
     """And keeps no more than its bound: what an address replaces is let go."""
-    from hotloop._c.address import AddressCache
+    from hotloop._c.system.address import AddressCache
 
     rng = random.Random(5)
     raw = [raw_inet(rng.randbytes(4), rng.randrange(1 << 16)) for _ in range(5000)]

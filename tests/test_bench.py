@@ -245,19 +245,19 @@ def test_missing_loops_are_kept_with_their_reason(crew_of):
 
 
 def test_a_worker_that_runs_the_wrong_implementation_ends_the_run(crew_of):
-    facts = FACTS | {"core": "hotloop._pure.core.LoopCore", "task": "hotloop._pure.task.Task"}
-    with pytest.raises(WrongImplementation, match=r"hotloop-c was asked for, .* hotloop\._pure\.core"):
+    facts = FACTS | {"core": "hotloop._pure.loop.loop_core.LoopCore", "task": "hotloop._pure.tasks.task.Task"}
+    with pytest.raises(WrongImplementation, match=r"hotloop-c was asked for, .* hotloop\._pure\.loop\.loop_core"):
         crew_of(hotloop_c={"facts": facts})
 
 
 @pytest.mark.parametrize(
     ("name", "core", "task", "right"),
     [
-        ("hotloop-c", "hotloop._c.core.LoopCore", "hotloop._c.task.Task", True),
-        ("hotloop-c", "hotloop._c.core.LoopCore", "_asyncio.Task", False),
-        ("hotloop-python", "hotloop._pure.core.LoopCore", f"{asyncio.Task.__module__}.Task", True),
-        ("hotloop-python", "hotloop._pure.core.LoopCore", "hotloop._pure.task.Task", False),
-        ("hotloop-python", "hotloop._c.core.LoopCore", f"{asyncio.Task.__module__}.Task", False),
+        ("hotloop-c", "hotloop._c.loop.loop_core.LoopCore", "hotloop._c.tasks.task.Task", True),
+        ("hotloop-c", "hotloop._c.loop.loop_core.LoopCore", "_asyncio.Task", False),
+        ("hotloop-python", "hotloop._pure.loop.loop_core.LoopCore", f"{asyncio.Task.__module__}.Task", True),
+        ("hotloop-python", "hotloop._pure.loop.loop_core.LoopCore", "hotloop._pure.tasks.task.Task", False),
+        ("hotloop-python", "hotloop._c.loop.loop_core.LoopCore", f"{asyncio.Task.__module__}.Task", False),
     ],
 )
 def test_what_ran_must_be_what_the_column_is_called(name, core, task, right):

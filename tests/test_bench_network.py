@@ -293,7 +293,7 @@ def test_a_profiler_can_run_a_network_row(capsys):
 
 
 def loops_that_must_do_every_row():
-    extension = importlib.util.find_spec("hotloop._c.core") is not None
+    extension = importlib.util.find_spec("hotloop._c.loop.loop_core") is not None
     return {"asyncio", "hotloop-python"} | ({"hotloop-c"} if extension else set())
 
 

@@ -355,7 +355,7 @@ class TestSubstitution:
             from selectors import DefaultSelector
             print(DefaultSelector is hotloop.DefaultSelector, DefaultSelector.__module__)
         """
-        module = "hotloop._c.selector" if python.implementation == "c" else "hotloop._pure.selector"
+        module = "hotloop._c.poller.selector" if python.implementation == "c" else "hotloop._pure.poller.selector"
         if python.implementation == "c" and os.environ.get("HOTLOOP_POLLER") == "none":
             module = "selectors"  # an extension that leaves polling to the standard library
         assert python.output(source) == f"True {module}"

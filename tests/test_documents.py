@@ -15,8 +15,8 @@ from documents import ROOT, Block
 
 import hotloop
 from hotloop import bench, testing
-from hotloop._pure.future import Future
-from hotloop._pure.task import Task
+from hotloop._pure.tasks.future import Future
+from hotloop._pure.tasks.task import Task
 from hotloop.bench import report, saved
 from hotloop.bench.results import Measurement, compare, medians
 

@@ -86,7 +86,7 @@ def test_each_kind_of_defect_is_noticed(library, defect):
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim stands before Linux' system calls")
 @pytest.mark.skipif(HAS_SHIM_POLLER, reason="this build's kqueue is the tests' own, with system calls of its own")
 def test_every_system_call_of_the_extension_can_fail():
-    libraries = sorted(EXTENSION.glob("*.so"))
+    libraries = sorted(EXTENSION.rglob("*.so"))
     assert libraries or "c" not in os.environ.get("HOTLOOP_TEST_IMPLS", "c")
     unknown = {library.name: names for library in libraries if (names := system_calls.uncovered(library))}
     assert not unknown, f"add them to the shim and to ERRORS, or to HARMLESS with the reason: {unknown}"

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from hotloop import format_tasks
-from hotloop._awaited_by import awaited_by
+from hotloop._asyncio.awaited_by import awaited_by
 from hotloop.instruments.chains import await_chain, describe_waiters
 
 

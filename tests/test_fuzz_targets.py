@@ -16,11 +16,21 @@ RUNS = 5000
 
 # Put into a header, with the target that must notice: (target, header, as it is, as it would be).
 DEFECTS = {
-    "a record may be one byte longer": ("tls_records", "tls_records.h", "<= TLS_MOST_RECORD", "<= TLS_MOST_RECORD + 1"),
-    "reading past the bytes": ("tls_records", "tls_records.h", "while (taken < size)", "while (taken <= size)"),
-    "a path without an end": ("address_from_kernel", "address.h", "*size > ADDRESS_PATH_SIZE", "0"),
-    "a zone that is too long": ("address_from_text", "address.h", "size >= sizeof(digits)", "size > sizeof(digits)"),
-    "a path that is too long": ("address_from_text", "address.h", "size + zero > ADDRESS_PATH_SIZE", "size > 126"),
+    "a record may be one byte longer": ("tls_records", "tls/records.h", "<= TLS_MOST_RECORD", "<= TLS_MOST_RECORD + 1"),
+    "reading past the bytes": ("tls_records", "tls/records.h", "while (taken < size)", "while (taken <= size)"),
+    "a path without an end": ("address_from_kernel", "system/address.h", "*size > ADDRESS_PATH_SIZE", "0"),
+    "a zone that is too long": (
+        "address_from_text",
+        "system/address.h",
+        "size >= sizeof(digits)",
+        "size > sizeof(digits)",
+    ),
+    "a path that is too long": (
+        "address_from_text",
+        "system/address.h",
+        "size + zero > ADDRESS_PATH_SIZE",
+        "size > 126",
+    ),
 }
 
 
@@ -59,7 +69,9 @@ def test_a_defect_is_found(fuzzing, compiler, tmp_path, defect, capfd):
     target, header, right, wrong = DEFECTS[defect]
     text = (fuzzing.SOURCES / header).read_text()
     assert text.count(right) == 1
-    (tmp_path / header).write_text(text.replace(right, wrong))
+    changed = tmp_path / header
+    changed.parent.mkdir()
+    changed.write_text(text.replace(right, wrong))
     program = fuzzing.build(target, compiler, tmp_path, sources=tmp_path)
     assert fuzzing.fuzz(program, target, compiler, tmp_path, [f"-runs={20 * RUNS}", "-seed=1"]) != 0
     assert [path.name for path in tmp_path.glob(f"{target}-crash-*")], capfd.readouterr().err[-2000:]

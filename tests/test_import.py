@@ -13,7 +13,7 @@ import importlib.abc
 
 class Hide(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name.startswith("hotloop._c."):
+        if name.startswith("hotloop._c.") and name.count(".") == 3:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hide())

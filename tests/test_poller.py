@@ -51,7 +51,7 @@ def call(selector, name, fd, *arguments):
 
 
 def attach(selector, fd, events):
-    from hotloop._c.watcher import Watcher
+    from hotloop._c.poller.watcher import Watcher
 
     call(selector, "attach", fd, Watcher(), events)
 

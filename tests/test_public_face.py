@@ -17,7 +17,7 @@ ONLY_OURS = pytest.mark.only("c", "python", reason="asyncio has none of these na
 # A compiled module that is not there, and one that does not load, whichever is installed in reality.
 WITHOUT_EXTENSION = """
 import sys
-sys.modules["hotloop._c.ready"] = None
+sys.modules["hotloop._c.scheduler.ready_queue"] = None
 """
 BROKEN_EXTENSION = """
 import sys
@@ -76,7 +76,7 @@ class TestNames:
     def test_typing_information_is_installed(self):
         package = files("hotloop")
         assert package.joinpath("py.typed").is_file()
-        for name in ("ready", "timers", "future", "task", "selector", "address", "core"):
+        for name in ("scheduler/ready_queue", "tasks/future", "poller/selector", "system/address", "loop/loop_core"):
             assert package.joinpath("_c", f"{name}.pyi").is_file()
 
     @ONLY_OURS
@@ -88,7 +88,7 @@ class TestNames:
             assert hotloop.implementation == implementation == impl.name
             assert issubclass(EventLoop, asyncio.SelectorEventLoop)
             assert EventLoop.__qualname__ == "EventLoop" and EventLoop.__module__ == "hotloop.loop"
-            assert EventLoop.__mro__[1].__module__ == package + ".network", EventLoop.__mro__
+            assert EventLoop.__mro__[1].__module__ == package + ".network.network_core", EventLoop.__mro__
             assert hotloop.Future is impl.Future and hotloop.Task is impl.Task
             assert hotloop.DefaultSelector is impl.DefaultSelector
             assert hotloop.run is run and hotloop.run is run
@@ -115,7 +115,7 @@ class TestChoice:
             assert classes == (asyncio.Task, asyncio.Task, asyncio.Future, asyncio.Future), classes
         """
         )
-        assert output(source, "-W", "error") == "python hotloop._pure.network"
+        assert output(source, "-W", "error") == "python hotloop._pure.network.network_core"
 
     def test_interpreter_without_compiled_tasks(self):
         """PyPy is one; here the accelerator of CPython is hidden."""
@@ -130,7 +130,7 @@ class TestChoice:
             asyncio.run(asyncio.sleep(0))
         """
         )
-        assert output(source) == "hotloop._pure.task hotloop._pure.future"
+        assert output(source) == "hotloop._pure.tasks.task hotloop._pure.tasks.future"
 
     @pytest.mark.parametrize(
         ("error", "cause"),
@@ -151,7 +151,7 @@ class TestChoice:
             import sys, types
             for part in ("ready", "timers"):
                 sys.modules["hotloop._c." + part] = types.ModuleType(part)
-            sys.modules["hotloop._c.future"] = None
+            sys.modules["hotloop._c.tasks.future"] = None
             import hotloop
             print(hotloop.implementation)
         """

@@ -21,20 +21,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotloop._c.future import Future as Future
-    from hotloop._c.network import NetworkCore as NetworkCore
-    from hotloop._c.ready import Handle as Handle
-    from hotloop._c.selector import DefaultSelector as DefaultSelector
-    from hotloop._c.task import Task as Task
-    from hotloop._c.timers import TimerHandle as TimerHandle
+    from hotloop._c.network.network_core import NetworkCore as NetworkCore
+    from hotloop._c.poller.selector import DefaultSelector as DefaultSelector
+    from hotloop._c.scheduler.ready_queue import Handle as Handle
+    from hotloop._c.scheduler.timers import TimerHandle as TimerHandle
+    from hotloop._c.tasks.future import Future as Future
+    from hotloop._c.tasks.task import Task as Task
 
     if sys.platform == "linux":
-        from hotloop._c.selector import EpollSelector as EpollSelector
+        from hotloop._c.poller.selector import EpollSelector as EpollSelector
     elif sys.platform != "win32":
-        from hotloop._c.selector import KqueueSelector as KqueueSelector
+        from hotloop._c.poller.selector import KqueueSelector as KqueueSelector
 
 # In the order in which they depend on each other: where the first is not there, no extension is installed.
-_PARTS = ("ready", "timers", "future", "task", "selector", "address", "core", "network")
+_PARTS = (
+    "scheduler.ready_queue",
+    "scheduler.timers",
+    "tasks.future",
+    "tasks.task",
+    "poller.selector",
+    "system.address",
+    "network.network_core",
+)
 _NOT_INSTALLED = "no compiled extension is installed for this interpreter"
 
 
@@ -88,14 +96,14 @@ implementation, reason = _choose()
 
 if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"
-    _network = import_module(f"{_package}.network")
-    _selector = import_module(f"{_package}.selector")
-    Handle = import_module(f"{_package}.ready").Handle
-    TimerHandle = import_module(f"{_package}.timers").TimerHandle
+    _network = import_module(f"{_package}.network.network_core")
+    _selector = import_module(f"{_package}.poller.selector")
+    Handle = import_module(f"{_package}.scheduler.ready_queue").Handle
+    TimerHandle = import_module(f"{_package}.scheduler.timers").TimerHandle
     if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or asyncio.Task is asyncio.tasks._PyTask:
         NetworkCore = _network.NetworkCore
-        Future = import_module(f"{_package}.future").Future
-        Task = import_module(f"{_package}.task").Task
+        Future = import_module(f"{_package}.tasks.future").Future
+        Task = import_module(f"{_package}.tasks.task").Task
     else:
         NetworkCore = _network.FallbackNetworkCore
         Future = asyncio.Future

@@ -1,14 +1,14 @@
 """What a loop tells of itself: loop.metrics() and loop.set_slow_callback_hook().
 
-The core counts and times (metrics.h, _pure/meter.py). What is here runs only when somebody asks, and `hotloop.metrics`
-is imported by the first who does.
+The core counts and times (metrics.h, _pure/loop/meter.py). What is here runs only when somebody asks, and
+`hotloop.metrics` is imported by the first who does.
 """
 
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hotloop._callbacks import describe, kind_of_watcher
+from hotloop._asyncio.callbacks import describe, kind_of_watcher
 
 if TYPE_CHECKING:
     from hotloop.metrics import Metrics, SlowCallback

@@ -11,10 +11,10 @@ from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
+from hotloop._asyncio.resolver import make_resolver
+from hotloop._asyncio.start_tls import StartTls
 from hotloop._impl import NetworkCore
 from hotloop._loop_metrics import LoopMetrics
-from hotloop._resolver import make_resolver
-from hotloop._start_tls import StartTls
 
 if TYPE_CHECKING:
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     """The event loop class on top of `core`, which is the NetworkCore of hotloop._c or of hotloop._pure."""
-    package = core.__module__.removesuffix("network")
-    default_selector = import_module(package + "selector").DefaultSelector
-    resolver = make_resolver(import_module(package + "address"))
+    package = core.__module__.removesuffix(".network.network_core")
+    default_selector = import_module(f"{package}.poller.selector").DefaultSelector
+    resolver = make_resolver(import_module(f"{package}.system.address"))
 
     class EventLoop(core, resolver, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.

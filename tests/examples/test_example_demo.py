@@ -76,7 +76,7 @@ def read_until(stream, text):
 
 @needs_aiohttp
 def test_demo_without_the_extension(programs, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['hotloop._c.ready'] = None\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['hotloop._c.scheduler.ready_queue'] = None\n")
     programs.environ["PYTHONPATH"] = os.pathsep.join([str(tmp_path), programs.environ.get("PYTHONPATH", "")])
     code, line = programs.failure("demo.py", *SMALL)
     assert (code, "needs hotloop's compiled extension" in line) == (1, True)

@@ -47,7 +47,7 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("python", "*", "python:*", "leaks a descriptor", "BaseSelectorEventLoop._accept_connection("): (
         "asyncio's _accept_connection() loses the connection that it could make no task for"
     ),
-    ("python", "*", "python:*", "ends the loop", "hotloop/_pure/core.py"): (
+    ("python", "*", "python:*", "ends the loop", "hotloop/_pure/loop/loop_core.py"): (
         "an iteration is Python code, each line of which may lack memory, in asyncio's base_events.py as well"
     ),
     ("*", "TcpBuffered", "python:*", "raises AttributeError", "'BufferedEcho' object has no attribute 'buffer'"): (
@@ -159,7 +159,7 @@ def _function(library: str, offset: str) -> str:
     except (FileNotFoundError, IndexError):
         name = "??"
     module = library.rpartition("/")[2].partition(".")[0]
-    return f"{module}: {re.sub(r'^__pyx_[a-z]+_7hotloop_2_c_[0-9]+', '', name)}+{offset}"
+    return f"{module}: {re.sub(r'^__pyx_[a-z]+_7hotloop_2_c_[0-9]+[a-z]+_[0-9]+', '', name)}+{offset}"
 
 
 def findings(impl: str, scenario: str, fault: Fault, outcome: dict[str, Any]) -> list[Finding]:

@@ -4,7 +4,7 @@
  * Input: the family, how much shorter than the largest the address is, then the address. */
 #include "fuzz.h"
 
-#include "address.h"
+#include "system/address.h"
 
 static void check_host(const struct sockaddr *address, const void *number)
 {

@@ -3,7 +3,7 @@
  * Input: a port, flow information and scope, then the host or path. */
 #include "fuzz.h"
 
-#include "address.h"
+#include "system/address.h"
 
 #define LONGEST 300
 

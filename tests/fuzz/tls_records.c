@@ -3,7 +3,7 @@
  * Input: pairs of (size of a piece, how much is enough), then what the peer sends. */
 #include "fuzz.h"
 
-#include "tls_records.h"
+#include "tls/records.h"
 
 #define PIECES 16
 

@@ -69,7 +69,7 @@ TARGETS = {
             selector_module="hotloop",
             environment={"HOTLOOP_IMPL": "c"},
             core="hotloop._c",
-            tasks="hotloop._c.task",
+            tasks="hotloop._c.tasks.task",
         ),
         # What a program gets where the extension could not be built: hotloop's own loop, the interpreter's own tasks.
         # HOTLOOP_IMPL=python is another thing, everything in Python for debugging, and is not measured.
@@ -89,8 +89,8 @@ def hide_compiled_modules() -> None:
     """Let hotloop find none of its compiled modules in this process, as if they had not been built."""
     package = importlib.util.find_spec("hotloop")
     for folder in package.submodule_search_locations or () if package else ():
-        for path in Path(folder).glob("_c/*"):
-            name = path.name.partition(".")[0]
+        for path in Path(folder).glob("_c/*/*"):
+            name = f"{path.parent.name}.{path.name.partition('.')[0]}"
             if path.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
                 sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # makes importing it an ImportError
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
-from hotloop._awaited_by import awaited_by
+from hotloop._asyncio.awaited_by import awaited_by
 
 _DEEPEST = 1000
 """No chain is followed further: coroutines may be resumed in other threads while theirs is read, and form any shape."""

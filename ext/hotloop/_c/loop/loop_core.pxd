@@ -1,0 +1,45 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
+
+from hotloop._c.loop.polling cimport LoopPolling
+from hotloop._c.poller.watcher cimport Watcher
+from hotloop._c.scheduler.ready_queue cimport Handle, Runnable
+
+
+cdef class LoopCore(LoopPolling):
+    cdef set replaced               # methods replaced on this very loop, by setting an attribute
+    cdef bint sets_timers_itself    # call_at() is not overridden
+    cdef PyObject *read_buffer      # bytes of READ_SIZE to read into, see buffer(); NULL: not needed yet
+    cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
+    cdef int registered_first       # how many more connections are, because one was not and had nothing to read
+    cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
+    cdef Py_ssize_t to_flush        # how many they are
+    cdef list flushed               # the list to use next; None while it is in use
+
+    cdef int find_overrides(self) except -1
+    cdef double now(self) except? -1
+    cdef Handle soon(self, object callback, tuple args, object context)
+    cdef int check_schedule(self, object callback, object method) except -1
+    cdef int run_until_stopped(self) except -1
+    cdef int iterate(self, bint repeat) except -1
+    cdef int flush_later(self, Watcher watcher) except -1
+    cdef int flush(self) except -1
+    cdef char *buffer(self) except NULL
+    cdef object received(self, Py_ssize_t count)
+    cdef int run_batches(self, bint repeat) except -1
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
+    cdef int run_observed(self, Runnable item) except -1
+    cdef int run_timed(self, Runnable item) except -1
+    cdef int end_slice(self, PyObject *last) except -1
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1
+    cdef int leave(self) except -1
+    cdef int post(self, Handle handle) except -1
+    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)
+
+
+cdef inline bint is_foreign(LoopCore loop) noexcept:
+    """True in another thread while the loop runs. None: of a transport that is not connected any more."""
+    return loop is not None and loop.runs_elsewhere()
+
+
+cdef object post(LoopCore loop, object method, tuple arguments)

@@ -1,0 +1,625 @@
+"""LoopCore: the part of the event loop that runs for every callback.
+
+hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. What runs per callback, per timer and per wake-up
+is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's own code.
+
+One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks
+that were queued earlier, then I/O, then timers that have come due. Most iterations need no poll (polling.pyx).
+
+Threads: a loop's state belongs to the thread that runs it. See locking.h for what others may touch.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
+from cpython.ref cimport Py_XDECREF
+from libc.stdint cimport uint64_t
+
+from hotloop._c.loop.polling cimport LoopPolling
+from hotloop._c.loop.state cimport (
+    METRICS_CLOSE_LOOKS,
+    OBSERVE_SLOW,
+    OBSERVE_TIMES,
+    backoff_reset,
+    loop_metrics,
+    poll_backoff,
+)
+from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.scheduler.ready_queue cimport (
+    NO_VERSION,
+    Handle,
+    ReadyQueue,
+    Runnable,
+    begin_reusing_contexts,
+    end_reusing_contexts,
+    glimpse_size,
+    new_handle,
+    new_threadsafe_handle,
+    pop,
+    push,
+    queued,
+    report,
+    retire,
+    run_reporting,
+    type_version_of,
+    unwrap,
+)
+from hotloop._c.scheduler.thread_inbox cimport shared_flag
+from hotloop._c.scheduler.timers cimport TimerHandle, new_timer
+from hotloop._c.system.receive cimport READ_SIZE
+from hotloop._c.tasks.current_task cimport leave_task
+from hotloop._c.tasks.future cimport Future, new_future
+from hotloop._c.tasks.task cimport Task, new_task
+
+import sys
+from asyncio import base_events, events
+
+from hotloop._asyncio.callbacks import describe
+
+cdef extern from "system/clock.h":
+    double clock_seconds()
+    uint64_t clock_ticks()
+
+cdef extern from "system/malloc_threshold.h":
+    void keep_freed(size_t size)
+
+cdef extern from "loop/metrics.h":
+    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
+    void metrics_begin_batch(loop_metrics *, Py_ssize_t items) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
+
+cdef extern from "runtime/fast_method.h":
+    void one_argument_install(
+        PyTypeObject *type,
+        const char *name,
+        bint (*suits)(PyObject *) noexcept,
+        object (*cut)(object, object),
+    )
+
+cdef extern from "runtime/locking.h":
+    bint FREE_THREADED
+    unsigned long seen_id "seen_get" (unsigned long *)
+    bint seen_bint "seen_get" (bint *)
+    void seen_set_bint "seen_set" (bint *, bint)
+    void seen_set_version "seen_set" (unsigned int *, unsigned int)
+    void seen_set_id "seen_set" (unsigned long *, unsigned long)
+    int shared_peek(shared_flag *)
+
+cdef extern from "Python.h":
+    PyObject *bytes_of_size "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from "system/receive.h":
+    PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
+
+# Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
+cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "_run_once", "_process_events"})
+# create_task() hands unknown keywords on to the task since 3.13.3.
+cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
+
+
+cdef inline bint slice_is_over(LoopCore self) noexcept:
+    """At the end of a batch: read the clock, and see whether it is time to poll."""
+    cdef uint64_t now = clock_ticks()
+    self.metrics.mark = now
+    return backoff_is_over(&self.metrics.backoff, now)
+
+
+cdef class LoopCore(LoopPolling):
+    """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.unflushed = []
+        self.replaced = set()
+
+    def __dealloc__(self):
+        Py_XDECREF(self.read_buffer)
+
+    cdef char *buffer(self) except NULL:
+        """READ_SIZE bytes to read into. Their contents are the caller's until it calls Python code."""
+        if self.read_buffer == NULL:
+            self.read_buffer = bytes_of_size(NULL, READ_SIZE)
+            keep_freed(8 * READ_SIZE)
+        return PyBytes_AS_STRING(<object>self.read_buffer)
+
+    cdef object received(self, Py_ssize_t count):
+        """What was read into the buffer, as bytes. This cannot fail: see copy_or_take()."""
+        return steal(copy_or_take(&self.read_buffer, count))
+
+    # -- what may be replaced ------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name, value):
+        PyObject_GenericSetAttr(self, name, value)
+        if name in REPLACEABLE:
+            self.replaced.add(name)
+            self.find_overrides()
+
+    def __delattr__(self, name):
+        delete_attribute(self, name)
+        if name in REPLACEABLE:
+            self.replaced.discard(name)
+            self.find_overrides()
+
+    cdef int find_overrides(self) except -1:
+        """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
+
+        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison. A
+        class that was changed too often has none any more (0), and is always asked."""
+        cdef object cls = type(self)
+        cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
+        replaced |= self.replaced
+        self.clock = self.time if "time" in replaced else None
+        seen_set_bint(&self.runs_itself, "_run_once" not in replaced)
+        self.schedules_itself = "call_soon" not in replaced
+        self.sets_timers_itself = "call_at" not in replaced
+        self.takes_events_itself = "_process_events" not in replaced
+        seen_set_version(&self.type_version, type_version_of(self) or NO_VERSION)
+        self.decide_directness()
+        return 0
+
+    cdef double now(self) except? -1:
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        if self.clock is not None:
+            return self.clock()
+        return clock_seconds()
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    def time(self):
+        """The loop's clock, in seconds: time.monotonic(). See loop.time()."""
+        return clock_seconds()
+
+    def call_soon(self, callback, *args, context=None):
+        """Call back at the next iteration, in the order of the calls. See loop.call_soon()."""
+        return self.soon(callback, args, context)
+
+    cdef Handle soon(self, object callback, tuple args, object context):
+        cdef Handle handle
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_soon")
+        handle = new_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        push(self.ready, handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback, *args, context=None):
+        """call_soon() from another thread, or from a signal handler. See loop.call_soon_threadsafe()."""
+        cdef Handle handle
+        self.check_open()
+        if self.debug:
+            self._check_callback(callback, "call_soon_threadsafe")
+        handle = new_threadsafe_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        self.post(handle)
+        return handle
+
+    def call_later(self, delay, callback, *args, context=None):
+        """Call back after `delay` seconds, never before. See loop.call_later()."""
+        cdef TimerHandle handle
+        cdef double now
+        if delay is None:
+            raise TypeError("delay must not be None")
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_at")
+        now = self.now()
+        if not self.sets_timers_itself:
+            return self.call_at(now + delay, callback, *args, context=context)
+        handle = new_timer(now + seconds(delay, now), callback, args, self, context)
+        if not handle.deadline > now:
+            self.poll_next = True
+        if self.debug:
+            handle.trace()
+        self.timers.push(handle)
+        return handle
+
+    def call_at(self, when, callback, *args, context=None):
+        """Call back when time() has reached `when`. See loop.call_at()."""
+        cdef TimerHandle handle
+        if when is None:
+            raise TypeError("when cannot be None")
+        if self.closed or self.debug:
+            self.check_schedule(callback, "call_at")
+        handle = new_timer(when, callback, args, self, context)
+        if type(when) is not float:
+            handle.given = when
+        if not handle.deadline > self.slice_ends:
+            # Maybe due already.
+            self.poll_next = True
+        if self.debug:
+            handle.trace()
+        self.timers.push(handle)
+        return handle
+
+    cdef int check_schedule(self, object callback, object method) except -1:
+        self.check_open()
+        if self.debug:
+            self._check_thread()
+            self._check_callback(callback, method)
+        return 0
+
+    def create_future(self):
+        """A Future bound to this loop."""
+        return Future(loop=self) if self.debug else new_future(self, self.ready)
+
+    def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
+        """Run a coroutine as a Task. See loop.create_task()."""
+        if eager_start is not ... and (self.task_factory is not None or self.debug or not passes_keywords_on):
+            kwargs["eager_start"] = eager_start
+        if self.task_factory is not None:
+            # None too is handed on: since 3.14 a factory is given what the caller gave, and no more.
+            given = {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
+            return super().create_task(coro, **given, **kwargs)
+        self.check_open()
+        name = None if name is ... else name
+        context = None if context is ... else context
+        if kwargs and not passes_keywords_on:
+            raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        if kwargs or self.debug:
+            return Task(coro, loop=self, name=name, context=context, **kwargs)
+        eager = eager_start is not ... and self.thread_id != 0 and eager_start
+        return new_task(coro, self, self.ready, name, context, eager)
+
+    # -- other threads -------------------------------------------------------------------------------------------------
+
+    cdef int post(self, Handle handle) except -1:
+        if FREE_THREADED:
+            self.inbox.put(handle, self.ready)
+        else:
+            push(self.ready, handle)
+        return self.wake()
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def run_forever(self):
+        """Run until stop() is called. See loop.run_forever()."""
+        self._check_closed()
+        self._check_running()
+        self._set_coroutine_origin_tracking(self.debug)
+        hooks = sys.get_asyncgen_hooks()
+        self.inbox.claim()
+        seen_set_id(&self.thread_id, PyThread_get_thread_ident())
+        self.begin_measuring()
+        try:
+            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            events._set_running_loop(self)
+            begin_reusing_contexts()
+            self.run_until_stopped()
+        finally:
+            self.end_measuring()
+            try:
+                self.leave()
+            finally:
+                end_reusing_contexts()
+                self.stopping = False
+                seen_set_id(&self.thread_id, 0)
+                events._set_running_loop(None)
+                self._set_coroutine_origin_tracking(False)
+                sys.set_asyncgen_hooks(*hooks)
+
+    cdef int run_until_stopped(self) except -1:
+        while True:
+            if self.type_version != type_version_of(self):
+                self.find_overrides()
+            if self.runs_itself:
+                self.iterate(True)
+            else:
+                self.leave()
+                self._run_once()
+            if self.stopping:
+                return 0
+
+    def _run_once(self):
+        # By somebody who drives the loop himself, maybe inside the step of a task that he has made not the current one.
+        cdef object entered = self.ready.entered
+        cdef bint alone = not self.metrics.running
+        self.ready.entered = None
+        if alone:
+            self.begin_measuring()
+        try:
+            self.iterate(False)
+            self.leave()
+        finally:
+            self.ready.entered = entered
+            if alone:
+                self.end_measuring()
+
+    def stop(self):
+        """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
+        self.stopping = True
+
+    def is_running(self):
+        """True while run_forever() runs."""
+        return seen_id(&self.thread_id) != 0
+
+    def is_closed(self):
+        """True after close()."""
+        return seen_bint(&self.closed)
+
+    cdef int iterate(self, bint repeat) except -1:
+        """One iteration; with `repeat`, further ones that need no poll."""
+        if FREE_THREADED:
+            self.collect()
+        if self.poll_is_due():
+            self.poll()
+        return self.run_batches(repeat)
+
+    cdef int run_batches(self, bint repeat) except -1:
+        """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
+        is time to poll or to stop."""
+        cdef Py_ssize_t todo = glimpse_size(&self.ready.count)
+        cdef PyObject *running = NULL
+        cdef bint outer = self.in_turn
+        cdef Runnable failed
+        self.in_turn = True
+        if todo:
+            metrics_begin_batch(&self.metrics, todo)
+        try:
+            while todo:
+                try:
+                    self.run_items(&todo, &running, repeat)
+                except (SystemExit, KeyboardInterrupt):
+                    Py_XDECREF(running)
+                    raise
+                except BaseException as error:
+                    if running == NULL:
+                        raise
+                    failed = <Runnable>steal(running)
+                    report(self, failed, error)
+                    if todo == 0 and slice_is_over(self):
+                        self.end_slice(<PyObject *>failed)
+        finally:
+            self.in_turn = outer
+            if self.to_flush:
+                self.flush()
+                self.metrics.mark = clock_ticks()
+        return 0
+
+    cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
+        """Run until an item raises: run_batches() is given a reference to it, and goes on with the rest. So the usual
+        item costs no try statement."""
+        cdef ReadyQueue ready = self.ready
+        cdef bint over
+        while todo[0]:
+            if FREE_THREADED:
+                # Counting first would leave another thread the time to empty the queue.
+                running[0] = pop(ready)
+            if running[0] == NULL if FREE_THREADED else queued(ready) == 0:
+                # The loop was closed, or the program has emptied the queue.
+                todo[0] = 0
+                self.metrics.mark = clock_ticks()
+                break
+            todo[0] -= 1
+            if not FREE_THREADED:
+                running[0] = pop(ready)
+            self.metrics.items += 1
+            if ready.entered is not None and not isinstance(<object>running[0], Task):
+                self.leave()
+            if (self.run_observed(<Runnable>running[0]) if self.observing else (<Runnable>running[0]).run()):
+                self.metrics.cancelled += 1
+            if todo[0]:
+                retire(running[0])
+                running[0] = NULL
+                continue
+            if self.to_flush:
+                # Before the clock is read, so that once is enough. Only what ends the run of the loop gets out of here.
+                self.flush()
+            over = slice_is_over(self)
+            if over:
+                self.end_slice(running[0])
+            retire(running[0])
+            running[0] = NULL
+            if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
+                todo[0] = queued(ready)
+                metrics_begin_batch(&self.metrics, todo[0])
+        return 0
+
+    cdef int end_slice(self, PyObject *last) except -1:
+        """The `last` item of a batch has run, and it is time to poll."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
+        metrics.long_batch = True
+        metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
+        if self.observing == 0 and passed > metrics.slice_ticks:
+            self.took_long(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
+        return 0
+
+    cdef int run_observed(self, Runnable item) except -1:
+        """Run an item that is timed, for one reason or several."""
+        cdef loop_metrics *metrics = &self.metrics
+        cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
+        cdef uint64_t passed
+        cdef int cancelled = 0
+        try:
+            cancelled = self.run_timed(item) if self.debug else item.run()
+        finally:
+            metrics.mark = clock_ticks()
+            passed = metrics_passed(began, metrics.mark)
+            if not cancelled and (passed > metrics.slice_ticks or self.observing & OBSERVE_SLOW):
+                self.took_long(item, passed, 1)
+        return cancelled
+
+    def _report_slow(self, hook, seconds):
+        """Have `hook(loop, seconds, item)` called for what takes that long, on the way out of it; None: no more."""
+        self.slow_hook = hook
+        self.slow_after = seconds * 1e9
+        self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
+
+    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
+        """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
+        cdef double nanoseconds = <double>passed * self.metrics.rate
+        cdef object hook = self.slow_hook
+        if nanoseconds > self.metrics.longest:
+            if item is None:
+                self.metrics.close_looks = METRICS_CLOSE_LOOKS
+            record = (int(nanoseconds), of, *describe(unwrap(item)))
+            self.metrics.longest = nanoseconds
+            # Other threads may look at it.
+            with cython.critical_section(self):
+                self.longest = record
+        if hook is not None and of == 1 and nanoseconds >= self.slow_after:
+            hook(self, nanoseconds * 1e-9, unwrap(item))
+            # What the hook has taken is not the next one's.
+            self.metrics.mark = clock_ticks()
+        return 0
+
+    def _progress(self):
+        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
+        run; -1 while the loop does not run any. It may be called at any time."""
+        # Plain reads: whoever looks again and again may be told of a change one look later.
+        return self.metrics.items if self.in_turn and not shared_peek(&self.asleep) else -1
+
+    cdef int flush_later(self, Watcher watcher) except -1:
+        """At the end of this turn, have the watcher give the kernel what it was told to write."""
+        if self.to_flush < PyList_GET_SIZE(self.unflushed):
+            self.unflushed[self.to_flush] = watcher
+        else:
+            self.unflushed.append(watcher)
+        self.to_flush += 1
+        return 0
+
+    cdef int flush(self) except -1:
+        """The end of a turn: give the kernel what transports were told to write in it, in one system call each.
+
+        Not in a forked child: what was written before the fork is the parent's to send."""
+        cdef bint own = self.poller is not None and not self.is_inherited()
+        cdef list watchers
+        cdef Py_ssize_t count, index
+        cdef Watcher watcher
+        cdef object failure = None
+        # A resume_writing() may write again, and so fill the other list; or even run the loop.
+        while self.to_flush:
+            watchers = self.unflushed
+            count = self.to_flush
+            self.unflushed = [] if self.flushed is None else self.flushed
+            self.flushed = None
+            self.to_flush = 0
+            index = 0
+            while index < count:
+                try:
+                    while index < count:
+                        watcher = <Watcher>PyList_GET_ITEM(watchers, index)
+                        watchers[index] = None
+                        index += 1
+                        if own:
+                            watcher.flush()
+                except BaseException as error:
+                    # Not before the others have sent, too: they count on it. What ends the run is not forgotten over
+                    # others.
+                    if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
+                        failure = error
+            self.flushed = watchers
+        if failure is not None:
+            raise failure
+        return 0
+
+    cdef int run_timed(self, Runnable item) except -1:
+        """Run an item in debug mode: tell of one that takes long."""
+        if item.is_cancelled():
+            return 1
+        self._current_handle = item
+        began = self.now()
+        try:
+            # Here, so that one that fails is still told to be slow.
+            run_reporting(item, self)
+        finally:
+            self._current_handle = None
+        took = self.now() - began
+        if took >= self.slow_callback_duration:
+            text = base_events._format_handle(item) if isinstance(item, Handle) else repr(item)
+            base_events.logger.warning("Executing %s took %.3f seconds", text, took)
+        return 0
+
+    cdef int leave(self) except -1:
+        """End the step of the task that ran last: see Task.run()."""
+        cdef object task = self.ready.entered
+        if task is not None:
+            self.ready.entered = None
+            leave_task(self, task)
+        return 0
+
+    # -- descriptors ---------------------------------------------------------------------------------------------------
+
+    def _add_reader(self, fd, callback, *args, context=None):
+        backoff_reset(&self.metrics.backoff)
+        if self.poller is None:
+            return add_on_foreign_selector(super()._add_reader, fd, callback, args, context)
+        return self.watch(fd, POLLER_READ, callback, args, context)
+
+    def _add_writer(self, fd, callback, *args, context=None):
+        backoff_reset(&self.metrics.backoff)
+        if self.poller is None:
+            return add_on_foreign_selector(super()._add_writer, fd, callback, args, context)
+        return self.watch(fd, POLLER_WRITE, callback, args, context)
+
+    def _remove_reader(self, fd):
+        if FREE_THREADED:
+            self.check_runner()
+        if self.poller is None:
+            return super()._remove_reader(fd)
+        return remove_callback(self.poller, fd, POLLER_READ)
+
+    def _remove_writer(self, fd):
+        if FREE_THREADED:
+            self.check_runner()
+        if self.poller is None:
+            return super()._remove_writer(fd)
+        return remove_callback(self.poller, fd, POLLER_WRITE)
+
+    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context):
+        """Call back whenever `event` comes; whoever was watching for it is cancelled."""
+        cdef Handle handle
+        self.check_open()
+        if FREE_THREADED:
+            self.check_runner()
+        handle = new_handle(callback, args, self, context)
+        if self.debug:
+            handle.trace()
+        return add_callback(self.poller, self.ready, fd, event, handle)
+
+
+cdef object post(LoopCore loop, object method, tuple arguments):
+    """What is_foreign(): have the thread that runs the loop call a transport's method. Errors are reported there."""
+    if loop is not None:
+        loop.call_soon_threadsafe(method, *arguments)
+
+
+cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):
+    # asyncio's own methods know of contexts since 3.15.
+    return add(fd, callback, *args) if context is None else add(fd, callback, *args, context=context)
+
+
+cdef inline double seconds(object delay, double now) except? -1:
+    """The delay as a float. What cannot be added to a float is refused with the error that says so."""
+    if type(delay) is float or type(delay) is int:
+        return delay
+    return <double>(now + delay) - now
+
+
+cdef extern from "Python.h":
+    int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
+
+
+cdef int delete_attribute(object owner, object name) except -1:
+    return PyObject_GenericDelAttr(owner, name, NULL)
+
+
+# -- create_task(coro), which is how nearly all tasks are made ---------------------------------------------------------
+
+cdef bint makes_plain_tasks(PyObject *loop) noexcept:
+    cdef LoopCore core = <LoopCore>loop
+    return core.task_factory is None and not core.closed and not core.debug
+
+
+cdef object create_plain_task(object loop, object coro):
+    return new_task(coro, loop, (<LoopCore>loop).ready, None, None, False)
+
+
+one_argument_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)

@@ -1,0 +1,34 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.loop.state cimport LoopState
+from hotloop._c.poller.selector cimport PollerSelector, poller_batch
+from hotloop._c.scheduler.thread_inbox cimport shared_flag
+
+cdef class LoopPolling(LoopState):
+    cdef object clock               # what time() was replaced by; None: it is time.monotonic()
+    cdef bint runs_itself           # _run_once() is not overridden; likewise
+    cdef bint takes_events_itself   # _process_events() is not overridden
+    cdef bint poll_next             # however long the pause still is
+    cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
+    cdef unsigned int polls         # without the GIL being released in between
+    cdef shared_flag asleep         # in a wait that poller.wake() has to end
+    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
+
+    cdef int find_overrides(self) except -1
+    cdef double now(self) except? -1
+    cdef int leave(self) except -1
+    cdef bint must_poll(self) noexcept
+    cdef bint poll_is_due(self) noexcept
+    cdef int begin_measuring(self) noexcept
+    cdef int end_measuring(self) noexcept
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept
+    cdef int polled(self, bint found) noexcept
+    cdef int poll(self) except -1
+    cdef int64_t wait_time(self) except? -2
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
+    cdef int poll_ours(self, int64_t nanoseconds) except -1
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1
+    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1
+    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1
+    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1
+    cdef int wake(self) except -1

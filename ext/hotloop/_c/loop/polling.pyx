@@ -1,0 +1,345 @@
+"""LoopPolling: when a loop looks at I/O and timers, how long it waits for them, and what ends the wait.
+
+asyncio polls in every iteration. So does this loop as long as that is of use; one that has polled in vain many times in
+a row skips polls while it finds work queued, for longer each time (poll_backoff.h). It never does so for longer than
+SLICE_NANOSECONDS, nor when a timer was set that is due already. So I/O and timers wait at most that long, and the batch
+under way, however busy the ready queue is; and short callbacks that have nothing to do with I/O cost no system call
+each.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.loop.state cimport (
+    OBSERVE_TIMES,
+    LoopState,
+    backoff_reset,
+    loop_metrics,
+    metrics_histogram,
+    poll_backoff,
+)
+from hotloop._c.poller.selector cimport PollerSelector, poller_batch, process_generation
+from hotloop._c.poller.watcher cimport POLLER_MORE, Watcher
+from hotloop._c.scheduler.ready_queue cimport glimpse_size, type_version_of
+from hotloop._c.scheduler.thread_inbox cimport shared_flag
+from hotloop._c.scheduler.timers cimport earliest, timer_heap_first
+
+cdef extern from "system/clock.h":
+    int64_t clock_nanoseconds()
+    uint64_t clock_ticks()
+    void clock_both(int64_t *nanoseconds, uint64_t *ticks)
+    uint64_t clock_ticks_per_slice(int64_t nanoseconds)
+
+cdef extern from "loop/poll_backoff.h":
+    void backoff_polled(poll_backoff *, uint64_t now, bint in_vain) noexcept
+    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
+
+cdef extern from "runtime/locking.h":
+    bint FREE_THREADED
+    void shared_set(shared_flag *, int)
+    int shared_get(shared_flag *)
+    int shared_peek(shared_flag *)
+    int shared_exchange(shared_flag *, int)
+    bint seen_bint "seen_get" (bint *)
+    unsigned int seen_version "seen_get" (unsigned int *)
+
+cdef extern from "loop/metrics.h":
+    enum:
+        METRICS_LONG_CALLBACK
+    void metrics_begin(loop_metrics *, uint64_t now) noexcept
+    void metrics_end_slice(loop_metrics *) noexcept
+    void metrics_polled(loop_metrics *, uint64_t now, bint waited) noexcept
+    void metrics_end(loop_metrics *, uint64_t now) noexcept
+    void metrics_add(metrics_histogram *, uint64_t count, double total) noexcept
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
+
+# How long queued work may keep the loop from looking at I/O and timers.
+SLICE_NANOSECONDS = 100_000
+cdef int64_t SLICE = SLICE_NANOSECONDS
+# The same with room for what the two clocks and their readings differ by.
+cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
+# asyncio's upper bound of one wait, in seconds.
+cdef double LONGEST_WAIT = 24 * 3600.0
+# A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
+cdef unsigned int POLLS_PER_GIL_RELEASE = 8
+
+cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
+# When this module was loaded, by both clocks.
+cdef int64_t loaded_nanoseconds
+cdef uint64_t loaded_ticks
+clock_both(&loaded_nanoseconds, &loaded_ticks)
+
+
+cdef double nanoseconds_in_a_tick() noexcept:
+    """The longer the process has run, the better it is known. 0: the counter is not to be trusted."""
+    cdef uint64_t before, after
+    cdef int64_t passed
+    cdef double first, rate
+    if slice_ticks == 0:
+        return 0
+    first = <double>SLICE / <double>slice_ticks
+    before = clock_ticks()
+    passed = clock_nanoseconds() - loaded_nanoseconds
+    after = clock_ticks()
+    if passed < 20 * SLICE or after - before > slice_ticks // 10:
+        return first
+    rate = <double>passed / <double>(before - loaded_ticks)
+    # The machine may have slept, which the two clocks see differently.
+    return rate if 0.98 * first < rate < 1.02 * first else first
+
+
+cdef class LoopPolling(LoopState):
+    """What LoopCore has of polling."""
+
+    # -- what LoopCore supplies ----------------------------------------------------------------------------------------
+
+    cdef int find_overrides(self) except -1:
+        """See which methods are somebody else's, after `type_version` has become another one."""
+        raise NotImplementedError
+
+    cdef double now(self) except? -1:
+        """time(), whoever's it is, in seconds."""
+        raise NotImplementedError
+
+    cdef int leave(self) except -1:
+        """End the step of the task that ran last."""
+        raise NotImplementedError
+
+    # -- polling -------------------------------------------------------------------------------------------------------
+
+    cdef bint must_poll(self) noexcept:
+        """Whether the next iteration polls, however short it is since the last one has. A class that was changed may
+        have another clock."""
+        return (
+            glimpse_size(&self.ready.count) == 0
+            or self.poll_next
+            or self.type_version != type_version_of(self)
+            or self.clock is not None
+            or (FREE_THREADED and shared_peek(&self.inbox.filled))
+        )
+
+    cdef bint poll_is_due(self) noexcept:
+        return self.must_poll() or backoff_is_over(&self.metrics.backoff, clock_ticks())
+
+    cdef int poll(self) except -1:
+        """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
+        cdef int64_t nanoseconds
+        cdef uint64_t polled_before = self.metrics.backoff.polled_at
+        cdef double now, first
+        self.poll_next = False
+        self.process = process_generation()
+        self.leave()
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        if self.in_turn:
+            # Inside of a callback, which has run since the clock was read.
+            self.metrics.mark = clock_ticks()
+        metrics_end_slice(&self.metrics)
+        self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
+        nanoseconds = self.wait_time()
+        self.metrics.waiting = nanoseconds != 0
+        if self.poller is not None and self.takes_events_itself and self.poller.selects_itself():
+            self.poll_ours(nanoseconds)
+        else:
+            self.poll_foreign(nanoseconds)
+        if FREE_THREADED:
+            self.collect()
+        if self.timers.heap.live:
+            now = self.now()
+            first = self.timers.expire(now, self.ready)
+            if first <= now:
+                self.note_lateness(now - first, polled_before)
+            self.slice_ends = now + SLICE_SECONDS
+        else:
+            # Not worth reading the clock; the next call_at() has it read.
+            self.slice_ends = INFINITY
+        return 0
+
+    cdef int begin_measuring(self) noexcept:
+        """The loop begins to run: a program that has it run one iteration, for I/O to happen, counts on a poll."""
+        cdef uint64_t now = clock_ticks()
+        self.metrics.rate = nanoseconds_in_a_tick()
+        self.metrics.slice_ticks = slice_ticks
+        self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
+        self.metrics.backoff.polled_at = now
+        self.metrics.backoff.slice = slice_ticks
+        backoff_reset(&self.metrics.backoff)
+        metrics_begin(&self.metrics, now)
+        return 0
+
+    cdef int end_measuring(self) noexcept:
+        """The loop runs no more."""
+        metrics_end(&self.metrics, clock_ticks())
+        return 0
+
+    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
+        """One that was due already when it was set is late only since the timers were looked at before."""
+        cdef uint64_t passed = metrics_passed(polled_before, self.metrics.backoff.polled_at)
+        cdef double known = <double>passed * self.metrics.rate
+        metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
+        return 0
+
+    cdef int polled(self, bint found) noexcept:
+        """The poll has ended: a new slice begins."""
+        cdef uint64_t now = clock_ticks()
+        backoff_polled(&self.metrics.backoff, now, not (found or self.metrics.waiting))
+        metrics_polled(&self.metrics, now, self.metrics.waiting)
+        return 0
+
+    cdef int64_t wait_time(self) except? -2:
+        """How long the poll may block, in nanoseconds; -1: without limit."""
+        cdef double wait
+        if glimpse_size(&self.ready.count) or self.stopping:
+            return 0
+        self.ready.relax()
+        if not self.timers.heap.live:
+            return -1
+        if FREE_THREADED:
+            wait = earliest(self.timers) - self.now()
+        else:
+            wait = timer_heap_first(&self.timers.heap).deadline - self.now()
+        if wait > LONGEST_WAIT:
+            wait = LONGEST_WAIT
+        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
+
+    cdef int poll_ours(self, int64_t nanoseconds) except -1:
+        cdef PollerSelector poller = self.poller
+        cdef poller_batch *batch
+        cdef int count
+        cdef bint release_gil = nanoseconds != 0
+        if release_gil:
+            nanoseconds = self.fall_asleep(nanoseconds)
+        else:
+            PyErr_CheckSignals()
+            self.polls += 1
+            release_gil = self.polls >= POLLS_PER_GIL_RELEASE
+        if release_gil:
+            self.polls = 0
+        batch = poller.wait(nanoseconds, release_gil, &count)
+        shared_set(&self.asleep, 0)
+        self.polled(count > 0)
+        try:
+            self.dispatch(poller, batch, count)
+        finally:
+            poller.release(batch)
+        return 0
+
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
+        """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
+        callback since the queue was looked at saw a loop that was awake."""
+        shared_set(&self.asleep, 1)
+        if glimpse_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
+            return 0
+        return nanoseconds
+
+    cdef int poll_foreign(self, int64_t nanoseconds) except -1:
+        """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is
+        overridden."""
+        if nanoseconds:
+            nanoseconds = self.fall_asleep(nanoseconds)
+        # The attribute, because a subclass may have put its own in the class.
+        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
+        shared_set(&self.asleep, 0)
+        self.polled(bool(ready))
+        self._process_events(ready)
+        return 0
+
+    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1:
+        """Tell the watchers of the events of a poll, as watcher.pyx says. One that fails costs the others nothing."""
+        cdef int index = 0, fd = -1, happened = 0
+        cdef bint foreign = False
+        try:
+            while index < count:
+                try:
+                    self.tell(poller, batch, count, &index, &foreign)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    if foreign:
+                        raise
+                    poller.event(batch, index, &fd, &happened)
+                    index += 1
+                    self.not_told(poller, fd, error)
+        except BaseException:
+            for index in range(index, count):
+                poller.repeat_event(batch, index)
+            raise
+        return 0
+
+    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1:
+        """From event `index` on, until one fails; so the usual event costs no try statement. `foreign`: it was not
+        ours to deal with."""
+        cdef int fd = -1, happened = 0
+        cdef PyObject *entry
+        cdef object held
+        while index[0] < count:
+            entry = poller.event(batch, index[0], &fd, &happened)
+            if entry != NULL:
+                # Until happened() returns, which may have the poller forget the watcher.
+                held = <object>entry
+                if poller.registrations[fd].watched:
+                    (<Watcher>held).happened(happened)
+                else:
+                    # A program that knows what asyncio keeps there has registered it with the selector. An error leaves
+                    # the loop, as under asyncio.
+                    foreign[0] = True
+                    self._process_events([(held, happened)])
+                    foreign[0] = False
+            index[0] += 1
+        return 0
+
+    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1:
+        """An event could not be told, and comes again."""
+        poller.repeat(fd)
+        self.call_exception_handler(
+            {"message": f"Exception while an event of file descriptor {fd} was dispatched", "exception": error}
+        )
+        return 0
+
+    def _process_events(self, event_list):
+        """Queue what select() has returned: for those who run the loop themselves."""
+        foreign = []
+        for key, happened in event_list:
+            if isinstance(key.data, Watcher):
+                try:
+                    # select() does not say whether there is more to come than one read brings.
+                    (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    if self.poller is None:
+                        raise
+                    self.not_told(self.poller, key.fd, error)
+            else:
+                foreign.append((key, happened))
+        super()._process_events(foreign)
+        if FREE_THREADED:
+            # They look at the ready queue next, maybe by a reference that they have had since before select().
+            self.collect()
+
+    # -- waking up -----------------------------------------------------------------------------------------------------
+
+    cdef int wake(self) except -1:
+        """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
+        # The version first: whoever sees a new one also sees what was found.
+        if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.runs_itself):
+            # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
+            self._write_to_self()
+        elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
+            try:
+                self._write_to_self()
+            except BaseException:
+                shared_set(&self.asleep, 1)
+                raise
+        return 0
+
+    def _write_to_self(self):
+        try:
+            if self.wake_poller():
+                return
+        except OSError:
+            # Not known to be awake: the next call_soon_threadsafe() tries again, in case asyncio's way fails, too.
+            shared_set(&self.asleep, 1)
+        super()._write_to_self()

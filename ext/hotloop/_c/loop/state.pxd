@@ -1,0 +1,124 @@
+from libc.stdint cimport uint64_t
+
+from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue
+from hotloop._c.scheduler.thread_inbox cimport Inbox
+from hotloop._c.scheduler.timers cimport TimerQueue
+from hotloop._c.system.address cimport AddressCache
+
+
+cdef extern from "loop/metrics.h":
+    enum:
+        METRICS_BUCKETS
+        METRICS_TCP
+        METRICS_STREAM
+        METRICS_DATAGRAM
+        METRICS_READ_PIPE
+        METRICS_WRITE_PIPE
+        METRICS_KINDS
+        METRICS_CLOSE_LOOKS
+
+    ctypedef struct metrics_histogram:
+        uint64_t count
+        double total
+        double maximum
+        uint64_t *buckets
+
+    ctypedef struct poll_backoff:
+        uint64_t polled_at
+        uint64_t pause
+        uint64_t slice
+
+    ctypedef struct loop_metrics:
+        double rate
+        uint64_t slice_ticks
+        uint64_t long_ticks
+        uint64_t mark
+        poll_backoff backoff
+        uint64_t slice_began
+        uint64_t batch_began
+        uint64_t before_last
+        bint long_batch
+        bint timed
+        int close_looks
+        bint running
+        bint waiting
+        Py_ssize_t batch
+        uint64_t items
+        uint64_t cancelled
+        uint64_t iterations
+        uint64_t polls
+        double busy
+        double idle
+        double longest
+        metrics_histogram delay
+        metrics_histogram lateness
+        uint64_t bytes_received
+        uint64_t receives
+        uint64_t bytes_sent
+        uint64_t sends
+        Py_ssize_t *transports
+
+    void metrics_received(loop_metrics *, Py_ssize_t count) noexcept
+    void metrics_sent(loop_metrics *, Py_ssize_t count) noexcept
+    void backoff_reset(poll_backoff *) noexcept
+
+
+# Why items are not just run; see LoopCore.run_observed().
+cdef enum:
+    OBSERVE_TIMES = 1               # each is timed, because those of the slice before took long
+    OBSERVE_DEBUG = 2               # debug mode
+    OBSERVE_SLOW = 4                # somebody is told of those that take long
+
+
+cdef class LoopState:
+    cdef loop_metrics metrics
+    cdef int observing              # OBSERVE_TIMES and the like; 0: items are just run
+    cdef ReadyQueue ready
+    cdef TimerQueue timers
+    cdef object selector            # anything with the selectors API; None: closed, or not there yet
+    cdef PollerSelector poller      # the same, if it is ours; else None
+    cdef unsigned long thread_id    # of the one that runs the loop, as threading.get_ident(); 0: none. Others look
+    cdef object task_factory        # None: Task
+    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
+    cdef double slow_after
+    cdef object longest             # what hotloop._asyncio.callbacks.describe() says of the longest; None: none was long
+    cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
+    cdef bint schedules_itself      # call_soon() is not overridden
+    cdef bint debug
+    cdef bint closed                # other threads look at it
+    cdef bint stopping              # end run_forever() after this iteration
+    cdef AddressCache addresses     # of those whose datagrams have come
+    cdef Inbox inbox               # what other threads want to be called, where there is no GIL
+
+    # What BaseEventLoop and its subclasses set on the instance. Declared, as an instance without a __dict__ is what
+    # the interpreter's method calls are fastest on.
+    cdef public object slow_callback_duration
+    cdef public object _asyncgens
+    cdef public object _asyncgens_shutdown_called
+    cdef public object _clock_resolution
+    cdef public object _coroutine_origin_tracking_enabled
+    cdef public object _coroutine_origin_tracking_saved_depth
+    cdef public object _csock
+    cdef public object _current_handle
+    cdef public object _default_executor
+    cdef public object _exception_handler
+    cdef public object _executor_shutdown_called
+    cdef public object _internal_fds
+    cdef public object _old_agen_hooks
+    cdef public object _signal_handlers
+    cdef public object _ssock
+    cdef public object _timer_cancelled_count
+    cdef public object _transports
+    cdef public object _unix_server_sockets
+    cdef public object _watcher
+
+    cdef int decide_directness(self) noexcept
+    cdef unsigned int process       # process_generation() of the one that made the loop, or has polled with it since
+
+    cdef int check_open(self) except -1
+    cdef bint is_inherited(self) noexcept
+    cdef bint runs_elsewhere(self) noexcept
+    cdef int check_runner(self) except -1
+    cdef bint wake_poller(self) except -1
+    cdef int collect(self) except -1

@@ -1,0 +1,170 @@
+"""LoopState: a loop's state, under the names by which asyncio and others know it.
+
+BaseEventLoop and its subclasses set attributes, and read and write those of the loop they are; so do debuggers, test
+suites and packages that run a loop themselves. All of them are here. What has no meaning for the compiled code is kept
+as it is set; what has one is a property.
+"""
+
+from hotloop._c.poller.selector cimport PollerSelector, process_generation
+from hotloop._c.scheduler.ready_deque cimport ReadyDeque
+from hotloop._c.scheduler.ready_queue cimport NO_VERSION
+from hotloop._c.scheduler.thread_inbox cimport Inbox, shared_flag
+from hotloop._c.scheduler.timers cimport TimerQueue
+from hotloop._c.system.address cimport AddressCache
+
+cdef extern from "runtime/locking.h":
+    bint FREE_THREADED
+    ctypedef struct inbox_lock:
+        pass
+    void inbox_acquire(inbox_lock *)
+    void inbox_release(inbox_lock *)
+    int shared_peek(shared_flag *)
+    bint seen_bint "seen_get" (bint *)
+    void seen_set_bint "seen_set" (bint *, bint)
+    void seen_set_id "seen_set" (unsigned long *, unsigned long)
+    unsigned long seen_id "seen_get" (unsigned long *)
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+
+cdef class LoopState:
+    """What LoopCore works on."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.ready = ReadyDeque()
+        self.timers = TimerQueue()
+        self.inbox = Inbox()
+        self.addresses = AddressCache()
+        self.type_version = NO_VERSION
+        self.process = process_generation()
+
+    cdef bint is_inherited(self) noexcept:
+        """True in a forked child that has not run this loop: its connections, and what was written to them, are the
+        parent's."""
+        return self.process != process_generation()
+
+    cdef int decide_directness(self) noexcept:
+        """See is_direct()."""
+        self.ready.direct = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
+        return 0
+
+    # What other threads ask for.
+
+    cdef int check_open(self) except -1:
+        if seen_bint(&self.closed):
+            raise RuntimeError("Event loop is closed")
+        return 0
+
+    cdef bint runs_elsewhere(self) noexcept:
+        """True while another thread runs the loop."""
+        cdef unsigned long runner = seen_id(&self.thread_id)
+        return runner != 0 and runner != PyThread_get_thread_ident()
+
+    cdef int check_runner(self) except -1:
+        """For builds without the GIL: refuse what would get in the way of another thread that runs the loop."""
+        if self.runs_elsewhere():
+            raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
+        return 0
+
+    cdef bint wake_poller(self) except -1:
+        """End the wait that our own poller is in, or begins next; False: there is none. Not on a closed loop."""
+        if not FREE_THREADED:
+            if self.poller is None:
+                return False
+            self.poller.wake()
+            return True
+        inbox_acquire(&self.inbox.lock)
+        try:
+            if self.inbox.closed:
+                return True
+            if self.poller is None:
+                return False
+            self.poller.wake()
+            return True
+        finally:
+            inbox_release(&self.inbox.lock)
+
+    cdef int collect(self) except -1:
+        """Queue what other threads have posted. By the loop's own thread."""
+        if shared_peek(&self.inbox.filled):
+            self.inbox.empty_into(self.ready)
+        return 0
+
+    @property
+    def _ready(self):
+        if FREE_THREADED and self.inbox.is_home():
+            # For those who run the loop themselves, who look here whether there is anything to run.
+            self.collect()
+        return self.ready
+
+    @_ready.setter
+    def _ready(self, handles):
+        (<ReadyDeque>self.ready).replace(handles, self.ready.count)
+
+    @property
+    def _scheduled(self):
+        # A list made for the caller. A timer that he puts on `_ready`, as nest_asyncio does with the due ones, leaves
+        # the timers there; changing the list itself changes nothing.
+        return self.timers.in_order()
+
+    @_scheduled.setter
+    def _scheduled(self, handles):
+        self.timers.replace(handles)
+
+    @property
+    def _selector(self):
+        return self.selector
+
+    @_selector.setter
+    def _selector(self, selector):
+        self.selector = selector
+        self.poller = selector if isinstance(selector, PollerSelector) else None
+
+    @property
+    def _debug(self):
+        return self.debug
+
+    @_debug.setter
+    def _debug(self, value):
+        self.debug = bool(value)
+        self.observing = self.observing & ~OBSERVE_DEBUG | (OBSERVE_DEBUG if self.debug else 0)
+        self.decide_directness()
+
+    @property
+    def _closed(self):
+        return self.closed
+
+    @_closed.setter
+    def _closed(self, value):
+        seen_set_bint(&self.closed, bool(value))
+        self.ready.closed = self.closed
+        self.inbox.close(self.closed)
+        if value:
+            self.timers.clear()
+            # Into the ready queue, which close() empties next.
+            self.inbox.empty_into(self.ready)
+
+    @property
+    def _stopping(self):
+        return self.stopping
+
+    @_stopping.setter
+    def _stopping(self, value):
+        self.stopping = bool(value)
+
+    @property
+    def _thread_id(self):
+        return seen_id(&self.thread_id) or None
+
+    @_thread_id.setter
+    def _thread_id(self, value):
+        seen_set_id(&self.thread_id, value or 0)
+
+    @property
+    def _task_factory(self):
+        return self.task_factory
+
+    @_task_factory.setter
+    def _task_factory(self, value):
+        self.task_factory = value

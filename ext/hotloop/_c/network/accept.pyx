@@ -1,0 +1,141 @@
+"""Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
+
+asyncio accepts until there is nothing left, at most a backlog's worth in a turn, and runs a task for each connection
+that makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. Nobody learns what
+has come of it, except in debug mode, which has asyncio's own. So has a loop on which one of the methods that asyncio
+calls for this was replaced.
+
+Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
+from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
+from hotloop._c.tls.transport cimport new_tls_transport
+from hotloop._c.transports.stream cimport open_stream
+
+import os
+import socket
+from _socket import socket as plain_socket
+from asyncio import constants, trsock
+
+cdef extern from "system/socket_calls.h":
+    int socket_accept(int fd, sockaddr_storage *, socklen_t *)
+    int socket_close(int fd)
+    int socket_no_delay(int fd)
+
+cdef int IPPROTO_TCP = socket.IPPROTO_TCP
+# Of the base class: socket.socket looks the number up among the members of an enumeration, each time.
+cdef object family_member = plain_socket.family
+
+
+cdef bint can_accept(object sock) except -1:
+    """Whether accept_connections() knows the addresses of this listening socket's peers."""
+    return address_is_native(family_member.__get__(sock))
+
+# The places of the arguments of loop._start_serving().
+cdef enum:
+    PROTOCOL_FACTORY
+    SOCKET
+    SSL_CONTEXT
+    SERVER
+    BACKLOG
+    HANDSHAKE_TIMEOUT
+    SHUTDOWN_TIMEOUT
+
+
+cdef int accept_connections(
+    LoopCore loop, object sock, int backlog, object context, tuple arguments
+) except -1:
+    """Accept what is waiting, at most `backlog` + 1 connections; `arguments` are those of loop._start_serving()."""
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef int listener = sock.fileno(), fd
+    cdef bint no_delay = sock.proto == IPPROTO_TCP, tcp
+    for _ in range(backlog + 1):
+        fd = socket_accept(listener, &peer, &length)
+        if fd == -ECONNABORTED:
+            # Gone before its turn came.
+            continue
+        if fd == -EAGAIN or fd == -EINTR:
+            break
+        if fd < 0:
+            refused(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
+            break
+        # Only TCP sockets have TCP_NODELAY; an accepted socket has its listener's protocol.
+        tcp = no_delay and socket_no_delay(fd) == 0
+        try:
+            address = PyBytes_FromStringAndSize(<const char *>&peer, length)
+            own_context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
+        except MemoryError:
+            socket_close(fd)
+            raise
+        make_connection(loop, fd, address, tcp, arguments, own_context)
+        # The protocol factory may have closed the server.
+        if sock.fileno() != listener:
+            break
+    return 0
+
+
+cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
+    """Make the protocol and its transport, which owns the descriptor, in a context that nothing has run in yet. A
+    factory that raises ends the connection; asyncio reports that in debug mode only."""
+    cdef object protocol
+    PyContext_Enter(context)
+    try:
+        try:
+            protocol = protocol_for(loop, arguments, context)
+        except BaseException:
+            socket_close(fd)
+            raise
+        open_stream(loop, None, False, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:
+        pass
+    finally:
+        PyContext_Exit(context)
+    return 0
+
+
+cdef object protocol_for(LoopCore loop, tuple arguments, object context):
+    """The transport's protocol: the application's, or TLS with the application's behind it."""
+    cdef object protocol = arguments[PROTOCOL_FACTORY]()
+    cdef TlsProtocol tls
+    if arguments[SSL_CONTEXT] is None:
+        return protocol
+    timeouts = {
+        "ssl_handshake_timeout": arguments[HANDSHAKE_TIMEOUT],
+        "ssl_shutdown_timeout": arguments[SHUTDOWN_TIMEOUT],
+    }
+    tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], None, True, None, False, context, timeouts)
+    new_tls_transport(tls)
+    return tls
+
+
+cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:
+    """accept() has failed. Where a resource is used up, go on serving the connections that there are, and try again
+    later: the listening socket would be reported ready all the time."""
+    if error.errno not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
+        raise error
+    # First what makes it try again: the other steps may fail, and the handler may close the server.
+    loop.call_later(constants.ACCEPT_RETRY_DELAY, accept_again, loop, sock, arguments)
+    loop._remove_reader(sock.fileno())
+    loop.call_exception_handler(
+        {
+            "message": "socket.accept() out of system resource",
+            "exception": error,
+            "socket": trsock.TransportSocket(sock),
+        }
+    )
+    return 0
+
+
+def accept_again(loop, sock, arguments):
+    # The server may have been closed meanwhile.
+    if sock.fileno() >= 0:
+        loop._start_serving(*arguments)

@@ -1,0 +1,227 @@
+"""Children: from the end of a process to its subprocess transport, without a child watcher.
+
+A pidfd becomes readable when its process ends, whatever thread the loop runs in and whoever handles SIGCHLD. Where the
+kernel has none, or no descriptor is left, a thread waits for that one process. In either case the loop's own thread
+reaps it, so that a signal sent from there never goes to another process that has got the number.
+
+Source: pidfd_open(2), waitid(2); asyncio/unix_events.py, _PidfdChildWatcher and _ThreadedChildWatcher.
+"""
+
+cimport cython
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
+from hotloop._c.scheduler.ready_queue cimport push
+
+import asyncio
+import os
+import threading
+from asyncio import base_events, unix_events
+
+cdef extern from "system/process_calls.h":
+    int process_open(int pid)
+    bint process_has_exited(int pid, int *exit_code)
+
+
+def pidfd_open(pid):
+    """A descriptor that becomes readable when the process ends. OSError where the kernel does not give one."""
+    cdef int fd = process_open(pid)
+    if fd < 0:
+        raise OSError(-fd, os.strerror(-fd))
+    return fd
+
+
+@cython.final
+cdef class ProcessWatcher(Watcher):
+    """One child that runs."""
+    cdef LoopCore loop
+    cdef object transport           # asyncio's subprocess transport; None: it was told
+    cdef object context             # that of the call that started the process
+    cdef int pid
+    cdef int fd                     # the pidfd; -1: closed
+    cdef int exit_code              # if `exited`
+    cdef bint exited                # the kernel has said so, and may do so once only
+    cdef bint again                 # there was no memory to tell the transport
+    cdef bint queued
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __dealloc__(self):
+        # A loop may be closed while children run.
+        if self.fd >= 0:
+            close(self.fd)
+
+    cdef int happened(self, int events) except -1:
+        if not self.queued:
+            push(self.loop.ready, self)
+            self.queued = True
+        return 0
+
+    cdef int run(self) except -1:
+        cdef object transport = self.transport
+        self.queued = False
+        if transport is None:
+            return 0
+        try:
+            returncode = self.reap()
+            if returncode is None:
+                return 0
+            PyContext_Enter(self.context)
+            try:
+                if self.again and transport.get_returncode() is not None:
+                    finish_telling(transport)
+                else:
+                    self.loop._child_watcher_callback(self.pid, returncode, transport)
+            finally:
+                PyContext_Exit(self.context)
+        except MemoryError:
+            # The pidfd stays readable.
+            self.again = True
+            raise
+        except BaseException:
+            self.release()
+            raise
+        return self.release()
+
+    cdef object reap(self):
+        """The exit code; None if the process has not ended."""
+        if self.again and self.exited:
+            try:
+                os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+            return self.exit_code
+        self.exited = process_has_exited(self.pid, &self.exit_code)
+        return reap(self.pid, self.transport, os.WNOHANG)
+
+    cdef int release(self) except -1:
+        cdef int fd = self.fd
+        self.transport = None
+        self.fd = -1
+        if self.loop.poller is not None:
+            self.loop.poller.detach(fd)
+        close(fd)
+        return 0
+
+    def _run(self):
+        self.run()
+
+    def __repr__(self):
+        return f"<{type(self).__name__} pid={self.pid} fd={self.fd}>"
+
+
+cdef extern from "unistd.h":
+    int close(int fd)
+
+
+cdef int watch_process(LoopCore loop, object transport) except -1:
+    """Have loop._child_watcher_callback() called when the process of a subprocess transport has ended."""
+    cdef ProcessWatcher watcher = ProcessWatcher.__new__(ProcessWatcher)
+    watcher.loop = loop
+    watcher.transport = transport
+    watcher.context = PyContext_CopyCurrent()
+    watcher.pid = transport.get_pid()
+    try:
+        watcher.fd = pidfd_open(watcher.pid)
+        loop.poller.attach(watcher.fd, watcher, POLLER_READ)
+    except ProcessLookupError:
+        # Reaped already, by somebody else.
+        loop.call_soon(exited, loop, watcher.pid, transport)
+    except OSError:
+        wait_in_thread(loop, watcher.pid, transport, watcher.context)
+    return 0
+
+
+cdef object reap(int pid, object transport, int options):
+    """The exit code of a child that has ended; None if it has not, and `options` has WNOHANG."""
+    try:
+        found, status = os.waitpid(pid, options)
+    except ChildProcessError:
+        pass
+    else:
+        return unix_events.waitstatus_to_exitcode(status) if found else None
+    return known_returncode(pid, transport)
+
+
+cdef object known_returncode(int pid, object transport):
+    """What is known of a child that somebody else has reaped: its Popen object may have, when it was asked."""
+    cdef object returncode = transport.get_extra_info("subprocess").returncode
+    if returncode is None:
+        base_events.logger.warning("child process pid %d exit status already read:  will report returncode 255", pid)
+        returncode = 255
+    return returncode
+
+
+cdef int finish_telling(object transport) except -1:
+    """The transport knows the exit code, but memory ran out before it had told the tasks that wait for the process.
+
+    Up to Python 3.13 the loop calls _process_exited() in another callback, so the watcher never sees what it raises.
+    """
+    cdef object waiters = transport._exit_waiters
+    if not transport._finished:
+        transport._try_finish()
+    if waiters is None:
+        return 0
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(transport.get_returncode())
+    transport._exit_waiters = None
+    return 0
+
+
+def exited(loop, pid, transport, returncode=None):
+    """Tell the transport, after reaping its process unless that was done."""
+    if returncode is None:
+        returncode = reap(pid, transport, 0)
+    loop._child_watcher_callback(pid, returncode, transport)
+
+
+# -- where there is no pidfd -------------------------------------------------------------------------------------------
+
+def wait_in_thread(loop, pid, transport, context):
+    threading.Thread(
+        target=wait_for_process, args=(loop, pid, transport, context), name=f"hotloop-waitpid-{pid}", daemon=True
+    ).start()
+
+
+def wait_for_process(loop, pid, transport, context):
+    returncode = wait_until_exited(pid, transport)
+    try:
+        loop.call_soon_threadsafe(exited, loop, pid, transport, returncode, context=context)
+    except RuntimeError:
+        base_events.logger.warning("Loop %r that handles pid %r is closed", loop, pid)
+        if returncode is None:
+            # Nobody else would.
+            reap(pid, transport, 0)
+
+
+def wait_until_exited(pid, transport):
+    """Block until a child has ended, and leave it to be reaped. Where that is not possible, return its exit code."""
+    if not hasattr(os, "waitid"):
+        # Python before 3.13 on macOS.
+        return reap(pid, transport, 0)
+    try:
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT).si_code == os.CLD_STOPPED:
+            # macOS reports children that are merely stopped, too: see asyncio/unix_events.py of Python 3.14.
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG)
+    except ChildProcessError:
+        pass
+    return None
+
+
+# -- child watchers that a program has set, on Python up to 3.13 -------------------------------------------------------
+
+cdef tuple asyncios_own = tuple(
+    getattr(unix_events, name) for name in ("ThreadedChildWatcher", "PidfdChildWatcher") if hasattr(unix_events, name)
+)
+
+
+cdef bint program_has_a_watcher() except -1:
+    """Whether somebody has called asyncio.set_child_watcher(). He expects to be asked, and some watchers reap whatever
+    child they find. asyncio's own default, which may be there already, does no more than is done here."""
+    if not asyncios_own:
+        return False
+    watcher = getattr(asyncio.get_event_loop_policy(), "_watcher", None)
+    return watcher is not None and type(watcher) not in asyncios_own

@@ -1,0 +1,82 @@
+"""What a loop tells of itself when somebody asks: the raw numbers of loop.metrics()."""
+
+cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport uint64_t
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.state cimport METRICS_BUCKETS, METRICS_KINDS, loop_metrics, metrics_histogram
+from hotloop._c.poller.watcher cimport Watcher
+from hotloop._c.scheduler.ready_queue cimport queued
+from hotloop._c.transports.base cimport Transport
+
+from hotloop._asyncio.callbacks import kind_of_watcher
+
+cdef extern from "system/clock.h":
+    uint64_t clock_ticks()
+
+cdef extern from "loop/metrics.h":
+    uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
+
+# The METRICS_ kinds.
+cdef tuple KINDS = (None, "tcp", "stream", "datagram", "read_pipe", "write_pipe")
+
+
+cdef dict measure(LoopCore loop):
+    """The fields of hotloop.Metrics that the loop itself knows."""
+    cdef loop_metrics *metrics = &loop.metrics
+    cdef uint64_t now = clock_ticks()
+    cdef double busy = metrics.busy, idle = metrics.idle
+    with cython.critical_section(loop):
+        longest = loop.longest
+    if metrics.waiting:
+        idle += <double>metrics_passed(metrics.mark, now) * metrics.rate
+    elif metrics.running:
+        busy += <double>metrics_passed(metrics.slice_began, now) * metrics.rate
+    return {
+        "iterations": metrics.iterations,
+        "polls": metrics.polls,
+        "callbacks": metrics.items - metrics.cancelled,
+        "task_steps": loop.ready.steps,
+        "busy_ns": int(busy),
+        "idle_ns": int(idle),
+        "scheduling_delay": numbers(&metrics.delay),
+        "timer_lateness": numbers(&metrics.lateness),
+        "longest_callback": longest,
+        "ready": queued(loop.ready),
+        "timers": loop.timers.heap.live,
+        "transports": {KINDS[kind]: metrics.transports[kind] for kind in range(1, METRICS_KINDS)},
+        "bytes_received": metrics.bytes_received,
+        "receives": metrics.receives,
+        "bytes_sent": metrics.bytes_sent,
+        "sends": metrics.sends,
+    }
+
+
+cdef tuple numbers(const metrics_histogram *histogram):
+    cdef list buckets = []
+    for index in range(METRICS_BUCKETS):
+        buckets.append(histogram.buckets[index])
+    return (histogram.count, int(histogram.total), int(histogram.maximum), tuple(buckets))
+
+
+cdef dict watched(LoopCore loop):
+    """The watched descriptors by kind, on a selector of ours."""
+    cdef dict found = {}
+    # A copy, because asking others may run anything.
+    cdef list entries = list(loop.poller.entries)
+    cdef Py_ssize_t index
+    cdef Py_ssize_t transports = 0
+    for index in range(PyList_GET_SIZE(entries)):
+        entry = <object>PyList_GET_ITEM(entries, index)
+        if entry is None:
+            continue
+        if isinstance(entry, Transport):
+            transports += 1
+        else:
+            kind = kind_of_watcher((<Watcher>entry).data() if isinstance(entry, Watcher) else entry.data)
+            if kind is not None:
+                found[kind] = found.get(kind, 0) + 1
+    if transports:
+        found["transport"] = found.get("transport", 0) + transports
+    return found

@@ -1,0 +1,282 @@
+"""NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
+
+asyncio's BaseEventLoop asks for transports through a handful of hooks, once for each connection. These are here; what
+they make is native. On a selector that is not ours they are asyncio's own.
+"""
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.network.accept cimport accept_connections, can_accept
+from hotloop._c.network.child_process cimport program_has_a_watcher, watch_process
+from hotloop._c.network.measure cimport measure, watched
+from hotloop._c.network.socket_methods cimport (
+    accept,
+    is_replaced,
+    receive,
+    receive_from,
+    receive_from_into,
+    receive_into,
+    send_all,
+    send_to,
+)
+from hotloop._c.runtime.bound_methods cimport is_method
+from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
+from hotloop._c.tls.transport cimport new_tls_transport
+from hotloop._c.transports.base cimport Transport
+from hotloop._c.transports.datagram cimport open_datagram
+from hotloop._c.transports.pipe cimport open_read_pipe, open_write_pipe
+from hotloop._c.transports.stream cimport StreamTransport, open_stream
+
+import socket
+import weakref
+from asyncio import constants, selector_events, tasks, unix_events
+
+from hotloop._c.network.socket_methods import send_file, sock_connect
+
+# What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
+cdef object Socket = socket.socket
+
+
+cdef class NetworkCore(LoopCore):
+    """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
+
+    async def _connect_sock(self, *args, **kwargs):
+        sock = await super()._connect_sock(*args, **kwargs)
+        if self.connected is None:
+            self.connected = weakref.WeakSet()
+        self.connected.add(sock)
+        return sock
+
+    cdef bint may_be_used(self, object sock, object server) except -1:
+        """Whether the program has the socket object: it has brought it along, as nearly all that asyncio hands on. But
+        not what create_connection() has made of a host and a port, nor what a server has accepted."""
+        if server is not None:
+            return False
+        if self.connected is None or sock not in self.connected:
+            return True
+        self.connected.discard(sock)
+        return False
+
+    def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
+        if self.poller is None or type(sock) is not Socket:
+            return super()._make_socket_transport(
+                sock, protocol, waiter, extra=extra, server=server, **with_context(context)
+            )
+        self._ensure_fd_no_transport(sock)
+        exposed = self.may_be_used(sock, server)
+        return open_stream(self, sock, exposed, -1, None, False, protocol, context, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock,
+        protocol,
+        sslcontext,
+        waiter=None,
+        *,
+        server_side=False,
+        server_hostname=None,
+        extra=None,
+        server=None,
+        context=None,
+        **timeouts,
+    ):
+        cdef TlsProtocol tls
+        if self.poller is None or type(rawsock) is not Socket:
+            return super()._make_ssl_transport(
+                rawsock,
+                protocol,
+                sslcontext,
+                waiter,
+                server_side=server_side,
+                server_hostname=server_hostname,
+                extra=extra,
+                server=server,
+                **timeouts,
+                **with_context(context),
+            )
+        self._ensure_fd_no_transport(rawsock)
+        tls = new_tls(
+            self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
+        )
+        transport = new_tls_transport(tls)
+        exposed = self.may_be_used(rawsock, server)
+        open_stream(self, rawsock, exposed, -1, None, False, tls, tls.context, None, extra, server)
+        return transport
+
+    def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):
+        # For start_tls(): see _start_tls.py.
+        cdef TlsProtocol tls = new_tls(
+            self, protocol, sslcontext, waiter, server_side, server_hostname, True, None, timeouts
+        )
+        new_tls_transport(tls)
+        return tls
+
+    def _measure(self):
+        # For loop.metrics(): see _instruments.py.
+        return measure(self)
+
+    def _watched(self):
+        return None if self.poller is None else watched(self)
+
+    def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
+        if self.poller is None:
+            return super()._make_read_pipe_transport(pipe, protocol, waiter, extra)
+        return open_read_pipe(self, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
+        if self.poller is None:
+            return super()._make_write_pipe_transport(pipe, protocol, waiter, extra)
+        return open_write_pipe(self, pipe, protocol, waiter, extra)
+
+    async def _make_subprocess_transport(
+        self, protocol, args, shell, stdin, stdout, stderr, bufsize, extra=None, **kwargs
+    ):
+        if self.poller is None or program_has_a_watcher():
+            return await super()._make_subprocess_transport(
+                protocol, args, shell, stdin, stdout, stderr, bufsize, extra, **kwargs
+            )
+        waiter = self.create_future()
+        transport = unix_events._UnixSubprocessTransport(
+            self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
+        )
+        try:
+            watch_process(self, transport)
+        except BaseException:
+            transport.close()
+            raise
+        try:
+            await waiter
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException:
+            # Only when the process has ended is nothing left of it.
+            transport.close()
+            await tasks.shield(transport._wait())
+            raise
+        return transport
+
+    def _make_datagram_transport(self, sock, protocol, address=None, waiter=None, extra=None):
+        if self.poller is None or type(sock) is not Socket:
+            return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
+        self._ensure_fd_no_transport(sock)
+        return open_datagram(self, sock, protocol, address, waiter, extra)
+
+    def _accept_connection(
+        self,
+        protocol_factory,
+        sock,
+        sslcontext=None,
+        server=None,
+        backlog=100,
+        ssl_handshake_timeout=constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout=constants.SSL_SHUTDOWN_TIMEOUT,
+        context=None,
+    ):
+        arguments = (
+            protocol_factory, sock, sslcontext, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
+        )
+        if context is not None:
+            arguments += (context,)
+        if (
+            self.poller is None
+            or self.debug
+            or type(sock) is not Socket
+            or is_replaced()
+            or not can_accept(sock)
+            or accepts_in_another_way(self)
+        ):
+            super()._accept_connection(*arguments)
+        else:
+            accept_connections(self, sock, backlog, context, arguments)
+
+    async def _sendfile_native(self, transp, file, offset, count):
+        if not isinstance(transp, StreamTransport):
+            return await super()._sendfile_native(transp, file, offset, count)
+        reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        transp._lend()
+        try:
+            sock = (<StreamTransport>transp).socket_object()
+            return await self.sock_sendfile(sock, file, offset, count, fallback=False)
+        finally:
+            transp._take_back()
+            transp._reset_empty_waiter()
+            if reading:
+                transp.resume_reading()
+
+    def sock_recv(self, sock, n):
+        """Receive at most `n` bytes. See loop.sock_recv()."""
+        return super().sock_recv(sock, n) if self.poller is None else receive(self, sock, n)
+
+    def sock_recv_into(self, sock, buf):
+        """Receive into a buffer; how many bytes. See loop.sock_recv_into()."""
+        return super().sock_recv_into(sock, buf) if self.poller is None else receive_into(self, sock, buf)
+
+    def sock_recvfrom(self, sock, bufsize):
+        """Receive a datagram: (bytes, address). See loop.sock_recvfrom()."""
+        return super().sock_recvfrom(sock, bufsize) if self.poller is None else receive_from(self, sock, bufsize)
+
+    def sock_recvfrom_into(self, sock, buf, nbytes=0):
+        """Receive a datagram into a buffer: (how many bytes, address). See loop.sock_recvfrom_into()."""
+        if self.poller is None:
+            return super().sock_recvfrom_into(sock, buf, nbytes)
+        return receive_from_into(self, sock, buf, nbytes)
+
+    def sock_sendall(self, sock, data):
+        """Send all of `data`. See loop.sock_sendall()."""
+        return super().sock_sendall(sock, data) if self.poller is None else send_all(self, sock, data)
+
+    def sock_sendto(self, sock, data, address):
+        """Send a datagram; how many bytes. See loop.sock_sendto()."""
+        return super().sock_sendto(sock, data, address) if self.poller is None else send_to(self, sock, data, address)
+
+    def sock_connect(self, sock, address):
+        """Connect to an address, which may have a name in it. See loop.sock_connect()."""
+        return super().sock_connect(sock, address) if self.poller is None else sock_connect(self, sock, address)
+
+    def sock_accept(self, sock):
+        """Accept a connection: (a non-blocking socket, the peer's address). See loop.sock_accept()."""
+        return super().sock_accept(sock) if self.poller is None else accept(self, sock)
+
+    def _sock_sendfile_native(self, sock, file, offset, count):
+        if self.poller is None:
+            return super()._sock_sendfile_native(sock, file, offset, count)
+        return send_file(self, sock, file, offset, count)
+
+    def _ensure_fd_no_transport(self, fd):
+        """RuntimeError if a transport uses this descriptor, or ValueError if there is none to speak of."""
+        cdef object user
+        cdef int number
+        if self.poller is None:
+            return super()._ensure_fd_no_transport(fd)
+        if isinstance(fd, int):
+            number = fd
+        else:
+            try:
+                number = int(fd.fileno())
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(f"Invalid file object: {fd!r}") from None
+        user = self.poller.entry(number)
+        if isinstance(user, Transport) and not user.is_closing():
+            raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
+        if user is None and self.poller.is_known(number):
+            raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
+
+
+cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2
+cdef object make_socket_transport = NetworkCore._make_socket_transport
+cdef object make_ssl_transport = NetworkCore._make_ssl_transport
+
+
+cdef bint accepts_in_another_way(NetworkCore loop) except -1:
+    """Whether a method that asyncio would call for an accepted connection was overridden, or replaced on the loop."""
+    return not (
+        is_method(loop._accept_connection2, loop, accept_connection2)
+        and is_method(loop._make_socket_transport, loop, make_socket_transport)
+        and is_method(loop._make_ssl_transport, loop, make_ssl_transport)
+    )
+
+
+cdef dict with_context(object context):
+    # asyncio's own hooks know of contexts since 3.15.
+    return {} if context is None else {"context": context}

@@ -1,0 +1,522 @@
+"""The sock_*() methods: what each of them tries. socket_operation.pyx has the coroutine around it.
+
+For exactly Python's socket, in the non-blocking mode that asyncio asks for, the system call is made here. All else goes
+through the methods of the object, as in asyncio: subclasses, look-alikes, sockets that were left blocking; and so does
+everything that is wrong, because the object has the right exception for it.
+
+Source: the documentation of `socket` and its C code, socketmodule.c; recv(2), send(2), accept(2), connect(2).
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_Clear
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.errno cimport EAGAIN
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
+from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.system.address cimport (
+    address_from_python,
+    address_is_native,
+    address_to_python,
+    sockaddr,
+    sockaddr_storage,
+    socklen_t,
+)
+from hotloop._c.system.receive cimport READ_SIZE
+
+import _socket
+import errno
+import inspect
+import io
+import os
+import socket
+import sys
+from asyncio import base_events, exceptions, unix_events
+
+cdef extern from "Python.h":
+    int PySys_Audit(const char *event, const char *format, ...) except -1
+    bint PyLong_CheckExact(object)
+    Py_ssize_t PyLong_AsSsize_t(object) noexcept
+
+cdef extern from "system/socket_object.h":
+    bint plain_find_functions(object type)
+    int plain_fileno(object) except? -1
+    int plain_family(object) except? -1
+    bint plain_is_non_blocking(object) except -1
+
+cdef extern from "system/socket_calls.h":
+    int socket_accept(int fd, sockaddr_storage *, socklen_t *)
+    Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
+    Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
+
+cdef extern from "system/receive.h":
+    pass
+
+cdef extern from *:
+    """
+    static inline unsigned int version_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
+
+    /* A new bytes object with what one receive of at most `room` bytes has brought; NULL, without an exception if
+     * `count` is negative, if it has brought nothing. */
+    static PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count)
+    {
+        PyObject *data = PyBytes_FromStringAndSize(NULL, room);
+
+        *count = 0;
+        if (data == NULL)
+            return NULL;
+        *count = socket_try_receive(fd, PyBytes_AS_STRING(data), (size_t)room, NULL, NULL);
+        if (*count < 0)
+            Py_CLEAR(data);
+        else if (*count == 0)
+            Py_SETREF(data, PyBytes_FromStringAndSize(NULL, 0));
+        else if (*count < room)
+            data = shortened(data, *count);
+        return data;
+    }
+    """
+    unsigned int version_of(object type) noexcept
+    PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
+
+# Up to this size a receive makes its bytes object first: shrinking it costs less than copying what has come.
+cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
+# When the last receive has brought that much, the next one makes its object first, too: then copying costs more.
+cdef Py_ssize_t LARGE_RECEIVE = 16 * 1024
+# How often one sock_sendall() or sock_sendfile() sends before others have their turn.
+cdef int SENDS_PER_TURN = 4
+# What send_rest() returns; or a negative errno.
+cdef enum:
+    ALL_SENT = 1
+    ENOUGH_SENT = 0
+# On 32-bit systems os.sendfile() refuses more.
+cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
+
+# Since 3.14.6 asyncio sets the file's position also if nothing was sent.
+cdef bint always_seeks = "total_sent" not in inspect.signature(
+    unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
+).parameters
+cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
+
+cdef object plain_socket = socket.socket
+cdef bint knows_sockets = plain_find_functions(_socket.socket)
+# What socket.socket has of its own. The methods of its base, _socket.socket, nobody can replace.
+cdef dict REPLACEABLE = {
+    name: getattr(plain_socket, name)
+    for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
+}
+# The version of the class for which it is known whether somebody has replaced one of them; 0: for none.
+cdef unsigned int known_version = 0
+cdef bint replaced = False
+
+
+cdef bint is_replaced() except -1:
+    """Whether somebody has put methods of his own into socket.socket, as tests do."""
+    global known_version, replaced
+    if known_version == 0 or known_version != version_of(plain_socket):
+        replaced = not knows_sockets or any(
+            getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
+        )
+        known_version = version_of(plain_socket)
+    return replaced
+
+
+cdef bint is_plain(SocketOperation self) except -1:
+    """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
+    self.keeps = type(self.sock) is plain_socket and not is_replaced()
+    if self.keeps:
+        self.fd = plain_fileno(self.sock)
+    return self.keeps
+
+
+cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
+    """Have the socket object do it."""
+    cdef object result
+    self.keeps = False
+    try:
+        result = getattr(self.sock, name)(*arguments)
+        count_moved(self.loop, name, result)
+        return own(result)
+    except (BlockingIOError, InterruptedError):
+        return NULL
+    except StopIteration as error:
+        raise RuntimeError("coroutine raised StopIteration") from error
+
+
+cdef int count_moved(LoopCore loop, str name, object result) except -1:
+    """What a socket's method says that it has moved, if it does."""
+    if type(result) is tuple and result:
+        result = result[0]
+    if type(result) is bytes:
+        result = len(result)
+    if type(result) is int and result > 0:
+        if name.startswith("send"):
+            metrics_sent(&loop.metrics, result)
+        else:
+            metrics_received(&loop.metrics, result)
+    return 0
+
+
+cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
+    """Look at what a system call has returned; OSError if it has failed.
+
+    True if it came too early. But a socket that was left blocking, or has a timeout, waits in its own method."""
+    if count >= 0:
+        return False
+    if count != -EAGAIN:
+        self.doubt_registration()
+        raise OSError(-count, os.strerror(-count))
+    self.keeps = plain_is_non_blocking(self.sock)
+    return True
+
+
+cdef inline PyObject *own(object item) noexcept:
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+cdef inline bint is_size(object number, Py_ssize_t *size) noexcept:
+    """Whether it is a number of bytes that can be received."""
+    if not PyLong_CheckExact(number):
+        return False
+    size[0] = PyLong_AsSsize_t(number)
+    if size[0] < 0:
+        # Maybe because it is too large.
+        PyErr_Clear()
+        return False
+    return True
+
+
+# -- receiving ---------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation receive(LoopCore loop, object sock, object size):
+    return new_operation(loop, "sock_recv", try_receive, POLLER_READ, sock, size, None)
+
+
+cdef PyObject *try_receive(SocketOperation self) except? NULL:
+    cdef LoopCore loop = self.loop
+    cdef Py_ssize_t size, count = 0
+    cdef PyObject *data
+    if not is_plain(self) or not is_size(self.argument, &size):
+        return by_method(self, "recv", (self.argument,))
+    if size == 0:
+        # As socketmodule.c: not even an error is looked for.
+        return own(b"")
+    if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
+        data = receive_directly(self.fd, size, &count)
+    else:
+        count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
+        data = NULL if count < 0 else own(loop.received(count))
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recv", (self.argument,))
+    if count == 0:
+        self.doubt_registration()
+    else:
+        metrics_received(&loop.metrics, count)
+    loop.last_received = count
+    return data
+
+
+cdef SocketOperation receive_into(LoopCore loop, object sock, object buffer):
+    return new_operation(loop, "sock_recv_into", try_receive_into, POLLER_READ, sock, buffer, None)
+
+
+cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
+    cdef Py_buffer view
+    cdef Py_ssize_t count = 0
+    if not is_plain(self) or not get_buffer(self.argument, &view, PyBUF_WRITABLE):
+        return by_method(self, "recv_into", (self.argument,))
+    if view.len:
+        count = socket_try_receive(self.fd, view.buf, view.len, NULL, NULL)
+    PyBuffer_Release(&view)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recv_into", (self.argument,))
+    if count == 0:
+        self.doubt_registration()
+    else:
+        metrics_received(&self.loop.metrics, count)
+    return own(count)
+
+
+cdef SocketOperation receive_from(LoopCore loop, object sock, object size):
+    return new_operation(loop, "sock_recvfrom", try_receive_from, POLLER_READ, sock, size, None)
+
+
+cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef Py_ssize_t size, count
+    if not is_plain(self) or not address_is_native(plain_family(self.sock)) or not is_size(self.argument, &size):
+        return by_method(self, "recvfrom", (self.argument,))
+    if size > READ_SIZE:
+        return by_method(self, "recvfrom", (self.argument,))
+    count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
+    metrics_received(&self.loop.metrics, count)
+    data = self.loop.received(count)
+    return own((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+
+
+cdef SocketOperation receive_from_into(LoopCore loop, object sock, object buffer, object size):
+    return new_operation(loop, "sock_recvfrom_into", try_receive_from_into, POLLER_READ, sock, buffer, size)
+
+
+cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef Py_buffer view
+    cdef Py_ssize_t size, count
+    if not self.other:
+        self.other = len(self.argument)
+    if (
+        not is_plain(self)
+        or not address_is_native(plain_family(self.sock))
+        or not is_size(self.other, &size)
+        or not get_buffer(self.argument, &view, PyBUF_WRITABLE)
+    ):
+        return by_method(self, "recvfrom_into", (self.argument, self.other))
+    if size == 0 or size > view.len:
+        PyBuffer_Release(&view)
+        return by_method(self, "recvfrom_into", (self.argument, self.other))
+    count = socket_try_receive(self.fd, view.buf, size, &peer, &length)
+    PyBuffer_Release(&view)
+    if must_wait(self, count):
+        return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
+    metrics_received(&self.loop.metrics, count)
+    return own((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+
+
+cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
+    """False if it has none of this kind; the socket's method has the exception for that."""
+    try:
+        PyObject_GetBuffer(owner, view, PyBUF_SIMPLE | flags)
+    except (TypeError, BufferError):
+        return False
+    return True
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation send_all(LoopCore loop, object sock, object data):
+    return new_operation(loop, "sock_sendall", try_send_all, POLLER_WRITE, sock, data, None)
+
+
+cdef PyObject *try_send_all(SocketOperation self) except? NULL:
+    cdef Py_buffer view
+    cdef int status
+    if not is_plain(self):
+        return try_send_all_by_method(self)
+    if type(self.argument) is bytes:
+        status = send_rest(self, PyBytes_AS_STRING(self.argument), PyBytes_GET_SIZE(self.argument))
+    elif get_buffer(self.argument, &view, 0):
+        status = send_rest(self, <const char *>view.buf, view.len)
+        PyBuffer_Release(&view)
+    else:
+        return try_send_all_by_method(self)
+    if status == ALL_SENT:
+        self.view = None
+        return own(None)
+    if status == ENOUGH_SENT:
+        self.pauses = True
+    elif must_wait(self, status) and not self.keeps:
+        return try_send_all_by_method(self)
+    if self.view is None:
+        self.view = memoryview(self.argument)
+    return NULL
+
+
+cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noexcept:
+    """Send what is not sent yet: ALL_SENT, ENOUGH_SENT for one turn, or a negative errno. Adds to `progress`."""
+    cdef Py_ssize_t sent
+    for _ in range(SENDS_PER_TURN):
+        sent = socket_try_send(self.fd, data + self.progress, max(size - self.progress, 0), NULL, 0)
+        if sent < 0:
+            return <int>sent
+        self.progress += sent
+        metrics_sent(&self.loop.metrics, sent)
+        if self.progress >= size:
+            return ALL_SENT
+    return ENOUGH_SENT
+
+
+cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
+    cdef PyObject *sent
+    if self.view is None and self.progress:
+        self.view = memoryview(self.argument)
+    sent = by_method(self, "send", (self.argument if self.view is None else self.view[self.progress:],))
+    if sent != NULL:
+        self.progress += steal(sent)
+    if self.progress == len(self.argument if self.view is None else self.view):
+        self.view = None
+        return own(None)
+    if self.view is None:
+        self.view = memoryview(self.argument)
+    return NULL
+
+
+cdef SocketOperation send_to(LoopCore loop, object sock, object data, object address):
+    return new_operation(loop, "sock_sendto", try_send_to, POLLER_WRITE, sock, data, address)
+
+
+cdef PyObject *try_send_to(SocketOperation self) except? NULL:
+    cdef sockaddr_storage target
+    cdef socklen_t length = 0
+    cdef Py_buffer view
+    cdef Py_ssize_t sent
+    if (
+        not is_plain(self)
+        or not address_from_python(self.other, plain_family(self.sock), &target, &length)
+        or not get_buffer(self.argument, &view, 0)
+    ):
+        return by_method(self, "sendto", (self.argument, self.other))
+    try:
+        PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.other)
+        sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
+    finally:
+        PyBuffer_Release(&view)
+    if must_wait(self, sent):
+        return NULL if self.keeps else by_method(self, "sendto", (self.argument, self.other))
+    metrics_sent(&self.loop.metrics, sent)
+    return own(sent)
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+cdef SocketOperation accept(LoopCore loop, object sock):
+    return new_operation(loop, "sock_accept", try_accept, POLLER_READ, sock, None, None)
+
+
+cdef PyObject *try_accept(SocketOperation self) except? NULL:
+    cdef sockaddr_storage peer
+    cdef socklen_t length = 0
+    cdef int fd
+    if not is_plain(self) or not address_is_native(plain_family(self.sock)):
+        return accept_by_method(self)
+    fd = socket_accept(self.fd, &peer, &length) if plain_is_non_blocking(self.sock) else -EAGAIN
+    if must_wait(self, fd):
+        return NULL if self.keeps else accept_by_method(self)
+    try:
+        address = address_to_python(<sockaddr *>&peer, length)
+        # As socket.accept(): with the listener's type, whose bits also say that the descriptor is non-blocking.
+        kind = _socket.socket.type.__get__(self.sock)
+        connection = plain_socket(self.sock.family, kind | SOCK_NONBLOCK, self.sock.proto, fileno=fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    if connection.gettimeout() != 0:
+        connection.setblocking(False)
+    return own((connection, address))
+
+
+cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
+    cdef PyObject *accepted = by_method(self, "accept", ())
+    if accepted == NULL:
+        return NULL
+    connection, address = steal(accepted)
+    try:
+        connection.setblocking(False)
+    except BaseException:
+        connection.close()
+        raise
+    return own((connection, address))
+
+
+async def sock_connect(loop, sock, address):
+    """loop.sock_connect()."""
+    base_events._check_ssl_socket(sock)
+    if loop._debug and sock.gettimeout() != 0:
+        raise ValueError("the socket must be non-blocking")
+    if sock.family == socket.AF_INET or (base_events._HAS_IPv6 and sock.family == socket.AF_INET6):
+        infos = await loop._ensure_resolved(address, family=sock.family, type=sock.type, proto=sock.proto, loop=loop)
+        address = infos[0][4]
+    await new_operation(loop, "sock_connect", try_connect, POLLER_WRITE, sock, address, None)
+
+
+cdef PyObject *try_connect(SocketOperation self) except? NULL:
+    """By the methods of the object: once for each connection they cost little. `progress`: whether it was begun."""
+    cdef PyObject *answer
+    if self.progress:
+        answer = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
+        if answer != NULL:
+            number = steal(answer)
+            if number != 0:
+                raise OSError(number, f"Connect call failed {self.argument}")
+            return own(None)
+    else:
+        self.progress = 1
+        # The one who listens may be this loop's, too.
+        backoff_reset(&self.loop.metrics.backoff)
+        answer = by_method(self, "connect", (self.argument,))
+    is_plain(self)
+    return answer
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+async def send_file(loop, sock, file, offset, count):
+    """loop._sock_sendfile_native(): how many bytes were sent; the file's position is behind them afterwards.
+
+    asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
+    cdef int sends = 0
+    # Where asyncio looks, because that is where somebody takes it away.
+    if not hasattr(unix_events.os, "sendfile"):
+        raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
+    try:
+        source = file.fileno()
+        size = os.fstat(source).st_size
+    except (AttributeError, io.UnsupportedOperation, OSError):
+        raise exceptions.SendfileNotAvailableError("not a regular file") from None
+    block = count or size
+    if not block:
+        return 0
+    sent = 0
+    waited = False
+    try:
+        while not count or sent < count:
+            block = min(count - sent if count else size, LARGEST_SENDFILE)
+            try:
+                done = os.sendfile(sock.fileno(), source, offset + sent, block)
+            except (BlockingIOError, InterruptedError):
+                await new_operation(loop, "sock_sendfile", try_ready, POLLER_WRITE, sock, None, None)
+                waited = True
+                sends = 0
+                continue
+            if done == 0:
+                break
+            metrics_sent(&(<LoopCore>loop).metrics, done)
+            sent += done
+            sends += 1
+            if sends % SENDS_PER_TURN == 0:
+                await new_operation(loop, "sock_sendfile", try_later, POLLER_WRITE, sock, None, None)
+    except OSError as error:
+        if sent == 0:
+            raise exceptions.SendfileNotAvailableError("os.sendfile call failed") from error
+        if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
+            # The connection was closed in the middle: the same exception on all systems.
+            raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
+        raise
+    finally:
+        if sent > 0 or always_seeks:
+            os.lseek(source, offset + sent, os.SEEK_SET)
+    return sent
+
+
+cdef PyObject *try_ready(SocketOperation self) except? NULL:
+    """Only wait. `progress`: whether it has."""
+    if self.progress:
+        return own(None)
+    self.progress = 1
+    is_plain(self)
+    return NULL
+
+
+cdef PyObject *try_later(SocketOperation self) except? NULL:
+    """Let others have their turn. `progress`: whether they had."""
+    self.pauses = not self.progress
+    self.progress += 1
+    return NULL if self.pauses else own(None)

@@ -1,0 +1,455 @@
+"""SocketOperation: the coroutine that a sock_*() method returns; SocketWatcher: how it waits.
+
+An operation is tried when it is awaited. If the socket is ready for it, that is all: no future, no task, and nothing
+is registered. Otherwise the operation yields a future, which the poller's next event for the socket ends, and is tried
+again when its task resumes it. What has arrived is taken off the socket then and not before, so a task that is
+cancelled in between loses nothing.
+
+The registration stays with the poller afterwards, edge-triggered, for the next operation. A program that receives,
+answers and receives again makes no system call for it. That is safe, although the socket belongs to the program, which
+may close it and open another that gets its number:
+
+- Every operation is tried before it waits, so it does not matter which events were seen by whom.
+- A registration is for one socket object. Another one with the same descriptor gets a registration of its own, and
+  what is reported for the former file is told from it by its generation.
+- A registration is relied on only in the turn of the loop in which it has brought an event. Later, or after the end of
+  the stream, it is renewed: one system call, where asyncio makes two. So a descriptor is found out onto which another
+  file was put by dup2().
+- When an event comes that nobody waits for, the registration goes. Until then it is no part of the selector's map.
+
+Where that is not possible the operation waits as asyncio's do, by add_reader() or add_writer(): a subclass of socket,
+which may have its own idea of recv(), somebody else's selector, a descriptor with callbacks.
+
+Source: epoll(7); PEP 492; asyncio/selector_events.py.
+"""
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.state cimport backoff_reset
+from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, is_direct, new_handle, push
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
+from hotloop._c.tasks.thrown_exceptions cimport thrown
+
+import socket
+import sys
+import warnings
+from asyncio import base_events
+
+cdef object plain_socket = socket.socket
+
+cdef extern from *:
+    """
+    #include "runtime/free_memory.h"
+    POOL(SocketOperation, 256)
+    """
+    void pool_install_SocketOperation(PyTypeObject *)
+    void pool_spare_finalizer(object) noexcept
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    object PyWeakref_NewRef(object, PyObject *)
+
+cdef extern from *:
+    """
+    /* See FutureIter: slots for which Cython has no special methods. There is no __next__(), coroutines have none. */
+    static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
+    {
+        type->tp_as_async->am_send = send;
+        type->tp_iternext = next;
+        PyType_Modified(type);
+    }
+
+    static inline int raise_set_error(void) { return -1; }
+
+    static inline int refers_to(PyObject *reference, PyObject *object)
+    {
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyObject *found = NULL;
+
+        (void)PyWeakref_GetRef(reference, &found);
+        Py_XDECREF(found);
+        return found == object;
+    #else
+        return PyWeakref_GET_OBJECT(reference) == object;
+    #endif
+    }
+    """
+    ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) noexcept
+    ctypedef PyObject *(*iternextfunc)(PyObject *) noexcept
+    void install_slots(PyTypeObject *, sendfunc, iternextfunc)
+    int raise_set_error() except -1     # the error indicator is set: make Cython notice
+    bint refers_to(object reference, object) noexcept
+
+
+cdef SocketOperation new_operation(
+    LoopCore loop, str name, attempt_function attempt, int event, object sock, object argument, object other
+):
+    cdef SocketOperation operation = SocketOperation.__new__(SocketOperation)
+    operation.loop = loop
+    operation.name = name
+    operation.attempt = attempt
+    operation.event = event
+    operation.sock = sock
+    operation.argument = argument
+    operation.other = other
+    if loop.debug:
+        operation.origin = find_origin()
+    return operation
+
+
+cdef tuple find_origin():
+    """What the interpreter notes of a coroutine: see sys.set_coroutine_origin_tracking_depth()."""
+    cdef int depth = sys.get_coroutine_origin_tracking_depth()
+    cdef list origin = []
+    frame = sys._getframe() if depth else None
+    while frame is not None and len(origin) < depth:
+        origin.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(origin) or None
+
+
+@cython.final
+cdef class SocketOperation:
+    """What loop.sock_recv() and its like return: a coroutine, to be awaited or made a task of."""
+
+    # -- a coroutine ---------------------------------------------------------------------------------------------------
+
+    def __await__(self):
+        if self.stage == WAITING:
+            raise RuntimeError("coroutine is being awaited already")
+        return self
+
+    def send(self, value, /):
+        """Go on: yields a future to wait for, or raises StopIteration with the result, or what went wrong."""
+        cdef PyObject *result = NULL
+        cdef PySendResult status = operation_send(<PyObject *>self, <PyObject *>value, &result)
+        if status == PYGEN_ERROR:
+            raise_set_error()
+        if status == PYGEN_NEXT:
+            return steal(result)
+        raise StopIteration(steal(result))
+
+    def throw(self, kind, value=None, traceback=None, /):
+        """Raise an exception where the operation waits, which ends it."""
+        error = thrown(kind, value, traceback)
+        if self.stage == CLOSED:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        self.end()
+        raise error
+
+    def close(self):
+        """End the operation, wherever it is. Idempotent."""
+        if FREE_THREADED and self.loop is not None:
+            self.loop.check_runner()
+        self.end()
+
+    def __del__(self):
+        if self.stage == CREATED and self.loop is not None:
+            warnings._warn_unawaited_coroutine(self)
+
+    def __repr__(self):
+        return f"<coroutine object {self.__qualname__} at {id(self):#x}>"
+
+    @property
+    def __name__(self):
+        """The name of the method that has made it."""
+        return self.name
+
+    @property
+    def __qualname__(self):
+        """The same with the class."""
+        return f"EventLoop.{self.name}"
+
+    @property
+    def cr_running(self):
+        """False: it runs only while the interpreter does nothing else."""
+        return False
+
+    @property
+    def cr_origin(self):
+        """Where it was made, if that is tracked; see sys.set_coroutine_origin_tracking_depth()."""
+        return self.origin
+
+    # -- its stages ----------------------------------------------------------------------------------------------------
+
+    cdef int begin(self) except -1:
+        """The checks that asyncio makes of a socket; all that is not Python's own class goes through here."""
+        base_events._check_ssl_socket(self.sock)
+        if self.loop.debug and self.sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+        return 0
+
+    cdef int go_on(self) except -1:
+        """Resumed: the event has come, or the wait was cancelled."""
+        cdef Future waiter = self.waiter
+        if self.stage == CLOSED:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        if waiter.state == PENDING:
+            raise RuntimeError("await wasn't used with future")
+        if self.handle is not None or waiter.state != FINISHED:
+            self.stop_waiting()
+        error = waiter.take_error()
+        if error is not None:
+            self.end()
+            raise error
+        return 0
+
+    cdef int wait(self) except -1:
+        """Have a future to be awaited, which is done when the socket may be ready."""
+        cdef LoopCore loop = self.loop
+        cdef bint again = self.waiter is not None
+        self.waiter = Future(loop=loop) if loop.debug else new_future(loop, loop.ready)
+        if self.pauses:
+            self.pauses = False
+            self.waiter.finish(None)
+            return 0
+        loop.check_open()
+        if FREE_THREADED:
+            loop.check_runner()
+        backoff_reset(&loop.metrics.backoff)
+        if not self.keeps or loop.poller is None or not watch(loop.poller, self, again):
+            self.wait_by_callback()
+        return 0
+
+    cdef int wait_by_callback(self) except -1:
+        cdef LoopCore loop = self.loop
+        self.fd = self.sock.fileno()
+        loop._ensure_fd_no_transport(self.fd)
+        add = loop._add_reader if self.event == POLLER_READ else loop._add_writer
+        self.handle = add(self.fd, wake_up, self)
+        self.entry = None if loop.poller is None else loop.poller.entry(self.fd)
+        return 0
+
+    cdef int stop_waiting(self) except -1:
+        """Leave nothing that would wake the operation up."""
+        cdef PollerSelector poller = self.loop.poller
+        cdef Handle handle = self.handle
+        cdef object entry = None if poller is None else poller.entry(self.fd)
+        if handle is None:
+            if type(entry) is SocketWatcher:
+                (<SocketWatcher>entry).leave(self)
+            return 0
+        self.handle = None
+        # It is somebody else's place by now, if the callback was replaced or a transport was made.
+        if not handle.dropped and entry is self.entry:
+            remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
+            remove(self.fd)
+        self.entry = None
+        return 0
+
+    cdef int end(self) except -1:
+        """Stop, and let go of everything."""
+        cdef bint waiting = self.stage == WAITING
+        self.stage = CLOSED
+        if waiting:
+            self.stop_waiting()
+        self.sock = self.argument = self.other = self.view = self.waiter = None
+        return 0
+
+    cdef int wake(self) except -1:
+        """Resume the one who awaits the operation."""
+        if is_direct(self.loop.ready, self.loop):
+            return self.waiter.finish(None)
+        # What is called then may be anybody's: not while the poller's events are looked at.
+        return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))
+
+    cdef int doubt_registration(self) except -1:
+        """The stream has ended, so another file may take its place under the same number."""
+        cdef PollerSelector poller = self.loop.poller
+        cdef object entry = None if poller is None else poller.entry(self.fd)
+        if type(entry) is SocketWatcher:
+            (<SocketWatcher>entry).heard = poller.waits - 1
+        return 0
+
+
+def wake_up(SocketOperation operation):
+    if operation.stage == WAITING and operation.waiter.state == PENDING:
+        operation.waiter.finish(None)
+
+
+cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **result) except PYGEN_ERROR:
+    cdef SocketOperation self = <SocketOperation>operation
+    cdef PyObject *done
+    if self.stage != CREATED:
+        self.go_on()
+    else:
+        if value != NULL and value != <PyObject *>None:
+            raise TypeError("can't send non-None value to a just-started coroutine")
+        # Which would say that the coroutine was never awaited.
+        pool_spare_finalizer(self)
+        if self.loop.debug or type(self.sock) is not plain_socket:
+            self.stage = CLOSED
+            self.begin()
+    self.stage = CLOSED
+    done = self.attempt(self)
+    if done != NULL:
+        result[0] = done
+        return PYGEN_RETURN
+    self.wait()
+    self.stage = WAITING
+    self.waiter.blocking = True
+    result[0] = own(self.waiter)
+    return PYGEN_NEXT
+
+
+# The error indicator is handed on as it is.
+cdef sendfunc advance_or_fail = <sendfunc>advance
+
+
+cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject **result) noexcept:
+    """The am_send slot. See FutureIter."""
+    cdef SocketOperation self = <SocketOperation>operation
+    cdef PySendResult status = advance_or_fail(operation, value, result)
+    if self.stage == CLOSED:
+        # Whoever keeps the coroutine object, as a task does, keeps no buffer with it.
+        self.sock = self.argument = self.other = self.view = None
+    return status
+
+
+cdef PyObject *operation_next(PyObject *operation) noexcept:
+    """The tp_iternext slot."""
+    cdef PyObject *result = NULL
+    if operation_send(operation, NULL, &result) == PYGEN_RETURN:
+        set_stop_iteration(steal(result))
+        return NULL
+    return result
+
+
+cdef inline PyObject *own(object item) noexcept:
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+install_slots(<PyTypeObject *>SocketOperation, operation_send, operation_next)
+pool_install_SocketOperation(<PyTypeObject *>SocketOperation)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class SocketWatcher(Watcher):
+    """The operations that wait for one socket, and its registration: edge-triggered, for what they wait for or more."""
+    cdef PollerSelector poller
+    cdef object socket              # a weak reference
+    cdef SocketOperation reader
+    cdef SocketOperation writer
+    cdef int fd
+    cdef unsigned int heard         # poller.waits when the last event came
+
+    cdef int happened(self, int events) except -1:
+        cdef bint told = False
+        self.heard = self.poller.waits
+        if events & POLLER_READ:
+            told = self.tell(POLLER_READ)
+        if events & POLLER_WRITE:
+            told = self.tell(POLLER_WRITE) or told
+        if not told:
+            self.narrow()
+        return 0
+
+    cdef bint tell(self, int event) except -1:
+        cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
+        cdef bint pending = is_pending(operation)
+        if pending:
+            operation.wake()
+        self.replace(event, None)
+        return pending
+
+    cdef int narrow(self) except -1:
+        """Something was reported that nobody waits for: once is enough."""
+        cdef int events = self.interest()
+        if events == 0:
+            self.poller.detach(self.fd)
+            return 0
+        try:
+            self.poller.change(self.fd, events | POLLER_EDGE)
+        except OSError:
+            # Closed meanwhile: the event was for another descriptor of the same file.
+            pass
+        return 0
+
+    cdef SocketOperation replace(self, int event, SocketOperation operation):
+        """Set who waits in one direction; returns who did."""
+        cdef SocketOperation before
+        if event == POLLER_READ:
+            before = self.reader
+            self.reader = operation
+        else:
+            before = self.writer
+            self.writer = operation
+        return before
+
+    cdef int interest(self) noexcept:
+        """What somebody waits for who was not cancelled."""
+        return (POLLER_READ if is_pending(self.reader) else 0) | (POLLER_WRITE if is_pending(self.writer) else 0)
+
+    cdef bint is_idle(self) noexcept:
+        return self.interest() == 0
+
+    cdef int enter(self, SocketOperation operation, bint again) except -1:
+        """Wait here, in place of whoever does. But one who was woken too early takes it `again` from nobody."""
+        cdef int event = operation.event
+        if again and self.interest() & event:
+            return 0
+        if self.heard != self.poller.waits or not self.poller.registrations[self.fd].events & event:
+            self.poller.change(self.fd, self.interest() | event | POLLER_EDGE)
+        self.replace(event, operation)
+        return 0
+
+    cdef int leave(self, SocketOperation operation) except -1:
+        if operation is self.reader:
+            self.reader = None
+        elif operation is self.writer:
+            self.writer = None
+        return 0
+
+    cdef int give_way(self) except -1:
+        """Go on waiting by callbacks, beside those that somebody adds."""
+        cdef SocketOperation operation
+        self.poller.detach(self.fd)
+        for event in (POLLER_READ, POLLER_WRITE):
+            operation = self.replace(event, None)
+            if is_pending(operation):
+                try:
+                    operation.wait_by_callback()
+                except Exception as error:
+                    # The one that waits is told, and the other one still gets its place.
+                    operation.waiter.fail(error)
+        return 0
+
+
+cdef inline bint is_pending(SocketOperation operation) noexcept:
+    return operation is not None and operation.waiter.state == PENDING
+
+
+cdef bint watch(PollerSelector poller, SocketOperation operation, bint again) except -1:
+    """Wait at the registration of the operation's socket, an old or a new one; false if that is not possible."""
+    cdef int fd = operation.fd
+    cdef object entry = poller.entry(fd)
+    cdef SocketWatcher watcher
+    if type(entry) is SocketWatcher:
+        watcher = <SocketWatcher>entry
+        if refers_to(watcher.socket, operation.sock):
+            watcher.enter(operation, again)
+            return True
+        if not watcher.is_idle():
+            return False
+    elif poller.is_known(fd):
+        return False
+    watcher = SocketWatcher.__new__(SocketWatcher)
+    watcher.poller = poller
+    watcher.fd = fd
+    watcher.socket = PyWeakref_NewRef(operation.sock, NULL)
+    watcher.heard = poller.waits - 1
+    poller.attach(fd, watcher, operation.event | POLLER_EDGE)
+    watcher.replace(operation.event, operation)
+    return True

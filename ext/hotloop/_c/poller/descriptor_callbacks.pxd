@@ -1,0 +1,11 @@
+from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.poller.watcher cimport Watcher
+from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, Runnable
+
+
+cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle)
+cdef bint remove_callback(PollerSelector poller, object fileobj, int event) except -1
+cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1
+cdef int remove_watcher(PollerSelector poller, int fd, int event, Watcher receiver) except -1
+cdef Runnable watcher_for(PollerSelector poller, int fd, int event)
+cdef int detach_if_unused(PollerSelector poller, int fd) except -1

@@ -1,0 +1,64 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from hotloop._c.poller.watcher cimport Watcher
+
+
+cdef extern from "poller/poller.h":
+    ctypedef struct poller:
+        int fd
+
+    ctypedef struct poller_batch:
+        int capacity
+
+# What is registered for a descriptor, beside the object in `entries`.
+ctypedef struct registration:
+    unsigned int generation         # tells events from those of a file that had the same number before; 0: none
+    int events                      # POLLER_READ, POLLER_WRITE, POLLER_EDGE; 0: not in the kernel's set at the moment
+    bint watched                    # the entry is a Watcher, not a SelectorKey
+
+
+cdef class PollerSelector:
+    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef object __weakref__
+    cdef poller poller
+    cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it
+    cdef list entries               # by descriptor: a Watcher, a SelectorKey, or None: none, or suspended
+    cdef registration *registrations    # by descriptor, as many as there are entries
+    cdef unsigned int last_generation
+    cdef Py_ssize_t registered      # how many of them
+    cdef unsigned int waits         # how often wait() was called
+    cdef object map                 # what get_map() returns; None once closed
+    cdef unsigned int process       # the one that owns the kernel's set, see fork_generation()
+    cdef unsigned int type_version  # of the class when it was last searched for a select() of its own
+    cdef bint select_is_own         # it has none
+
+    cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
+    cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
+    cdef void release(self, poller_batch *batch) noexcept
+    cdef int wake(self) except -1
+    cdef int attach(self, int fd, Watcher watcher, int events) except -1
+    cdef int change(self, int fd, int events) except -1
+    cdef int suspend(self, int fd) except -1
+    cdef int resume(self, int fd, Watcher watcher, int events) except -1
+    cdef bint is_known(self, int fd) noexcept
+    cdef int detach(self, int fd) except -1
+    cdef bint is_own(self) noexcept
+    cdef bint selects_itself(self) except -1
+    cdef int close_set(self) noexcept
+    cdef int own(self) except -1
+    cdef int add(self, int fd, object entry, int events, bint watched) except -1
+    cdef int make_room(self, int fd) except -1
+    cdef int descriptor(self, object fileobj) except -1
+    cdef object entry(self, int fd)
+    cdef object shown(self, int fd)
+    cdef object key(self, int fd)
+    cdef object as_key(self, int fd, object entry)
+    cdef list descriptors(self)
+    cdef int forget(self, int fd) except -1
+    cdef int refused(self, int fd, int error) except -1
+    cdef int repeat(self, int fd) noexcept
+    cdef int repeat_event(self, poller_batch *batch, int index) noexcept
+
+
+cdef unsigned int process_generation() noexcept

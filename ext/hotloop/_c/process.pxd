@@ -1,5 +1,0 @@
-from hotloop._c.core cimport LoopCore
-
-
-cdef int watch_process(LoopCore loop, object transport) except -1
-cdef bint program_has_a_watcher() except -1

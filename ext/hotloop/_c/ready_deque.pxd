@@ -1,6 +1,0 @@
-from hotloop._c.ready cimport ReadyQueue
-
-
-cdef class ReadyDeque(ReadyQueue):
-    cdef int replace(self, object handles, Py_ssize_t known) except -1
-    cdef object edit(self, str name, tuple arguments)

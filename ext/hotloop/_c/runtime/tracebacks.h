@@ -1,0 +1,60 @@
+/* Exceptions pass through compiled code without leaving a traceback entry, as they pass through asyncio's own C.
+ *
+ * Cython adds an entry wherever an exception leaves one of its functions. Without this header, users would find lines of
+ * .pyx files in the tracebacks of their own exceptions, one more each time a future raises its exception again, and would
+ * pay for making them. Cython calls PyFrame_New() for nothing else, so this header replaces it.
+ *
+ * An exception that has no entry yet was raised in compiled code, and gets one entry. With HOTLOOP_NO_TRACEBACK_ENTRIES it
+ * gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too. Debug and
+ * coverage builds keep all entries.
+ *
+ * With HOTLOOP_NO_TRACEBACK_ENTRIES no `return` may leave an `except X as error:` clause: the C code that Cython generates
+ * for it dereferences the exception's traceback. Falling out of the clause is safe, and so is `raise`.
+ *
+ * setup.py has the compiler include this header ahead of every module.
+ */
+#ifndef HOTLOOP_RUNTIME_TRACEBACKS_H
+#define HOTLOOP_RUNTIME_TRACEBACKS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <frameobject.h>
+
+#if defined(CYTHON_WITHOUT_ASSERTIONS) && !defined(CYTHON_TRACE)
+
+#ifdef HOTLOOP_NO_TRACEBACK_ENTRIES
+
+#define PyFrame_New(thread, code, globals, locals) NULL
+
+#else
+
+static inline int error_has_traceback(void)
+{
+    PyObject *traceback;
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *error = PyErr_GetRaisedException();
+
+    traceback = error == NULL ? NULL : PyException_GetTraceback(error);
+    Py_XDECREF(traceback);
+    PyErr_SetRaisedException(error);
+#else
+    PyObject *type, *value;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_Restore(type, value, traceback);
+#endif
+    return traceback != NULL;
+}
+
+static inline PyFrameObject *first_frame(PyThreadState *thread, PyCodeObject *code, PyObject *globals, PyObject *locals)
+{
+    return error_has_traceback() ? NULL : PyFrame_New(thread, code, globals, locals);
+}
+
+#define PyFrame_New first_frame
+
+#endif
+
+#endif
+
+#endif

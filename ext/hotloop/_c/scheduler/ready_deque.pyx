@@ -1,0 +1,204 @@
+"""ReadyDeque: the ready queue as programs know `loop._ready`, a collections.deque of handles.
+
+Programs that run a loop themselves, or put its callbacks in another order, use whatever a deque has. The queue itself
+has what is done often; the rest is done to a deque of its handles, whose contents it takes over afterwards.
+"""
+
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject, PyObject_RichCompare
+
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.scheduler.ready_queue cimport (
+    ReadyQueue,
+    Runnable,
+    as_runnable,
+    object_section,
+    pop,
+    push,
+    queued,
+    section_enter,
+    section_leave,
+    settle_size,
+    unwrap,
+)
+
+from collections import deque
+
+cdef Py_ssize_t LEAST_SLOTS = 64
+
+
+cdef class ReadyDeque(ReadyQueue):
+    """The handles that are due, the oldest first: those of the loop, or anything with `_run()` and `_cancelled`."""
+
+    @property
+    def __class__(self):
+        return deque
+
+    @property
+    def maxlen(self):
+        """None: there is no limit."""
+        return None
+
+    cdef int replace(self, object handles, Py_ssize_t known) except -1:
+        """Queue these in place of the `known` oldest. What was queued meanwhile stays, behind them."""
+        cdef ReadyQueue queue = self    # whose `count` is a number; this class has a method of that name
+        cdef list items = [], ring = [], before
+        cdef Py_ssize_t given, count, size = 0, index
+        cdef object_section section
+        for handle in handles:
+            items.append(as_runnable(handle))
+        given = count = len(items)
+        section_enter(&section, queue)
+        while size < max(count, LEAST_SLOTS):
+            section_leave(&section)
+            size = LEAST_SLOTS
+            while size < count:
+                size *= 2
+            ring = [None] * size
+            section_enter(&section, queue)
+            # Making the list may have run the garbage collector, and with it code that queues callbacks.
+            count = given + max(queue.count - known, 0)
+        for index in range(given):
+            ring[index] = items[index]
+        for index in range(given, count):
+            ring[index] = <object>PyList_GET_ITEM(queue.ring, (queue.head + known + index - given) & queue.mask)
+        before = queue.ring
+        queue.ring = ring
+        queue.head = 0
+        settle_size(&queue.count, count)
+        settle_size(&queue.mask, size - 1)
+        section_leave(&section)
+        # At the end, because both may run code: finalizers of what is dropped, and of what timers held.
+        for item in items:
+            (<Runnable>item).withdraw()
+        del before
+        return 0
+
+    cdef object edit(self, str name, tuple arguments):
+        """Call a deque's method, on one with these handles."""
+        cdef object handles = deque(self)
+        cdef Py_ssize_t known = len(handles)
+        cdef object result = getattr(handles, name)(*arguments)
+        self.replace(handles, known)
+        return result
+
+    def append(self, handle, /):
+        """Queue a handle."""
+        cdef Runnable item = as_runnable(handle)
+        push(self, item)
+        # From where it was kept for later.
+        item.withdraw()
+
+    def extend(self, iterable, /):
+        """append() each."""
+        for handle in iterable:
+            self.append(handle)
+
+    def appendleft(self, handle, /):
+        """Queue a handle before all others."""
+        self.edit("appendleft", (handle,))
+
+    def extendleft(self, iterable, /):
+        """appendleft() each: the last one comes first."""
+        self.edit("extendleft", (iterable,))
+
+    def insert(self, index, handle, /):
+        """Queue a handle before the one at `index`."""
+        self.edit("insert", (index, handle))
+
+    def popleft(self):
+        """Remove and return the oldest handle; IndexError if there is none."""
+        cdef PyObject *item = pop(self) if queued(self) else NULL
+        if item == NULL:
+            raise IndexError("pop from an empty deque")
+        return unwrap(steal(item))
+
+    def pop(self):
+        """Remove and return the latest handle; IndexError if there is none."""
+        return self.edit("pop", ())
+
+    def remove(self, value, /):
+        """Remove a handle where it comes first; ValueError if it does not."""
+        self.edit("remove", (value,))
+
+    def clear(self):
+        """Drop all handles."""
+        cdef PyObject *item
+        while queued(self):
+            item = pop(self)
+            if item != NULL:
+                steal(item)
+
+    def reverse(self):
+        """Turn the order round."""
+        self.edit("reverse", ())
+
+    def rotate(self, steps=1, /):
+        """Move the latest to the front, so many times; where negative, the other way."""
+        self.edit("rotate", (steps,))
+
+    def copy(self):
+        """A deque of the handles."""
+        return deque(self)
+
+    def __copy__(self):
+        return deque(self)
+
+    def count(self, handle, /):
+        """How often a handle is queued."""
+        return deque(self).count(handle)
+
+    def index(self, handle, /, *bounds):
+        """Where a handle comes first, maybe between two bounds; ValueError if it does not."""
+        return deque(self).index(handle, *bounds)
+
+    def __len__(self):
+        return queued(self)
+
+    def __iter__(self):
+        cdef list handles = []
+        cdef Py_ssize_t index
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            for index in range(queued(self)):
+                handles.append(unwrap(<object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)))
+        finally:
+            section_leave(&section)
+        return iter(handles)
+
+    def __reversed__(self):
+        return reversed(deque(self))
+
+    def __getitem__(self, index):
+        return deque(self)[index]
+
+    def __setitem__(self, index, handle):
+        self.edit("__setitem__", (index, handle))
+
+    def __delitem__(self, index):
+        self.edit("__delitem__", (index,))
+
+    def __add__(self, other):
+        return deque(self) + plain(other)
+
+    def __iadd__(self, handles):
+        self.extend(handles)
+        return self
+
+    def __mul__(self, times):
+        return deque(self) * times
+
+    def __imul__(self, times):
+        self.edit("__imul__", (times,))
+        return self
+
+    def __richcmp__(self, other, int operation):
+        return PyObject_RichCompare(deque(self), plain(other), operation)
+
+    def __repr__(self):
+        return repr(deque(self))
+
+
+cdef object plain(object other):
+    return deque(other) if isinstance(other, ReadyQueue) else other

@@ -1,0 +1,146 @@
+from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport uint64_t
+
+cdef extern from *:
+    """
+    static inline unsigned int type_version_of(PyObject *object)
+    {
+        /* The interpreter may assign it in another thread. */
+        return __atomic_load_n(&Py_TYPE(object)->tp_version_tag, __ATOMIC_RELAXED);
+    }
+    """
+    unsigned int type_version_of(object)
+
+cdef extern from "runtime/locking.h":
+    bint FREE_THREADED
+    ctypedef struct object_section:
+        pass
+    void section_enter(object_section *, object)
+    void section_leave(object_section *)
+    Py_ssize_t glimpse_size "glimpse" (Py_ssize_t *) noexcept
+    void settle_size "settle" (Py_ssize_t *, Py_ssize_t) noexcept
+
+
+# No class has this version, nor has one whose methods may have been replaced since it had another one: that has 0.
+cdef enum:
+    NO_VERSION = 0xFFFFFFFF
+
+
+cdef class Runnable:
+    cdef int run(self) except -1    # 1: not, because it was cancelled
+    cdef int is_cancelled(self) except -1
+    cdef int withdraw(self) except -1
+    cdef tuple done_callback(self)
+
+
+# Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
+cdef class ReadyQueue:
+    cdef list ring              # a power of two of slots; those not in use hold None
+    cdef Py_ssize_t head        # the slot of the oldest
+    cdef Py_ssize_t count       # of queued Runnables
+    cdef Py_ssize_t mask        # len(ring) - 1
+    cdef unsigned int direct    # see is_direct()
+    cdef bint closed            # the loop is closed: queueing raises
+    cdef uint64_t steps         # of tasks, those included that were started eagerly
+    cdef object entered         # the task that current_task() answers with, left lazily; None: none
+
+    cdef int resize(self, Py_ssize_t size) except -1
+    cdef int relax(self) except -1
+
+
+# In the header, so that every module has them inline.
+
+cdef inline Py_ssize_t queued(ReadyQueue queue) noexcept:
+    """How many Runnables are."""
+    return glimpse_size(&queue.count)
+
+
+cdef inline int make_room(ReadyQueue queue) except -1:
+    """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory
+    than there is, and allocating it may run the garbage collector."""
+    while queued(queue) > glimpse_size(&queue.mask):
+        queue.resize(2 * (glimpse_size(&queue.mask) + 1))
+    return 0
+
+
+cdef inline int push(ReadyQueue queue, Runnable item) except -1:
+    """What says that the item is queued is set afterwards, because this may fail."""
+    cdef PyObject *slot
+    cdef Py_ssize_t index
+    cdef object_section section
+    make_room(queue)
+    section_enter(&section, queue)
+    while FREE_THREADED and queue.count > queue.mask:
+        # Another thread has taken the room.
+        section_leave(&section)
+        make_room(queue)
+        section_enter(&section, queue)
+    index = (queue.head + queue.count) & queue.mask
+    slot = PyList_GET_ITEM(queue.ring, index)    # None, whose reference goes with the slot
+    Py_INCREF(item)
+    PyList_SET_ITEM(queue.ring, index, item)
+    Py_DECREF(<object>slot)
+    settle_size(&queue.count, queue.count + 1)
+    section_leave(&section)
+    return 0
+
+
+cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
+    """Whether futures, tasks and transports may queue themselves, unnoticed by the program: the loop is not in debug
+    mode, and its class is still the one whose call_soon() was found to be LoopCore's own."""
+    return queue.direct == type_version_of(loop)
+
+
+cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
+    """push(), as call_soon() does it: not on a closed loop."""
+    if queue.closed:
+        raise RuntimeError("Event loop is closed")
+    return push(queue, item)
+
+
+cdef inline PyObject *pop(ReadyQueue queue) noexcept:
+    """The oldest, as a new reference. The caller knows that there is one; NULL: another thread has taken it since."""
+    cdef PyObject *item
+    cdef object_section section
+    section_enter(&section, queue)
+    if FREE_THREADED and queue.count == 0:
+        section_leave(&section)
+        return NULL
+    item = PyList_GET_ITEM(queue.ring, queue.head)
+    Py_INCREF(None)
+    PyList_SET_ITEM(queue.ring, queue.head, None)
+    queue.head = (queue.head + 1) & queue.mask
+    settle_size(&queue.count, queue.count - 1)
+    section_leave(&section)
+    return item
+
+
+cdef class Handle(Runnable):
+    cdef object __weakref__
+    cdef object callback            # None once cancelled
+    cdef object args                # a tuple, or what a program has set; None once cancelled
+    cdef object loop
+    cdef object context             # the one to run in, or if `context_lent` one to copy for that
+    cdef object source_traceback    # of the call_soon(), in debug mode; else None
+    cdef object text                # repr() of what was cancelled, in debug mode; else None
+    cdef bint dropped               # by cancel(), maybe in another thread: changed in a critical section
+    cdef bint context_lent          # others have `context` too: nothing may run in it
+
+    cdef int cancel_now(self) except -1
+    cdef object own_context(self)
+    cdef int trace(self) except -1
+
+
+cdef object copy_current_context()
+cdef void offer_context(PyObject *context) noexcept
+cdef void begin_reusing_contexts() noexcept
+cdef void end_reusing_contexts() noexcept
+cdef Handle new_handle(object callback, tuple args, object loop, object context)
+cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context)
+cdef int retire(PyObject *item) except -1
+cdef Runnable as_runnable(object handle)
+cdef object unwrap(object item)
+cdef int run_reporting(Runnable item, object loop) except -1
+cdef int report(object loop, Runnable item, object error) except -1

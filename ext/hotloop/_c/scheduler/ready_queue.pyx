@@ -1,0 +1,556 @@
+"""What a loop runs: Runnables, in the order of the ready queue.
+
+A Runnable is anything with run(): a Handle holds a callback and its arguments; a Task is a Runnable itself, so that a
+step is queued without allocating anything. The queue knows nothing of tasks beyond that.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.list cimport PyList_GET_ITEM
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+
+from hotloop._c.runtime.references cimport steal
+
+import asyncio
+import copyreg
+import sys
+import threading
+from asyncio import events, format_helpers
+
+cdef extern from "runtime/vectorcall.h":
+    object call_with_tuple(object callable, object args)
+
+cdef extern from "runtime/locking.h":
+    void seen_set_bint "seen_set" (bint *, bint)
+    bint seen_bint "seen_get" (bint *)
+
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)
+
+cdef extern from "runtime/free_handles.h":
+    ctypedef struct spare_handles:
+        pass
+    bint spare_alone(PyObject *item)
+    bint spare_wanted(const spare_handles *, PyObject *handle)
+    void spare_put(spare_handles *, PyObject *handle)
+    PyObject *spare_take(spare_handles *)
+
+cdef extern from "runtime/context_cache.h":
+    int context_install() except -1
+    object spare_context_copy_current()
+    PyObject *spare_context_model()
+    PyObject *spare_context_for(PyObject *model)
+    object spare_context_copy(object context)
+    void spare_context_offer(PyObject *context)
+    void spare_context_put_down(PyObject *context)
+    void spare_contexts_begin()
+    void spare_contexts_end()
+
+# Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
+cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
+# A queue that a burst has blown up beyond this shrinks again when it runs empty.
+cdef Py_ssize_t RETAINED_SLOTS = 4096
+cdef Py_ssize_t INITIAL_SLOTS = 64
+cdef spare_handles spares, spares_threadsafe
+
+
+cdef class Runnable:
+    """Something that a loop can run once: the base of Handle, Future and Task."""
+
+    cdef int run(self) except -1:
+        raise NotImplementedError
+
+    cdef int is_cancelled(self) except -1:
+        return False
+
+    cdef int withdraw(self) except -1:
+        """Before somebody outside the loop queues it: withdraw from where it was kept for later."""
+        return 0
+
+    cdef tuple done_callback(self):
+        """The (callback, context) that add_done_callback() would hold for this waiter."""
+        raise NotImplementedError
+
+    @property
+    def _cancelled(self):
+        return bool(self.is_cancelled())
+
+
+cdef class ForeignRunnable(Runnable):
+    """A handle that is not ours on our queue: whatever has `_run()`, as asyncio.Handle does."""
+    cdef object handle
+
+    cdef int run(self) except -1:
+        if self.handle._cancelled:
+            return 1
+        self.handle._run()
+        return 0
+
+    cdef int is_cancelled(self) except -1:
+        return bool(self.handle._cancelled)
+
+
+cdef class ReadyQueue:
+    """A ring of Runnables. The slots are those of a Python list, because the garbage collector must see them.
+
+    Python code has it as a ReadyDeque."""
+
+    def __cinit__(self):
+        self.ring = [None] * INITIAL_SLOTS
+        self.mask = INITIAL_SLOTS - 1
+        self.direct = NO_VERSION
+
+    cdef int resize(self, Py_ssize_t size) except -1:
+        """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run
+        the garbage collector, and with it code that queues callbacks)."""
+        cdef Py_ssize_t before = glimpse_size(&self.mask) + 1
+        cdef list ring = [None] * size
+        cdef Py_ssize_t index
+        cdef object_section section
+        section_enter(&section, self)
+        if self.mask + 1 == before and self.count <= size:
+            for index in range(self.count):
+                ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
+            # The old one, which holds nothing any more that the new one does not, goes with this function.
+            self.ring, ring = ring, self.ring
+            self.head = 0
+            settle_size(&self.mask, size - 1)
+        section_leave(&section)
+        return 0
+
+    cdef int relax(self) except -1:
+        """Give back what a burst has taken; called when the queue is empty."""
+        if glimpse_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
+            try:
+                self.resize(INITIAL_SLOTS)
+            except MemoryError:
+                # No reason to stop: it is tried again before the next wait.
+                pass
+        return 0
+
+
+cdef Runnable as_runnable(object handle):
+    """What the queue holds for a handle: itself, or what runs one that is not ours."""
+    cdef ForeignRunnable foreign
+    if isinstance(handle, Runnable):
+        return handle
+    foreign = ForeignRunnable.__new__(ForeignRunnable)
+    foreign.handle = handle
+    return foreign
+
+
+cdef object unwrap(object item):
+    """The handle that as_runnable() was given."""
+    return (<ForeignRunnable>item).handle if type(item) is ForeignRunnable else item
+
+
+cdef int run_reporting(Runnable item, object loop) except -1:
+    """Run an item; what it raises goes to the loop's exception handler, but KeyboardInterrupt and SystemExit."""
+    try:
+        item.run()
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        report(loop, item, error)
+    return 0
+
+
+cdef int report(object loop, Runnable item, object error) except -1:
+    cdef object text
+    cdef dict context
+    cdef Handle handle
+    if isinstance(item, Handle):
+        handle = item
+        text = callback_text(handle)
+        context = {"message": f"Exception in callback {text}", "exception": error, "handle": item}
+        if handle.source_traceback:
+            context["source_traceback"] = handle.source_traceback
+    else:
+        context = {"message": f"Exception in callback {item!r}", "exception": error}
+    loop.call_exception_handler(context)
+    return 0
+
+
+if sys.version_info >= (3, 13):
+    # Arguments may hold secrets: since 3.13 they are shown in debug mode only.
+    def format_callback(callback, args, loop):
+        return format_helpers._format_callback_source(callback, args, debug=loop.get_debug())
+else:
+    def format_callback(callback, args, loop):
+        return format_helpers._format_callback_source(callback, args)
+
+
+cdef object callback_text(Handle handle):
+    cdef object callback, args
+    cdef object_section section
+    section_enter(&section, handle)
+    callback = handle.callback
+    args = handle.args
+    section_leave(&section)
+    return format_callback(callback, args, handle.loop)
+
+
+cdef object copy_current_context():
+    """A copy of the current context, for a callback or a task to have to itself."""
+    return spare_context_copy_current()
+
+
+cdef void offer_context(PyObject *context) noexcept:
+    """Before the caller gives up a reference to such a context, which may serve again if it is the last one."""
+    spare_context_offer(context)
+
+
+cdef void begin_reusing_contexts() noexcept:
+    """A loop begins to run in the current context."""
+    spare_contexts_begin()
+
+
+cdef void end_reusing_contexts() noexcept:
+    """It has stopped."""
+    spare_contexts_end()
+
+
+cdef inline Handle filled(Handle handle, object callback, tuple args, object loop, object context):
+    handle.callback = callback
+    handle.args = args
+    handle.loop = loop
+    handle.context = context
+    return handle
+
+
+cdef Handle new_handle(object callback, tuple args, object loop, object context):
+    """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
+    cdef PyObject *spare = spare_take(&spares)
+    cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+    return filled(handle, callback, args, loop, spare_context_copy_current() if context is None else context)
+
+
+cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
+    """A handle as call_soon_threadsafe() makes one, outside debug mode."""
+    cdef PyObject *spare
+    cdef PyObject *model = NULL
+    cdef Handle handle
+    if threadsafe_handles:
+        spare = spare_take(&spares_threadsafe)
+        handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if spare == NULL else <Handle>steal(spare)
+    else:
+        spare = spare_take(&spares)
+        handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+    if context is None:
+        # A context for each of a thousand would go from one processor's cache to the other's with the handle, and back.
+        model = spare_context_model()
+        context = PyContext_CopyCurrent() if model == NULL else <object>model
+    filled(handle, callback, args, loop, context)
+    handle.context_lent = model != NULL
+    return handle
+
+
+cdef int retire(PyObject *item) except -1:
+    """Give up the last reference to an item that has run; it may serve again."""
+    cdef spare_handles *kept
+    cdef object context
+    if type(<object>item) is Handle:
+        kept = &spares
+    elif type(<object>item) is _ThreadSafeHandle:
+        kept = &spares_threadsafe
+    else:
+        if spare_alone(item) and isinstance(<object>item, Handle):
+            # A timer, whose memory free_memory.h keeps.
+            spare_context_put_down(<PyObject *>(<Handle>item).context)
+        Py_DECREF(<object>item)
+        return 0
+    if (
+        not spare_wanted(kept, item)
+        or (<Handle>item).source_traceback is not None
+        or (<Handle>item).text is not None
+    ):
+        Py_DECREF(<object>item)
+        return 0
+    (<Handle>item).callback = None
+    (<Handle>item).args = None
+    (<Handle>item).loop = None
+    (<Handle>item).dropped = False
+    context = (<Handle>item).context
+    (<Handle>item).context = None
+    (<Handle>item).context_lent = False
+    spare_context_put_down(<PyObject *>context)
+    spare_put(kept, item)
+    return 0
+
+
+cdef inline bint take_spare_context(Handle handle) noexcept:
+    """For a handle that was lent the model: a context to run in, if there is a spare one."""
+    cdef PyObject *spare = spare_context_for(<PyObject *>handle.context)
+    if spare == NULL:
+        return False
+    handle.context = steal(spare)
+    handle.context_lent = False
+    return True
+
+
+cdef class Handle(Runnable):
+    """A callback with its arguments and its context, as call_soon() returns it. See asyncio.Handle."""
+
+    def __init__(self, callback, args, loop, context=None):
+        self.callback = callback
+        self.args = tuple(args)
+        self.loop = loop
+        self.context = PyContext_CopyCurrent() if context is None else context
+        if loop.get_debug():
+            self.trace()
+
+    @property
+    def __class__(self):
+        return asyncio.Handle
+
+    cdef int trace(self) except -1:
+        self.source_traceback = format_helpers.extract_stack(sys._getframe())
+        return 0
+
+    cdef int run(self) except -1:
+        cdef object callback, args, context
+        cdef object_section section
+        if self.context_lent and not take_spare_context(self):
+            # Which may run the garbage collector, and with it code that cancels.
+            self.own_context()
+        # Held here, because the callback may cancel its own handle, or another thread may.
+        section_enter(&section, self)
+        if self.dropped:
+            section_leave(&section)
+            return 1
+        callback = self.callback
+        args = self.args
+        section_leave(&section)
+        if type(args) is not tuple:
+            args = tuple(args)
+        context = self.context
+        PyContext_Enter(context)
+        try:
+            call_with_tuple(callback, args)
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    cdef int is_cancelled(self) except -1:
+        return seen_bint(&self.dropped)
+
+    cdef object own_context(self):
+        """The context to run in, which is the handle's own from now on."""
+        cdef object lent, own
+        if self.context_lent and Py_REFCNT(<PyObject *>self.context) == 1:
+            # All others have copied it or are gone.
+            self.context_lent = False
+        elif self.context_lent:
+            lent = self.context
+            own = spare_context_copy(lent)
+            # Making it may have run the garbage collector, and with it code that has asked for the context.
+            if self.context_lent:
+                self.context_lent = False
+                self.context = own
+        return self.context
+
+    cdef int cancel_now(self) except -1:
+        cdef object callback, args
+        cdef object_section section
+        section_enter(&section, self)
+        if self.dropped:
+            section_leave(&section)
+            return 0
+        seen_set_bint(&self.dropped, True)
+        section_leave(&section)
+        if self.source_traceback is not None:
+            # Made in debug mode: keep what it was, since that is gone now.
+            self.text = repr(self)
+        section_enter(&section, self)
+        if FREE_THREADED:
+            callback = self.callback
+            args = self.args
+        self.callback = None
+        self.args = None
+        section_leave(&section)
+        if FREE_THREADED:
+            # Not in between, because what goes with them may be code.
+            del callback, args
+        return 0
+
+    def cancel(self):
+        """Make sure that the callback will not be called. Idempotent."""
+        self.cancel_now()
+
+    def cancelled(self):
+        """True if cancel() was called."""
+        return seen_bint(&self.dropped)
+
+    def get_context(self):
+        """The context that the callback runs in."""
+        return self.own_context()
+
+    def _run(self):
+        run_reporting(self, self.loop)
+
+    def _repr_info(self):
+        info = [type(self).__name__]
+        if self.dropped:
+            info.append("cancelled")
+        if self._callback is not None:
+            info.append(callback_text(self))
+        if self.source_traceback:
+            frame = self.source_traceback[len(self.source_traceback) - 1]
+            info.append(f"created at {frame[0]}:{frame[1]}")
+        return info
+
+    def __repr__(self):
+        if self.text is not None:
+            return self.text
+        return f"<{' '.join(self._repr_info())}>"
+
+    # The attributes of asyncio.Handle, which programs read, and may set.
+
+    @property
+    def _callback(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.callback
+        finally:
+            section_leave(&section)
+
+    @_callback.setter
+    def _callback(self, callback):
+        cdef object_section section
+        section_enter(&section, self)
+        self.callback = callback
+        section_leave(&section)
+
+    @property
+    def _args(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.args
+        finally:
+            section_leave(&section)
+
+    @_args.setter
+    def _args(self, args):
+        cdef object_section section
+        section_enter(&section, self)
+        self.args = args
+        section_leave(&section)
+
+    @property
+    def _context(self):
+        return self.own_context()
+
+    @_context.setter
+    def _context(self, context):
+        # Give back what was lent, first.
+        self.own_context()
+        self.context = context
+
+    @property
+    def _cancelled(self):
+        return bool(self.is_cancelled())
+
+    @_cancelled.setter
+    def _cancelled(self, value):
+        cdef bint dropped = bool(value)
+        seen_set_bint(&self.dropped, dropped)
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @_loop.setter
+    def _loop(self, loop):
+        self.loop = loop
+
+    @property
+    def _source_traceback(self):
+        return self.source_traceback
+
+    @_source_traceback.setter
+    def _source_traceback(self, traceback):
+        self.source_traceback = traceback
+
+    @property
+    def _repr(self):
+        return self.text
+
+    @_repr.setter
+    def _repr(self, text):
+        self.text = text
+
+    def __getstate__(self):
+        """What copy.copy() sets on the copy: asyncio's attributes, and those that a subclass adds."""
+        names = [*copyreg._slotnames(self.__class__), *copyreg._slotnames(type(self))]
+        state = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return getattr(self, "__dict__", None), state
+
+
+cdef class _ThreadSafeHandle(Handle):
+    """A Handle whose cancel() and cancelled() in another thread wait while the callback runs."""
+    cdef unsigned long runner   # the thread that runs the callback; 0: it is not running
+    cdef object finished        # a threading.Event for those who wait; None: nobody does
+
+    @property
+    def __class__(self):
+        return events._ThreadSafeHandle
+
+    cdef int run(self) except -1:
+        cdef object finished
+        cdef object_section section
+        section_enter(&section, self)
+        self.runner = PyThread_get_thread_ident()
+        section_leave(&section)
+        try:
+            return Handle.run(self)
+        finally:
+            section_enter(&section, self)
+            self.runner = 0
+            if self.finished is None:
+                section_leave(&section)
+            else:
+                finished = self.finished
+                self.finished = None
+                section_leave(&section)
+                finished.set()
+
+    cdef int wait_for_run(self) except -1:
+        """Return while no other thread runs the callback."""
+        cdef object finished = None, made = None
+        cdef unsigned long runner
+        cdef object_section section
+        while True:
+            section_enter(&section, self)
+            runner = self.runner
+            if runner != 0:
+                if self.finished is None:
+                    self.finished = made
+                finished = self.finished
+            section_leave(&section)
+            if runner == 0 or runner == PyThread_get_thread_ident():
+                return 0
+            if finished is None:
+                made = threading.Event()
+            else:
+                finished.wait()
+
+    def cancel(self):
+        """Make sure that the callback will not be called, or has ended. Idempotent."""
+        self.wait_for_run()
+        self.cancel_now()
+        if FREE_THREADED:
+            # It may have begun just before that.
+            self.wait_for_run()
+
+    def cancelled(self):
+        """True if cancel() was called."""
+        self.wait_for_run()
+        return seen_bint(&self.dropped)
+
+
+context_install()

@@ -1,0 +1,25 @@
+cimport cython
+
+from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue
+
+
+cdef extern from "runtime/locking.h":
+    ctypedef struct shared_flag:
+        pass
+    ctypedef struct inbox_lock:
+        pass
+
+
+@cython.final
+cdef class Inbox:
+    cdef list handles
+    cdef inbox_lock lock            # of `handles`, `home` and `closed`, and of the poller's being there to be woken
+    cdef shared_flag filled         # set after a handle was put in, cleared before they are taken out
+    cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
+    cdef bint closed                # the loop is: nothing goes in any more
+
+    cdef int claim(self) noexcept
+    cdef bint is_home(self) noexcept
+    cdef int close(self, bint closed) noexcept
+    cdef int put(self, Handle handle, ReadyQueue ready) except -1
+    cdef int empty_into(self, ReadyQueue ready) except -1

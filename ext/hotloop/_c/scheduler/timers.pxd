@@ -1,0 +1,59 @@
+from libc.math cimport INFINITY
+
+from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, object_section, section_enter, section_leave
+
+cdef extern from "scheduler/timer_heap.h":
+    ctypedef struct timer_due:
+        double deadline
+        Py_ssize_t slot
+
+    ctypedef struct timer_heap:
+        Py_ssize_t count
+        Py_ssize_t live
+        Py_ssize_t free_count
+        Py_ssize_t slots
+
+    const timer_due *timer_heap_first(timer_heap *)
+
+
+cdef class TimerHandle(Handle):
+    cdef double deadline            # in seconds, by the loop's clock
+    cdef object given               # the deadline as it was given, if that was no float; else None
+    cdef Py_ssize_t slot            # in the heap and in the list of `timers`
+    cdef TimerQueue timers          # the queue that holds it; None: none
+
+
+# Without the GIL, all of it is changed in a critical section of the queue, as is which handles it holds.
+cdef class TimerQueue:
+    cdef timer_heap heap
+    cdef list handles               # the pending ones by slot, where the garbage collector sees them; else None
+    cdef object snapshot            # the context that `sharing` pending handles have been lent; None: none has
+    cdef Py_ssize_t sharing
+
+    cdef int push(self, TimerHandle handle) except -1
+    cdef int enter(self, TimerHandle handle, double deadline) except -1
+    cdef int move(self, TimerHandle handle, double deadline) except -1
+    cdef int lend_context(self, TimerHandle handle) except -1
+    cdef int remove(self, TimerHandle handle) except -1
+    cdef double expire(self, double now, ReadyQueue ready) except? -1
+    cdef int relax(self) except -1
+    cdef int clear(self) except -1
+    cdef int replace(self, object handles) except -1
+    cdef list in_order(self)
+
+
+cdef inline double earliest(TimerQueue timers) noexcept:
+    """For builds without the GIL: the earliest deadline, in seconds; infinity: another thread has cancelled the last
+    timer."""
+    cdef const timer_due *first
+    cdef double deadline = INFINITY
+    cdef object_section section
+    section_enter(&section, timers)
+    first = timer_heap_first(&timers.heap)
+    if first != NULL:
+        deadline = first.deadline
+    section_leave(&section)
+    return deadline
+
+
+cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context)

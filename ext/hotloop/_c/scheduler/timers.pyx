@@ -1,0 +1,375 @@
+"""Timers: a heap by deadline, and among equal deadlines by age (timer_heap.h).
+
+A cancelled timer is let go at once. Most timeouts are cancelled, so nothing of a dead one may stay behind but its key.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.math cimport INFINITY
+
+from hotloop._c.scheduler.ready_queue cimport (
+    FREE_THREADED,
+    Handle,
+    ReadyQueue,
+    glimpse_size,
+    make_room,
+    object_section,
+    queued,
+    section_enter,
+    section_leave,
+)
+from hotloop._c.scheduler.ready_queue cimport push as push_ready
+
+import asyncio
+
+cdef extern from "scheduler/timer_heap.h":
+    Py_ssize_t timer_heap_push(timer_heap *, double deadline)
+    void timer_heap_cancel(timer_heap *, Py_ssize_t slot)
+    void timer_heap_pop(timer_heap *)
+    void timer_heap_clear(timer_heap *)
+
+cdef extern from "runtime/context_variables.h":
+    bint context_known
+    bint context_is_like_current(PyObject *context)
+    bint context_is_blank(PyObject *context)
+    int context_install() except -1
+
+cdef extern from *:
+    """
+    #include "runtime/free_memory.h"
+    /* Timers come in crowds: a server has one for every connection. What comes from here does not make the garbage
+     * collector look at the whole crowd, which costs as much again as setting the timers; 144 bytes each. */
+    POOL(TimerHandle, 32768)
+    """
+    void pool_install_TimerHandle(PyTypeObject *)
+
+
+# A queue that a burst has blown up beyond this gives its memory back when it runs empty.
+cdef Py_ssize_t RETAINED_SLOTS = 65536
+
+
+cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
+    """handles[slot] = handle"""
+    cdef PyObject *before = PyList_GET_ITEM(handles, slot)
+    Py_INCREF(handle)
+    PyList_SET_ITEM(handles, slot, handle)
+    Py_DECREF(<object>before)
+
+
+cdef inline void let_go(TimerQueue queue, TimerHandle handle) noexcept:
+    """The handle is pending no more, and its slot is free. Last, because code may run: see take_context_back()."""
+    handle.timers = None
+    take_context_back(queue, handle)
+
+
+cdef inline void take_context_back(TimerQueue queue, TimerHandle handle) noexcept:
+    """Lend no more what no timer needs: values of variables live as long as the handles that need them. When the last
+    reference to a value goes, its finalizer runs, which may set and cancel timers."""
+    if handle.context_lent and handle.context is queue.snapshot:
+        queue.sharing -= 1
+        if queue.sharing == 0 and not context_is_blank(<PyObject *>queue.snapshot):
+            queue.snapshot = None
+
+
+cdef class TimerQueue:
+    """The pending timers of one loop."""
+
+    def __cinit__(self):
+        self.handles = []
+
+    def __dealloc__(self):
+        timer_heap_clear(&self.heap)
+
+    cdef int push(self, TimerHandle handle) except -1:
+        if handle.context is not None:
+            return self.enter(handle, handle.deadline)
+        # First: making a context may run the garbage collector, and with it a finalizer that sets a timer.
+        self.lend_context(handle)
+        try:
+            return self.enter(handle, handle.deadline)
+        except MemoryError:
+            take_context_back(self, handle)
+            raise
+
+    cdef int enter(self, TimerHandle handle, double deadline) except -1:
+        """Nothing in here runs other code, so that the slot that is found free stays free."""
+        cdef Py_ssize_t slot
+        cdef object_section section
+        if deadline != deadline:
+            # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
+            deadline = -INFINITY
+        section_enter(&section, self)
+        if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
+            # Before the key, because it may run out of memory: there must be no key without a handle.
+            if not FREE_THREADED:
+                self.handles.append(None)
+            else:
+                try:
+                    self.handles.append(None)
+                except MemoryError:
+                    section_leave(&section)
+                    raise
+        slot = timer_heap_push(&self.heap, deadline)
+        if slot < 0:
+            section_leave(&section)
+            raise MemoryError()
+        handle.slot = slot
+        handle.timers = self
+        put(self.handles, slot, handle)
+        section_leave(&section)
+        return 0
+
+    cdef int move(self, TimerHandle handle, double deadline) except -1:
+        """Give a pending handle another deadline."""
+        cdef Py_ssize_t before
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if handle.timers is self:
+                before = handle.slot
+                self.enter(handle, deadline)
+                timer_heap_cancel(&self.heap, before)
+                put(self.handles, before, None)
+        finally:
+            section_leave(&section)
+        return 0
+
+    cdef int lend_context(self, TimerHandle handle) except -1:
+        """Give a new handle the current context: a copy that it shares with the last ones, if it is the same still."""
+        cdef object context
+        if not context_known:
+            handle.context = PyContext_CopyCurrent()
+            return 0
+        if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
+            context = PyContext_CopyCurrent()
+            # The old one goes when all is done: finalizers of the values in it may set timers.
+            self.snapshot, context = context, self.snapshot
+            self.sharing = 0
+        handle.context = self.snapshot
+        handle.context_lent = True
+        self.sharing += 1
+        return 0
+
+    cdef int remove(self, TimerHandle handle) except -1:
+        cdef object_section section
+        section_enter(&section, self)
+        if FREE_THREADED and handle.timers is not self:
+            # Another thread was faster.
+            section_leave(&section)
+            return 0
+        timer_heap_cancel(&self.heap, handle.slot)
+        put(self.handles, handle.slot, None)
+        let_go(self, handle)
+        section_leave(&section)
+        return 0
+
+    cdef double expire(self, double now, ReadyQueue ready) except? -1:
+        """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
+        earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest
+        stays due."""
+        cdef const timer_due *first
+        cdef TimerHandle handle
+        cdef double earliest
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            first = timer_heap_first(&self.heap)
+            earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
+            while first != NULL and first.deadline <= now:
+                if queued(ready) > glimpse_size(&ready.mask):
+                    try:
+                        make_room(ready)
+                    except MemoryError:
+                        # No way out from here: Cython's needs the exception's traceback, for which there may be no
+                        # memory.
+                        pass
+                    if queued(ready) > glimpse_size(&ready.mask):
+                        break
+                    # That may have run code, which may have cancelled the timer.
+                    first = timer_heap_first(&self.heap)
+                    continue
+                handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
+                timer_heap_pop(&self.heap)
+                put(self.handles, handle.slot, None)
+                if FREE_THREADED:
+                    # Where another thread queues something, too, the next line may give this section away.
+                    handle.timers = None
+                push_ready(ready, handle)
+                let_go(self, handle)
+                first = timer_heap_first(&self.heap)
+            if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
+                self.relax()
+        finally:
+            section_leave(&section)
+        return earliest
+
+    cdef int relax(self) except -1:
+        """Give back what a burst has taken; called when nothing is pending."""
+        cdef list handles = None
+        try:
+            handles = []
+        except MemoryError:
+            pass
+        # Making the list may have run code that sets a timer.
+        if handles is not None and self.heap.live == 0:
+            self.handles = handles
+            timer_heap_clear(&self.heap)
+        return 0
+
+    cdef int clear(self) except -1:
+        """Drop all handles."""
+        cdef list handles = []
+        cdef TimerHandle handle
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            self.handles, handles = handles, self.handles
+            timer_heap_clear(&self.heap)
+            for handle in handles:
+                if handle is not None:
+                    let_go(self, handle)
+        finally:
+            section_leave(&section)
+        return 0
+
+    cdef int replace(self, object handles) except -1:
+        """Have these pending, in place of those that are. TypeError if one is not ours."""
+        cdef list pending = list(handles)
+        cdef TimerHandle handle
+        for handle in pending:
+            if handle is None:
+                raise TypeError("None is not a TimerHandle")
+        self.clear()
+        for handle in pending:
+            handle.withdraw()
+            self.push(handle)
+        return 0
+
+    cdef list in_order(self):
+        """The pending handles in a list of its own, the earliest first."""
+        cdef list handles
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            handles = [handle for handle in self.handles if handle is not None]
+        finally:
+            section_leave(&section)
+        handles.sort()
+        return handles
+
+
+cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context):
+    """A TimerHandle as call_at() makes one, outside debug mode; with the current context, if none is given, from the
+    queue that it is pushed on."""
+    cdef TimerHandle handle = TimerHandle.__new__(TimerHandle)
+    handle.callback = callback
+    handle.args = args
+    handle.loop = loop
+    handle.context = context
+    handle.deadline = deadline
+    return handle
+
+
+cdef class TimerHandle(Handle):
+    """A callback that is due at a point in time, as call_later() and call_at() return it. See asyncio.TimerHandle."""
+
+    def __init__(self, when, callback, args, loop, context=None):
+        super().__init__(callback, args, loop, context)
+        self.deadline = when
+        if type(when) is not float:
+            self.given = when
+
+    @property
+    def __class__(self):
+        return asyncio.TimerHandle
+
+    cdef object own_context(self):
+        if self.timers is not None:
+            take_context_back(self.timers, self)
+        return Handle.own_context(self)
+
+    cdef int withdraw(self) except -1:
+        # Held: this handle's may be the last reference to it.
+        cdef TimerQueue timers = self.timers
+        if timers is not None:
+            timers.remove(self)
+        return 0
+
+    def cancel(self):
+        """Make sure that the callback will not be called. Idempotent."""
+        if not self.dropped:
+            if self.timers is not None:
+                self.withdraw()
+            else:
+                self.loop._timer_handle_cancelled(self)
+        self.cancel_now()
+
+    def when(self):
+        """The deadline in seconds, by loop.time()."""
+        return self._when
+
+    @property
+    def _when(self):
+        return self.deadline if self.given is None else self.given
+
+    @_when.setter
+    def _when(self, when):
+        cdef TimerQueue timers = self.timers
+        cdef double deadline = when
+        if timers is not None:
+            timers.move(self, deadline)
+        self.deadline = deadline
+        self.given = None if type(when) is float else when
+
+    @property
+    def _scheduled(self):
+        return self.timers is not None
+
+    @_scheduled.setter
+    def _scheduled(self, value):
+        if not value:
+            self.withdraw()
+
+    def _repr_info(self):
+        info = super()._repr_info()
+        info.insert(2 if self.dropped else 1, f"when={self._when}")
+        return info
+
+    def __hash__(self):
+        return hash(self._when)
+
+    def __lt__(self, other):
+        if isinstance(other, asyncio.TimerHandle):
+            return self._when < other._when
+        return NotImplemented
+
+    def __le__(self, other):
+        if isinstance(other, asyncio.TimerHandle):
+            return self._when < other._when or self == other
+        return NotImplemented
+
+    def __gt__(self, other):
+        if isinstance(other, asyncio.TimerHandle):
+            return self._when > other._when
+        return NotImplemented
+
+    def __ge__(self, other):
+        if isinstance(other, asyncio.TimerHandle):
+            return self._when > other._when or self == other
+        return NotImplemented
+
+    def __eq__(self, other):
+        if isinstance(other, asyncio.TimerHandle):
+            return (
+                self._when == other._when
+                and self.callback == other._callback
+                and self.args == other._args
+                and self._cancelled == other._cancelled
+            )
+        return NotImplemented
+
+
+context_install()
+pool_install_TimerHandle(<PyTypeObject *>TimerHandle)

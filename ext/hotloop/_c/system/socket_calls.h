@@ -1,0 +1,155 @@
+/* The system calls on sockets that transports make, in the form in which they need them: a negative errno for a failure,
+ * and no difference between systems. See recv(2), accept(2), getsockname(2), tcp(7).
+ */
+#ifndef HOTLOOP_SYSTEM_SOCKET_CALLS_H
+#define HOTLOOP_SYSTEM_SOCKET_CALLS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifdef MSG_NOSIGNAL /* Python ignores SIGPIPE, but a program may have it otherwise. */
+#define SOCKET_SEND_FLAGS MSG_NOSIGNAL
+#else
+#define SOCKET_SEND_FLAGS 0
+#endif
+
+/* How many bytes were read; 0 at the end. */
+static inline ssize_t socket_receive(int fd, void *buffer, size_t size)
+{
+    ssize_t count;
+
+    do {
+        count = recv(fd, buffer, size, 0);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static inline ssize_t socket_send(int fd, const void *data, size_t size)
+{
+    ssize_t count;
+
+    do {
+        count = send(fd, data, size, SOCKET_SEND_FLAGS);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static inline ssize_t socket_send_slices(int fd, struct iovec *slices, int count)
+{
+    struct msghdr message;
+    ssize_t sent;
+
+    if (count == 1)
+        return socket_send(fd, slices->iov_base, slices->iov_len);
+    memset(&message, 0, sizeof message);
+    message.msg_iov = slices;
+    message.msg_iovlen = (size_t)count;
+    do {
+        sent = sendmsg(fd, &message, SOCKET_SEND_FLAGS);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : sent;
+}
+
+/* For sockets that are not ours: without waiting, whatever mode they were put into. `peer`: NULL, or where the address of
+ * the sender goes. */
+static inline ssize_t socket_try_receive(
+    int fd, void *buffer, size_t size, struct sockaddr_storage *peer, socklen_t *length)
+{
+    ssize_t count;
+
+    if (peer != NULL)
+        *length = sizeof *peer;
+    do {
+        count = recvfrom(fd, buffer, size, MSG_DONTWAIT, (struct sockaddr *)peer, length);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static inline ssize_t socket_try_send(
+    int fd, const void *data, size_t size, const struct sockaddr_storage *target, socklen_t length)
+{
+    ssize_t count;
+
+    do {
+        count = sendto(fd, data, size, SOCKET_SEND_FLAGS | MSG_DONTWAIT, (const struct sockaddr *)target, length);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+/* A non-blocking, close-on-exec descriptor of the next connection, with its peer's address. */
+static inline int socket_accept(int fd, struct sockaddr_storage *peer, socklen_t *length)
+{
+    int accepted;
+
+    *length = sizeof *peer;
+#ifdef SOCK_NONBLOCK
+    accepted = accept4(fd, (struct sockaddr *)peer, length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted < 0)
+        return -errno;
+#else
+    accepted = accept(fd, (struct sockaddr *)peer, length);
+    if (accepted < 0)
+        return -errno;
+    if (fcntl(accepted, F_SETFD, FD_CLOEXEC) < 0 || fcntl(accepted, F_SETFL, O_NONBLOCK) < 0) {
+        int error = -errno;
+
+        close(accepted);
+        return error;
+    }
+#endif
+    return accepted;
+}
+
+static inline int socket_name(int fd, struct sockaddr_storage *name, socklen_t *length)
+{
+    *length = sizeof *name;
+    return getsockname(fd, (struct sockaddr *)name, length) < 0 ? -errno : 0;
+}
+
+static inline int socket_peer(int fd, struct sockaddr_storage *name, socklen_t *length)
+{
+    *length = sizeof *name;
+    return getpeername(fd, (struct sockaddr *)name, length) < 0 ? -errno : 0;
+}
+
+static inline int socket_finish_writing(int fd) { return shutdown(fd, SHUT_WR) < 0 ? -errno : 0; }
+
+static inline int socket_no_delay(int fd)
+{
+    int on = 1;
+
+    return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ? -errno : 0;
+}
+
+/* The descriptor is free afterwards, whatever close() returns; that the connection is broken is none of its errors. */
+static inline int socket_close(int fd)
+{
+    return close(fd) < 0 && errno != EINTR && errno != ECONNRESET ? -errno : 0;
+}
+
+/* A stream whose short read means that nothing is left, so that being told once is enough (epoll(7), question 9). Of the
+ * others, Unix sockets return short at each set of descriptors or credentials passed along. */
+static inline int socket_is_tcp(int fd)
+{
+    int protocol = 0;
+    socklen_t size = sizeof protocol;
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+
+#ifdef SO_PROTOCOL
+    if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) < 0 || protocol != IPPROTO_TCP)
+        return 0;
+#else
+    (void)protocol, (void)size;
+#endif
+    return getsockname(fd, (struct sockaddr *)&name, &length) == 0
+           && (name.ss_family == AF_INET || name.ss_family == AF_INET6);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* What socket.fileno(), .gettimeout() and .family answer, without the cost of looking them up: the C functions are taken
+ * from the descriptors of _socket.socket, once in each module. They are what the socket's own recv() and send() go by; a
+ * program cannot replace them.
+ */
+#ifndef HOTLOOP_SYSTEM_SOCKET_OBJECT_H
+#define HOTLOOP_SYSTEM_SOCKET_OBJECT_H
+
+#include <Python.h>
+
+typedef struct {
+    PyCFunction fileno;
+    PyCFunction gettimeout;
+    PyObject *family;
+} plain_functions;
+
+static plain_functions plain;
+
+static inline PyCFunction plain_function_of(PyObject *type, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(type, name);
+    PyCFunction function = NULL;
+
+    if (found == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (Py_IS_TYPE(found, &PyMethodDescr_Type) && ((PyMethodDescrObject *)found)->d_method->ml_flags == METH_NOARGS)
+        function = ((PyMethodDescrObject *)found)->d_method->ml_meth;
+    Py_DECREF(found);
+    return function;
+}
+
+/* `type` is _socket.socket. False if these are no plain methods: then every socket is asked in Python. */
+static inline int plain_find_functions(PyObject *type)
+{
+    plain.fileno = plain_function_of(type, "fileno");
+    plain.gettimeout = plain_function_of(type, "gettimeout");
+    plain.family = PyDict_GetItemString(((PyTypeObject *)type)->tp_dict, "family");
+    Py_XINCREF(plain.family);
+    return plain.fileno != NULL && plain.gettimeout != NULL && plain.family != NULL
+           && Py_TYPE(plain.family)->tp_descr_get != NULL;
+}
+
+static inline long plain_integer_from(PyObject *number)
+{
+    long value = number == NULL ? -1 : PyLong_AsLong(number);
+
+    Py_XDECREF(number);
+    return value;
+}
+
+static inline int plain_fileno(PyObject *sock) { return (int)plain_integer_from(plain.fileno(sock, NULL)); }
+
+/* Whether the socket object still has this descriptor. If there is no memory for the answer, it has not: what belongs to
+ * another file by now is worse than a connection that ends. */
+static inline int plain_has_descriptor(PyObject *sock, int fd)
+{
+    PyObject *number = plain.fileno != NULL ? plain.fileno(sock, NULL) : PyObject_CallMethod(sock, "fileno", NULL);
+    long found = plain_integer_from(number);
+
+    if (found < 0)
+        PyErr_Clear();
+    return found == fd;
+}
+
+static inline int plain_family(PyObject *sock)
+{
+    return (int)plain_integer_from(
+        Py_TYPE(plain.family)->tp_descr_get(plain.family, sock, (PyObject *)Py_TYPE(sock))
+    );
+}
+
+static inline int plain_is_non_blocking(PyObject *sock)
+{
+    PyObject *timeout = plain.gettimeout(sock, NULL);
+    int found;
+
+    if (timeout == NULL)
+        return -1;
+    found = PyFloat_CheckExact(timeout) && PyFloat_AS_DOUBLE(timeout) == 0.0;
+    Py_DECREF(timeout);
+    return found;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* asyncio's current task where CPython 3.14 and 3.15 keep it: in the thread state.
+ *
+ * asyncio.tasks._swap_current_task() does it through a Python-level call of two arguments, which costs more than all the rest
+ * of queueing and beginning a task's step. What it does is to exchange one pointer, if another one beside it is the loop. Both
+ * lie behind the public part of the thread state (`_PyThreadStateImpl` in pycore_tstate.h), and not at the same distance in
+ * each version; so current_find() looks for them once, with objects put there by asyncio's own functions. Where it does not
+ * find them, and in versions that nobody has looked at, everything goes through _swap_current_task().
+ *
+ * Both belong to one thread. asyncio.current_task(loop) of a loop that runs elsewhere stops the other threads to read them.
+ */
+#ifndef HOTLOOP_TASKS_CURRENT_TASK_H
+#define HOTLOOP_TASKS_CURRENT_TASK_H
+
+#include <Python.h>
+
+#if PY_VERSION_HEX >= 0x030E0000 && PY_VERSION_HEX < 0x03100000
+
+/* How many words behind the public part may be looked at: there are that many in both versions. */
+#if PY_VERSION_HEX < 0x030F0000
+#define CURRENT_WORDS 11
+#else
+#define CURRENT_WORDS 24
+#endif
+
+static int current_loop_word = -1, current_task_word = -1; /* -1: not known */
+
+static inline PyObject **current_words(void) { return (PyObject **)(PyThreadState_GetUnchecked() + 1); }
+
+/* The word that holds `object`, or -1. */
+static inline int current_word_of(PyObject *object)
+{
+    PyObject **words = current_words();
+    int word;
+
+    for (word = 0; word < CURRENT_WORDS; word++)
+        if (words[word] == object)
+            return word;
+    return -1;
+}
+
+/* To be called while `loop` is running and `task` is its current task; says whether both were found. */
+static inline int current_find(PyObject *loop, PyObject *task)
+{
+    current_loop_word = current_word_of(loop);
+    current_task_word = current_word_of(task);
+    return current_loop_word >= 0 && current_task_word >= 0;
+}
+
+/* The same with another task; from here on current_set() relies on it, or never does. */
+static inline void current_confirm(PyObject *loop, PyObject *task)
+{
+    if (current_loop_word != current_word_of(loop) || current_task_word != current_word_of(task))
+        current_loop_word = current_task_word = -1;
+}
+
+/* Whether current_set() can do anything. */
+static inline int current_known(void) { return current_task_word >= 0; }
+
+/* Make `task` (NULL: none) the current one. 0: it cannot be done here, and _swap_current_task() has to do or refuse it. */
+static inline int current_set(PyObject *loop, PyObject *task)
+{
+    PyObject **words, *before;
+
+    if (current_task_word < 0)
+        return 0;
+    words = current_words();
+    if (words[current_loop_word] != loop)
+        return 0;
+    before = words[current_task_word];
+    words[current_task_word] = Py_XNewRef(task);
+    Py_XDECREF(before);
+    return 1;
+}
+
+#else
+
+static inline int current_known(void) { return 0; }
+
+static inline int current_find(PyObject *loop, PyObject *task)
+{
+    (void)loop;
+    (void)task;
+    return 0;
+}
+
+static inline void current_confirm(PyObject *loop, PyObject *task)
+{
+    (void)loop;
+    (void)task;
+}
+
+static inline int current_set(PyObject *loop, PyObject *task)
+{
+    (void)loop;
+    (void)task;
+    return 0;
+}
+
+#endif
+
+#endif

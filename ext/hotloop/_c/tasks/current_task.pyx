@@ -1,0 +1,78 @@
+"""Which task asyncio.current_task() answers with, told to the running Python in one call.
+
+asyncio.tasks._enter_task() and _leave_task() are the documented way for a third-party Task; a step costs one call of
+each. Where the state lives decides what is cheaper: up to 3.13 in a dict that asyncio shares (`_current_tasks`), from
+3.14 on in the thread state, which one `_swap_current_task()` sets and clears, or we ourselves (current_task.h).
+"""
+
+from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.object cimport PyObject
+
+import asyncio.tasks
+import sys
+from asyncio import events
+
+cdef extern from "tasks/current_task.h":
+    bint current_find(object loop, object task)
+    void current_confirm(object loop, object task)
+    bint current_set(PyObject *loop, PyObject *task)
+    bint current_known()
+
+cdef bint in_thread_state = sys.version_info >= (3, 14)
+cdef dict current_tasks = None if in_thread_state else asyncio.tasks._current_tasks
+cdef object swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
+
+
+cdef int find_current_task() except -1:
+    """Find out where the current task is, with a loop and tasks that nobody sees: no Python code runs meanwhile."""
+    cdef object running = events._get_running_loop()
+    cdef object loop = object(), first = object(), second = object()
+    cdef object task
+    events._set_running_loop(loop)
+    try:
+        task = swap_current_task(loop, first)
+        try:
+            if current_find(loop, first):
+                swap_current_task(loop, second)
+                current_confirm(loop, second)
+        finally:
+            swap_current_task(loop, task)
+    finally:
+        events._set_running_loop(running)
+    return 0
+
+
+def set_in_place():
+    """Whether the current task is set without a call of asyncio's. For tests."""
+    return bool(current_known())
+
+
+cdef int enter_task(object loop, object task) except -1:
+    """Make `task` the current one of `loop`, whichever was before."""
+    if current_set(<PyObject *>loop, <PyObject *>task):
+        return 0
+    if in_thread_state:
+        swap_current_task(loop, task)
+    else:
+        PyDict_SetItem(current_tasks, loop, task)
+    return 0
+
+
+cdef int leave_task(object loop, object task) except -1:
+    """Make no task the current one of `loop`, if it is `task` now."""
+    if current_set(<PyObject *>loop, NULL):
+        return 0
+    if in_thread_state:
+        swap_current_task(loop, None)
+    elif PyDict_GetItemWithError(current_tasks, loop) == <PyObject *>task:
+        PyDict_DelItem(current_tasks, loop)
+    return 0
+
+
+cdef object swap_task(object loop, object task):
+    """Make `task` (None: no task) the current one; return the one before, or None. For eager tasks, from 3.12 on."""
+    return swap_current_task(loop, task)
+
+
+if in_thread_state:
+    find_current_task()

@@ -1,0 +1,732 @@
+"""Future: a result that is not there yet, and who waits for it.
+
+Complete in the sense of asyncio.Future (isinstance() holds); what is different is how a waiting Task learns of the end.
+It stands in the list of callbacks as itself, and when the future is done the task goes on the ready queue: no Handle,
+no call, no argument. Nearly every future has one waiter, so the first is kept in the object.
+
+A future of somebody else's loop, of a loop in debug mode, or of one whose call_soon() was replaced goes through
+loop.call_soon() like asyncio's.
+"""
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.ref cimport Py_INCREF
+
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.scheduler.ready_queue cimport (
+    FREE_THREADED,
+    ReadyQueue,
+    Runnable,
+    copy_current_context,
+    is_direct,
+    new_handle,
+    object_section,
+    schedule,
+    section_enter,
+    section_leave,
+)
+from hotloop._c.tasks.thrown_exceptions cimport (
+    instead_of_stop_iteration,
+    is_exception,
+    is_exception_class,
+    set_traceback,
+    thrown,
+    traceback_of,
+)
+
+cdef extern from "runtime/instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_5tasks_6future_Future
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
+cdef extern from *:
+    """
+    #include "runtime/free_memory.h"
+    POOL(Future, 1024)
+    """
+    void pool_install_Future(PyTypeObject *)
+
+cdef extern from "runtime/free_objects.h":
+    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *reuse_take()
+
+import asyncio
+import reprlib
+import sys
+import types
+from asyncio import base_futures, events, exceptions, format_helpers
+
+from hotloop._asyncio.classes import assign_class, likeness
+
+cdef object BaseEventLoop = asyncio.BaseEventLoop
+cdef object CancelledError = exceptions.CancelledError
+cdef object InvalidStateError = exceptions.InvalidStateError
+cdef bint rejects_reinit = sys.version_info >= (3, 15)
+
+cdef object awaited_by = None
+if sys.version_info >= (3, 14):
+    from hotloop._asyncio.awaited_by import awaited_by
+
+# asyncio.Future, asyncio.Task: looked up each time, because there are programs that exchange them.
+cdef dict asyncio_names = asyncio.__dict__
+cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
+
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+
+cdef extern from *:
+    """
+    static inline int raise_set_error(void) { return -1; }
+    """
+    int raise_set_error() except -1     # the error indicator is set: make Cython notice
+
+cdef extern from *:
+    """
+    /* Cython has no special method for am_send, and its __next__ cannot return a value without raising: these slots
+     * are filled in by hand, before the first instance exists. The interpreter drives `await` through the one or the
+     * other, depending on its version. */
+    static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
+    {
+        type->tp_as_async->am_send = send;
+        type->tp_iternext = next;
+        PyType_Modified(type);
+    }
+    """
+    ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) noexcept
+    ctypedef PyObject *(*iternextfunc)(PyObject *) noexcept
+    void install_slots(PyTypeObject *, sendfunc, iternextfunc)
+
+
+cdef extern from "tasks/stop_iteration.h":
+    bint is_traced() noexcept
+    void stop_keep_reserve() noexcept
+    void stop_with(object value) noexcept   # sets the error indicator
+
+
+cdef ReadyQueue queue_of(object loop):
+    """The ready queue of a loop of ours; None for any other loop, such as one that passes everything on to one of
+    ours."""
+    cdef object queue
+    if not issubclass(type(loop), BaseEventLoop):
+        return None
+    queue = getattr(loop, "_ready", None)
+    return queue if isinstance(queue, ReadyQueue) else None
+
+
+cdef Future new_future(object loop, ReadyQueue queue):
+    """A Future as create_future() makes one, outside debug mode."""
+    cdef PyObject *kept = reuse_take()
+    cdef Future future = Future.__new__(Future) if kept == NULL else <Future>steal(kept)
+    future.loop = loop
+    future.queue = queue
+    return future
+
+
+cdef bint spent(PyObject *future) noexcept:
+    """True if report_unseen() has nothing to say."""
+    return not (<Future>future).log_traceback
+
+
+cdef void empty(PyObject *future) noexcept:
+    empty_future(<Future>future)
+
+
+cdef void empty_future(Future future) noexcept:
+    """Make it what it was before it was bound to a loop. Most of its attributes were never set."""
+    begin_without_dict(future)
+    future.state = PENDING
+    future.blocking = False
+    if future.value is not None:
+        future.value = None
+    if future.error is not None:
+        future.error = future.error_traceback = None
+    if future.cancel_message is not None:
+        future.cancel_message = None
+    if future.cancelled_error is not None:
+        future.cancelled_error = None
+    if future.first is not None:
+        future.first = future.first_context = future.others = None
+    if future.source_traceback is not None:
+        future.source_traceback = None
+    future.queue = None
+    future.loop = None
+
+
+cdef class Future(Runnable):
+    """A result that will be there later. See asyncio.Future, which isinstance() says it is."""
+
+    def __cinit__(self, *args, **kwargs):
+        begin_without_dict(self)
+
+    def __init__(self, *, loop=None):
+        self.bind(loop)
+
+    cdef int bind(self, object loop) except -1:
+        if rejects_reinit and self.loop is not None:
+            raise RuntimeError(f"{type(self).__name__} object is already initialized")
+        # First what it was: if there is no loop to be had, it stays uninitialised.
+        cdef object_section section
+        section_enter(&section, self)
+        settle_state(&self.state, PENDING)
+        self.blocking = self.log_traceback = False
+        self.loop = self.queue = None
+        self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
+        self.first = self.first_context = self.others = self.source_traceback = None
+        section_leave(&section)
+        if loop is None:
+            loop = events.get_event_loop()
+        self.loop = loop
+        self.queue = queue_of(loop)
+        if loop.get_debug():
+            self.source_traceback = format_helpers.extract_stack(sys._getframe())
+        return 0
+
+    @property
+    def __class__(self):
+        # What isinstance() asks for when the type itself does not match.
+        return asyncio_names["Future"] if type(self) is Future else likeness(type(self), asyncio_names["Future"])
+
+    @__class__.setter
+    def __class__(self, value):
+        assign_class(self, value)
+
+    @classmethod
+    def __class_getitem__(cls, item, /):
+        return types.GenericAlias(cls, item)
+
+    def __del__(self):
+        self.report_unseen()
+
+    cdef int report_unseen(self) except -1:
+        if not self.log_traceback or self.error is None:
+            return 0
+        self.log_traceback = False
+        context = {
+            "message": f"{type(self).__name__} exception was never retrieved",
+            "exception": self.error,
+            "future": self,
+        }
+        if self.source_traceback:
+            context["source_traceback"] = self.source_traceback
+        self.loop.call_exception_handler(context)
+        return 0
+
+    def __repr__(self):
+        return describe(self)
+
+    cdef int alive(self) except -1:
+        if self.loop is None:
+            raise RuntimeError("Future object is not initialized.")
+        return 0
+
+    cdef bint plain(self) noexcept:
+        """True if it is of no subclass, which may override, now or later, what our short cuts bypass."""
+        return type(self) is Future
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def get_loop(self):
+        """The event loop that the future is bound to."""
+        self.alive()
+        return self.loop
+
+    def done(self):
+        """True if there is a result or an exception, or if it was cancelled."""
+        return state_of(self) != PENDING
+
+    def cancelled(self):
+        """True if it was cancelled."""
+        return state_of(self) == CANCELLED
+
+    def result(self):
+        """The result. Raises the exception that was set, CancelledError, or InvalidStateError if not done."""
+        return self.take_result()
+
+    cdef object take_result(self):
+        if state_of(self) == FINISHED:
+            self.log_traceback = False
+            if self.error is None:
+                return self.value
+            set_traceback(self.error, self.error_traceback)
+            raise self.error
+        if state_of(self) == CANCELLED:
+            raise self.make_cancelled_error()
+        raise InvalidStateError(self.why_not("Result is not set."))
+
+    def exception(self):
+        """The exception that was set, or None. Raises CancelledError, or InvalidStateError if not done."""
+        if state_of(self) == CANCELLED:
+            raise self.make_cancelled_error()
+        if state_of(self) == PENDING:
+            raise InvalidStateError(self.why_not("Exception is not set."))
+        self.log_traceback = False
+        return self.error
+
+    cdef object why_not(self, object pending):
+        """Why there is no outcome to be had."""
+        return "Future object is not initialized." if self.loop is None else pending
+
+    cdef object take_error(self):
+        """What awaiting this done future raises, with its own traceback again; None if it has a result."""
+        if state_of(self) == CANCELLED:
+            return self.make_cancelled_error()
+        self.log_traceback = False
+        if self.error is not None:
+            # Not error.with_traceback(), which a program may override.
+            set_traceback(self.error, self.error_traceback)
+        return self.error
+
+    def set_result(self, result, /):
+        """Set the result and schedule the callbacks. InvalidStateError if done already."""
+        self.finish(result)
+
+    cdef int finish(self, object value) except -1:
+        cdef object_section section
+        self.alive()
+        section_enter(&section, self)
+        if self.state != PENDING:
+            section_leave(&section)
+            raise InvalidStateError("invalid state")
+        self.value = value
+        settle_state(&self.state, FINISHED)
+        section_leave(&section)
+        return self.schedule_callbacks()
+
+    def set_exception(self, exception, /):
+        """Set an exception, or an exception class to instantiate, and schedule the callbacks."""
+        self.fail(exception)
+
+    cdef int fail(self, object error) except -1:
+        cdef object_section section
+        self.alive()
+        if self.state != PENDING:
+            raise InvalidStateError("invalid state")
+        # What the object is, whatever it says of itself: it will be raised.
+        if is_exception_class(error):
+            error = error()
+            if self.state != PENDING:
+                raise InvalidStateError("invalid state")
+        if not is_exception(error):
+            raise TypeError("invalid exception object")
+        error = instead_of_stop_iteration(error)
+        section_enter(&section, self)
+        if FREE_THREADED and self.state != PENDING:
+            section_leave(&section)
+            raise InvalidStateError("invalid state")
+        self.error = error
+        self.error_traceback = traceback_of(error)
+        settle_state(&self.state, FINISHED)
+        section_leave(&section)
+        self.schedule_callbacks()
+        self.log_traceback = True
+        return 0
+
+    def cancel(self, msg=None):
+        """Cancel and schedule the callbacks; False if it was done already."""
+        return self.abandon(msg)
+
+    cdef bint abandon(self, object message) except -1:
+        cdef object_section section
+        self.alive()
+        self.log_traceback = False
+        section_enter(&section, self)
+        if self.state != PENDING:
+            section_leave(&section)
+            return False
+        settle_state(&self.state, CANCELLED)
+        self.cancel_message = message
+        section_leave(&section)
+        self.schedule_callbacks()
+        return True
+
+    def _make_cancelled_error(self):
+        return self.make_cancelled_error()
+
+    cdef object make_cancelled_error(self):
+        cdef object error, message = None
+        cdef object_section section
+        section_enter(&section, self)
+        error = self.cancelled_error
+        if error is not None:
+            # Given away once: it refers to frames, and this future may be among their locals.
+            self.cancelled_error = None
+            section_leave(&section)
+            return error
+        message = self.cancel_message
+        section_leave(&section)
+        if message is None:
+            return CancelledError()
+        return CancelledError(message)
+
+    # -- who waits -----------------------------------------------------------------------------------------------------
+
+    def add_done_callback(self, fn, /, *, context=None):
+        """Call fn(future) soon after it is done, in `context` (default: a copy of the current one)."""
+        self.alive()
+        self.add_callback(fn, copy_current_context() if context is None else context)
+
+    cdef int add_callback(self, object callback, object context) except -1:
+        cdef object_section section
+        section_enter(&section, self)
+        if self.state == PENDING and self.first is None and self.others is None:
+            self.first = callback
+            self.first_context = context
+            section_leave(&section)
+            return 0
+        section_leave(&section)
+        if state_of(self) != PENDING or not self.keep((callback, context)):
+            return self.schedule_callback(callback, context)
+        return 0
+
+    cdef int wait_for(self, Runnable waiter) except -1:
+        """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
+        cdef object_section section
+        section_enter(&section, self)
+        if self.state == PENDING and self.first is None and self.others is None:
+            self.first = waiter
+            section_leave(&section)
+            return 0
+        section_leave(&section)
+        if state_of(self) != PENDING or not self.keep(waiter):
+            return self.schedule_waiter(waiter)
+        return 0
+
+    cdef bint keep(self, object entry) except -1:
+        """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that
+        any code."""
+        cdef list made
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            while self.others is None:
+                made = []
+                if self.others is None:
+                    self.others = made
+            if self.state != PENDING:
+                if not FREE_THREADED or not self.others:
+                    # Else another thread, which has just ended the future, is about to take them.
+                    self.others = None
+                return False
+            self.others.append(entry)
+        finally:
+            section_leave(&section)
+        return True
+
+    def remove_done_callback(self, fn, /):
+        """Remove all that equal fn; return how many they were."""
+        self.alive()
+        # As asyncio does it: comparing may run code that ends the future, or adds and removes callbacks.
+        cdef Py_ssize_t removed = 0
+        cdef object first
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            first = self.first
+            if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
+                self.first = self.first_context = None
+                removed = 1
+            return removed if self.others is None else removed + self.remove_others(fn)
+        finally:
+            section_leave(&section)
+
+    cdef Py_ssize_t remove_others(self, object fn) except? -1:
+        cdef list kept = []
+        cdef Py_ssize_t count = len(self.others), index = 0
+        cdef object entry
+        if count == 1:
+            if not entry_equals(self.others[0], fn):
+                return 0
+            self.others = None
+            return 1
+        while self.others is not None and index < len(self.others):
+            entry = self.others[index]
+            index += 1
+            if not entry_equals(entry, fn):
+                kept.append(entry)
+        if not kept or self.others is None:
+            self.others = None
+            return count
+        count = len(self.others)
+        if len(kept) != count:
+            self.others[:] = kept
+        return count - len(kept)
+
+    cdef list entries(self):
+        """All that wait, as a list of (callback, context)."""
+        cdef list found = []
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.first is not None:
+                if self.first_context is None:
+                    found.append((<Runnable>self.first).done_callback())
+                else:
+                    found.append((self.first, self.first_context))
+            for entry in self.others or ():
+                found.append(entry if type(entry) is tuple else (<Runnable>entry).done_callback())
+        finally:
+            section_leave(&section)
+        return found
+
+    cdef int schedule_callbacks(self) except -1:
+        cdef object first
+        cdef object_section section
+        section_enter(&section, self)
+        if self.first_context is not None or self.others is not None:
+            section_leave(&section)
+            return self.schedule_several()
+        if self.first is None:
+            section_leave(&section)
+            return 0
+        first = self.first
+        self.first = None
+        section_leave(&section)
+        return self.schedule_waiter(first)
+
+    cdef int schedule_several(self) except -1:
+        """Any callbacks; most futures have but one task that waits."""
+        cdef object first, context
+        cdef list others
+        cdef object_section section
+        section_enter(&section, self)
+        first = self.first
+        context = self.first_context
+        others = self.others
+        self.first = self.first_context = self.others = None
+        section_leave(&section)
+        if context is not None:
+            self.schedule_callback(first, context)
+        elif first is not None:
+            self.schedule_waiter(first)
+        if others is not None:
+            for entry in others:
+                if type(entry) is tuple:
+                    self.schedule_callback(entry[0], entry[1])
+                else:
+                    self.schedule_waiter(entry)
+        return 0
+
+    cdef int schedule_waiter(self, Runnable waiter) except -1:
+        cdef tuple callback
+        if is_direct(self.queue, self.loop):
+            return schedule(self.queue, waiter)
+        # call_soon() was replaced, or debug mode set, since it began to wait.
+        callback = waiter.done_callback()
+        return self.schedule_callback(callback[0], callback[1])
+
+    cdef int schedule_callback(self, object callback, object context) except -1:
+        if self.queue is not None and is_direct(self.queue, self.loop):
+            schedule(self.queue, new_handle(callback, (self,), self.loop, context))
+        else:
+            self.loop.call_soon(callback, self, context=context)
+        return 0
+
+    def __await__(self):
+        return iterate(self)
+
+    def __iter__(self):
+        return iterate(self)
+
+    # -- what asyncio and its tools read and write ---------------------------------------------------------------------
+
+    @property
+    def _asyncio_future_blocking(self):
+        return self.blocking
+
+    @_asyncio_future_blocking.setter
+    def _asyncio_future_blocking(self, value):
+        self.alive()
+        self.blocking = value
+
+    @_asyncio_future_blocking.deleter
+    def _asyncio_future_blocking(self):
+        raise AttributeError("cannot delete attribute")
+
+    @property
+    def _asyncio_awaited_by(self):
+        return None if awaited_by is None else awaited_by(self)
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _state(self):
+        return STATE_NAMES[state_of(self)]
+
+    @property
+    def _result(self):
+        return self.value
+
+    @property
+    def _exception(self):
+        return self.error
+
+    @property
+    def _callbacks(self):
+        return self.entries() or None
+
+    @property
+    def _source_traceback(self):
+        return self.source_traceback
+
+    @property
+    def _cancel_message(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.cancel_message
+        finally:
+            section_leave(&section)
+
+    @_cancel_message.setter
+    def _cancel_message(self, value):
+        cdef object_section section
+        section_enter(&section, self)
+        self.cancel_message = value
+        section_leave(&section)
+
+    @_cancel_message.deleter
+    def _cancel_message(self):
+        raise AttributeError("cannot delete attribute")
+
+    @property
+    def _log_traceback(self):
+        return self.log_traceback
+
+    @_log_traceback.setter
+    def _log_traceback(self, value):
+        if value:
+            raise ValueError("_log_traceback can only be set to False")
+        self.log_traceback = False
+
+    @_log_traceback.deleter
+    def _log_traceback(self):
+        raise AttributeError("cannot delete attribute")
+
+
+cdef bint entry_equals(object entry, object wanted) except -1:
+    """Whether a (callback, context), or a Runnable that waits, is what remove_done_callback() is to remove."""
+    cdef object callback = (entry if type(entry) is tuple else (<Runnable>entry).done_callback())[0]
+    return callback is wanted or callback == wanted
+
+
+def _describe(future):
+    return f"<{type(future).__name__} {' '.join(base_futures._future_repr_info(future))}>"
+
+
+cdef object describe = reprlib.recursive_repr()(_describe)
+
+
+cdef FutureIter iterate(Future future):
+    future.alive()
+    cdef FutureIter iterator = FutureIter.__new__(FutureIter)
+    iterator.future = future
+    return iterator
+
+
+@cython.final
+@cython.freelist(128)
+cdef class FutureIter:
+    """What `await future` iterates over: yields the future once while it is pending, then returns its result."""
+    cdef object __weakref__
+    cdef Future future      # None: exhausted
+
+    def __iter__(self):
+        return self
+
+    def __await__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value, /):
+        """Go on: yields the pending future, or raises StopIteration with the result, or what the future raises."""
+        cdef PyObject *result = NULL
+        if resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
+            return steal(result)
+        stop_with(steal(result))
+        raise_set_error()
+
+    def throw(self, kind, value=None, traceback=None, /):
+        """Raise an exception where the coroutine waits; the iterator is exhausted afterwards."""
+        error = thrown(kind, value, traceback)
+        self.future = None
+        raise error
+
+    def close(self):
+        """Exhaust the iterator."""
+        self.future = None
+
+
+cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result) except PYGEN_ERROR:
+    cdef FutureIter self = <FutureIter>iterator
+    cdef Future future = self.future
+    if future is None:
+        raise StopIteration
+    if state_of(future) == PENDING:
+        if future.blocking:
+            raise RuntimeError("await wasn't used with future")
+        future.blocking = True
+        result[0] = own(future)
+        return PYGEN_NEXT
+    self.future = None
+    if state_of(future) != FINISHED or future.error is not None:
+        raise future.take_error()
+    result[0] = own(future.value)
+    return PYGEN_RETURN
+
+
+# The am_send slot: how the interpreter drives `await` without raising StopIteration for every result. It hands the
+# error indicator on as it is.
+cdef sendfunc future_iter_send = <sendfunc>resume
+
+
+cdef inline PyObject *own(object item) noexcept:
+    Py_INCREF(item)
+    return <PyObject *>item
+
+
+cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
+    """The tp_iternext slot."""
+    cdef PyObject *result = NULL
+    if future_iter_send(iterator, NULL, &result) == PYGEN_RETURN:
+        set_stop_iteration(steal(result))
+        return NULL
+    return result
+
+
+cdef void set_stop_iteration(object value) noexcept:
+    """Before a tp_iternext returns NULL. Without any exception that is the end, too, with None as the value."""
+    if value is not None or is_traced():
+        stop_with(value)
+
+
+stop_keep_reserve()
+install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
+
+
+pool_install_Future(<PyTypeObject *>Future)
+reuse_install(<PyTypeObject *>Future, spent, empty)
+install_instance_dict(<PyTypeObject *>Future)

@@ -1,0 +1,102 @@
+/* The end of an iteration with a value, which is how `await` hears of a result up to Python 3.14.
+ *
+ * What PyErr_SetObject(PyExc_StopIteration, value) sets, made in fewer steps: since 3.12 the interpreter wants an exception object
+ * at once, and a call of the class takes its arguments apart twice.
+ */
+#ifndef HOTLOOP_TASKS_STOP_ITERATION_H
+#define HOTLOOP_TASKS_STOP_ITERATION_H
+
+#include <Python.h>
+
+/* Whether this thread has a trace function (sys.settrace()), which is told of every exception. */
+static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
+
+/* Sets the error indicator: to StopIteration(value), up to 3.13 StopIteration() if it is None. Without memory its arguments
+ * are missing, which no `await` looks at; the value is what was received from a peer, and nothing brings it again.
+ */
+#if PY_VERSION_HEX >= 0x030C0000
+
+/* Owned: one for when there is no memory, which the garbage collector does not know. NULL: it is in use. */
+static PyObject *stop_reserve = NULL;
+
+static void stop_keep_reserve(void)
+{
+    PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
+    PyObject *made;
+
+    if (__atomic_load_n(&stop_reserve, __ATOMIC_RELAXED) != NULL)
+        return;
+    made = type->tp_alloc(type, 0);
+    if (made == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    PyObject_GC_UnTrack(made);
+    made = __atomic_exchange_n(&stop_reserve, made, __ATOMIC_ACQ_REL);
+    Py_XDECREF(made);
+}
+
+static PyObject *stop_take_reserve(void)
+{
+    PyObject *stop = __atomic_exchange_n(&stop_reserve, NULL, __ATOMIC_ACQ_REL);
+
+    if (stop != NULL) {
+        PyErr_Clear();
+        PyObject_GC_Track(stop);
+    }
+    return stop;
+}
+
+static void stop_with(PyObject *value)
+{
+    PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
+    PyObject *stop = type->tp_alloc(type, 0);
+#if PY_VERSION_HEX < 0x030E0000
+    PyObject *handled;
+    int bare = value == Py_None;
+#else
+    /* Here it is StopIteration(None), too, and there is no context. */
+    int bare = 0;
+#endif
+
+    if (stop == NULL && (stop = stop_take_reserve()) == NULL)
+        return;
+    ((PyStopIterationObject *)stop)->args = bare ? PyTuple_New(0) : PyTuple_Pack(1, value);
+    if (((PyStopIterationObject *)stop)->args == NULL) {
+        PyErr_Clear();
+        ((PyStopIterationObject *)stop)->args = PyTuple_New(0); /* there is but one, and it is there */
+    }
+    stop_keep_reserve();
+    ((PyStopIterationObject *)stop)->value = Py_NewRef(value);
+#if PY_VERSION_HEX < 0x030E0000
+    handled = PyErr_GetHandledException();
+    if (handled != NULL)
+        PyException_SetContext(stop, handled);
+#endif
+    PyErr_SetRaisedException(stop);
+}
+
+#else
+
+/* The interpreter makes the object when it is asked for. */
+static inline void stop_keep_reserve(void) {}
+
+static void stop_with(PyObject *value)
+{
+    PyObject *stop;
+
+    if (!PyTuple_Check(value) && !PyExceptionInstance_Check(value)) {
+        PyErr_SetObject(PyExc_StopIteration, value);
+        return;
+    }
+    /* These would be taken apart. */
+    stop = PyObject_CallOneArg(PyExc_StopIteration, value);
+    if (stop != NULL) {
+        PyErr_SetObject(PyExc_StopIteration, stop);
+        Py_DECREF(stop);
+    }
+}
+
+#endif
+
+#endif

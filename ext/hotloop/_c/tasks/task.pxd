@@ -1,0 +1,48 @@
+from cpython.object cimport PyObject
+
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue
+from hotloop._c.tasks.future cimport Future
+
+
+cdef extern from "tasks/live_tasks.h":
+    ctypedef struct task_link:
+        task_link *previous
+        task_link *next
+        PyObject *task
+
+
+cdef class Task(Future):
+    cdef object coro
+    cdef object context             # that every step runs in
+    cdef object name                # None until somebody asks: then "Task-<number>"
+    cdef unsigned long long number
+    cdef object fut_waiter          # the future that it awaits; None: none
+    cdef Py_ssize_t cancel_requests
+    cdef bint must_cancel           # throw a CancelledError at the next step
+    cdef bint log_destroy_pending
+    cdef task_link link             # in the list of live tasks
+
+    cdef int prepare(self, object coro, object name, object context) except -1
+    cdef int register(self) except -1
+    cdef int report_pending(self) except -1
+    cdef int start_eagerly(self) except -1
+    cdef int schedule_step(self) except -1
+    cdef int call_step(self) except -1
+    cdef int fail_step(self, object error) except -1
+    cdef object error_of_waiter(self)
+    cdef int leave(self) except -1
+    cdef int step_entered(self, object error) except -1
+    cdef int step(self, object error) except -1
+    cdef int refuse_step(self, object error) except -1
+    cdef int advance(self, object error) except -1
+    cdef int stop(self, object value) except -1
+    cdef int stop_with_error(self) except -1
+    cdef int wait_on(self, object yielded) except -1
+    cdef int wait_on_other(self, object yielded) except -1
+    cdef int wait_on_ours(self, Future awaited) except -1
+    cdef int wait_on_foreign(self, object awaited, object blocking) except -1
+    cdef bint rejects(self, object awaited, object loop, bint blocking) except -1
+    cdef int pass_cancel_on(self) except -1
+
+
+cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager)

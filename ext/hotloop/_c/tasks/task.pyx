@@ -1,0 +1,673 @@
+"""Task: a future that runs a coroutine, one step after the other.
+
+A task is a Runnable. On a loop of ours a step is queued by putting the task itself on the ready queue, and run by one C
+call. Elsewhere (somebody else's loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the
+bound methods `_step` and `_wakeup`, as asyncio's do.
+
+asyncio.all_tasks() sees our tasks through hotloop._asyncio.registry, asyncio.current_task() through hotloop._c.tasks.current_task.
+"""
+
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.runtime.references cimport steal
+from hotloop._c.scheduler.ready_queue cimport (
+    FREE_THREADED,
+    ReadyQueue,
+    copy_current_context,
+    is_direct,
+    object_section,
+    offer_context,
+    run_reporting,
+    schedule,
+    section_enter,
+    section_leave,
+)
+from hotloop._c.tasks.current_task cimport enter_task, leave_task, swap_task
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, empty_future, state_of
+from hotloop._c.tasks.thrown_exceptions cimport matches
+
+cdef extern from *:
+    """
+    #include "runtime/free_memory.h"
+    POOL(Task, 1024)
+    """
+    void pool_install_Task(PyTypeObject *)
+
+cdef extern from "runtime/free_objects.h":
+    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *reuse_take()
+
+import asyncio
+import inspect
+import reprlib
+import sys
+from asyncio import base_tasks, coroutines, events, exceptions, tasks
+
+from hotloop._asyncio import registry
+from hotloop._asyncio.classes import assign_class, likeness
+
+cdef extern from "runtime/locking.h":
+    ctypedef struct shared_count:
+        pass
+    unsigned long long shared_next(shared_count *)
+
+cdef object CancelledError = exceptions.CancelledError
+cdef object InvalidStateError = exceptions.InvalidStateError
+cdef bint uncancel_forgets = sys.version_info >= (3, 13)
+cdef bint checks_context = sys.version_info >= (3, 15)
+cdef bint starts_eagerly = sys.version_info >= (3, 12)
+# Of a task that was garbage in a cycle asyncio clears the weak references first, by which it knew it up to 3.13.
+cdef bint lists_saved_garbage = sys.version_info >= (3, 14)
+cdef shared_count task_count
+cdef dict asyncio_names = asyncio.__dict__
+
+cdef extern from "system/fork.h":
+    int fork_watch()
+
+cdef extern from "tasks/live_tasks.h":
+    void link_task(task_link *, PyObject *)
+    void unlink_task(task_link *)
+    list list_live_tasks()
+
+cdef extern from "Python.h":
+    ctypedef enum PySendResult:
+        PYGEN_RETURN
+        PYGEN_ERROR
+        PYGEN_NEXT
+    Py_ssize_t Py_REFCNT(PyObject *)
+    PySendResult PyIter_Send(PyObject *, PyObject *, PyObject **) noexcept
+    bint PyCoro_CheckExact(object)
+    bint PyContext_CheckExact(object)
+
+cdef extern from *:
+    """
+    static inline int raise_set_error(void) { return -1; }
+
+    static PyObject *throw_name;
+
+    static inline int intern_names(void)
+    {
+        throw_name = PyUnicode_InternFromString("throw");
+        return throw_name == NULL ? -1 : 0;
+    }
+
+    /* What a StopIteration carries, whatever a subclass shows as its `value`. */
+    static inline PyObject *value_of(PyObject *stopped)
+    {
+        PyObject *value = ((PyStopIterationObject *)stopped)->value;
+
+        return Py_NewRef(value == NULL ? Py_None : value);
+    }
+
+    /* coroutine.throw(error); NULL with the error indicator set, StopIteration included. */
+    static inline PyObject *throw_into(PyObject *coroutine, PyObject *error)
+    {
+        return PyObject_CallMethodOneArg(coroutine, throw_name, error);
+    }
+    """
+    int raise_set_error() except -1     # the error indicator is set: make Cython notice
+    object value_of(object stopped)
+    int intern_names() except -1
+    PyObject *throw_into(object coroutine, object error) noexcept
+
+intern_names()
+if fork_watch() != 0:
+    raise MemoryError("pthread_atfork() failed")
+
+
+def live_tasks():
+    """The tasks that are not done, of all loops."""
+    return list_live_tasks()
+
+
+# Whether asyncio.all_tasks() sees the list of live tasks. Where it cannot, each task registers itself.
+cdef bint listed = registry.add_source(live_tasks)
+
+
+cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
+    """A Task as create_task() makes one, outside debug mode; `eager`: its first step has run."""
+    cdef PyObject *kept = reuse_take()
+    cdef Task task = Task.__new__(Task) if kept == NULL else <Task>steal(kept)
+    task.loop = loop
+    task.queue = queue
+    task.prepare(coro, name, context)
+    if eager:
+        task.start_eagerly()
+    else:
+        task.schedule_step()
+        task.register()
+    return task
+
+
+cdef bint spent(PyObject *task) noexcept:
+    """True if __del__() has nothing to say."""
+    return (<Task>task).state != PENDING and not (<Task>task).log_traceback
+
+
+cdef void empty(PyObject *task) noexcept:
+    """Make it what it was before prepare()."""
+    cdef Task emptied = <Task>task
+    cdef object context = emptied.context
+    unlink_task(&emptied.link)
+    emptied.log_destroy_pending = False
+    if emptied.name is not None:
+        emptied.name = None
+    if emptied.fut_waiter is not None:
+        emptied.fut_waiter = None
+    emptied.coro = None
+    emptied.context = None
+    offer_context(<PyObject *>context)
+    empty_future(emptied)
+
+
+def _describe(task):
+    return f"<{type(task).__name__} {' '.join(base_tasks._task_repr_info(task))}>"
+
+
+cdef object describe = reprlib.recursive_repr()(_describe)
+
+
+cdef inline int set_waiter(Task task, object awaited) except -1:
+    cdef object_section section
+    section_enter(&section, task)
+    task.fut_waiter = awaited
+    section_leave(&section)
+    return 0
+
+
+cdef object outcome(Future future):
+    """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not
+    done."""
+    if state_of(future) == FINISHED and future.error is None:
+        future.log_traceback = False
+        return None
+    cdef object error
+    try:
+        error = future.take_error()
+    except BaseException as raised:
+        # There was no memory for a CancelledError. The task hears of that: without a step it would wait for ever.
+        error = raised
+    return error
+
+
+cdef class Task(Future):
+    """A coroutine that runs in an event loop. See asyncio.Task, which isinstance() says it is."""
+
+    def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
+        self.bind(loop)
+        self.prepare(coro, name, context)
+        if eager_start and starts_eagerly and self.loop.is_running():
+            self.start_eagerly()
+        else:
+            self.schedule_step()
+            self.register()
+
+    @property
+    def __class__(self):
+        return asyncio_names["Task"] if type(self) is Task else likeness(type(self), asyncio_names["Task"])
+
+    @__class__.setter
+    def __class__(self, value):
+        assign_class(self, value)
+
+    cdef bint plain(self) noexcept:
+        return type(self) is Task
+
+    def __dealloc__(self):
+        unlink_task(&self.link)
+
+    def __del__(self):
+        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)    # 1: freed, or else garbage in a cycle
+        cdef bint linked = self.link.previous != NULL
+        # all_tasks() forgets it before any code can see it half cleared, as it does a task that is weakly referenced.
+        unlink_task(&self.link)
+        try:
+            if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
+                self.report_pending()
+            self.report_unseen()
+        finally:
+            if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
+                # The exception handler has kept it, so that it lives on.
+                if references == 1 or lists_saved_garbage:
+                    link_task(&self.link, <PyObject *>self)
+
+    cdef int report_pending(self) except -1:
+        context = {"task": self, "message": "Task was destroyed but it is pending!"}
+        if self.source_traceback:
+            context["source_traceback"] = self.source_traceback
+        self.loop.call_exception_handler(context)
+        return 0
+
+    def __repr__(self):
+        return describe(self)
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    cdef int prepare(self, object coro, object name, object context) except -1:
+        if not PyCoro_CheckExact(coro) and not coroutines.iscoroutine(coro):
+            # Nothing has begun that could be destroyed while pending.
+            self.log_destroy_pending = False
+            raise TypeError(f"a coroutine was expected, got {coro!r}")
+        if context is None:
+            self.context = copy_current_context()
+        elif checks_context and not PyContext_CheckExact(context):
+            self.log_destroy_pending = False
+            raise TypeError(f"context must be a Context object, not {type(context).__name__}")
+        else:
+            self.context = context
+        if self.fut_waiter is not None:
+            self.fut_waiter = None
+        self.must_cancel = False
+        self.log_destroy_pending = True
+        self.cancel_requests = 0
+        self.coro = coro
+        if name is None:
+            self.number = shared_next(&task_count)
+            self.name = None
+        else:
+            self.name = str(name)
+        return 0
+
+    cdef int register(self) except -1:
+        """Make asyncio.all_tasks() know the task."""
+        if not listed:
+            tasks._register_task(self)
+        elif self.link.previous == NULL:
+            link_task(&self.link, <PyObject *>self)
+        return 0
+
+    cdef int start_eagerly(self) except -1:
+        """Run the first step at once, inside the task that makes this one. See asyncio.eager_task_factory()."""
+        cdef object entered, before
+        if FREE_THREADED and events._get_running_loop() is not self.loop:
+            # It runs in another thread.
+            self.schedule_step()
+            return self.register()
+        entered = None if self.queue is None else self.queue.entered
+        before = swap_task(self.loop, self)
+        if self.queue is not None:
+            self.queue.entered = self
+        try:
+            if listed:
+                self.register()
+            else:
+                tasks._register_eager_task(self)
+            try:
+                PyContext_Enter(self.context)
+                try:
+                    self.advance(None)
+                finally:
+                    PyContext_Exit(self.context)
+            finally:
+                if not listed:
+                    tasks._unregister_eager_task(self)
+        finally:
+            swap_task(self.loop, before)
+            if self.queue is not None:
+                self.queue.entered = entered
+            if self.state == PENDING:
+                self.register()
+            else:
+                self.coro = None
+        return 0
+
+    # -- scheduling ----------------------------------------------------------------------------------------------------
+
+    cdef int schedule_step(self) except -1:
+        cdef ReadyQueue queue = self.queue
+        if queue is not None and is_direct(queue, self.loop):
+            return schedule(queue, self)
+        return self.call_step()
+
+    cdef int call_step(self) except -1:
+        self.loop.call_soon(self._step, context=self.context)
+        return 0
+
+    cdef int fail_step(self, object error) except -1:
+        """Raise `error` into the coroutine at the next step."""
+        self.loop.call_soon(self._step, error, context=self.context)
+        return 0
+
+    cdef tuple done_callback(self):
+        return (self._wakeup, self.context)
+
+    # -- stepping ------------------------------------------------------------------------------------------------------
+
+    cdef int run(self) except -1:
+        """A step from our own ready queue. The task stays the current one until the loop runs something else: most
+        steps follow another, and telling asyncio twice a step costs more than the rest of it."""
+        cdef ReadyQueue queue = self.queue
+        cdef object context = self.context
+        cdef object error = None if self.fut_waiter is None else self.error_of_waiter()
+        if queue.entered is not self:
+            enter_task(self.loop, self)
+            queue.entered = self
+        PyContext_Enter(context)
+        try:
+            self.step(error)
+        finally:
+            PyContext_Exit(context)
+            if self.state != PENDING:
+                self.leave()
+        return 0
+
+    cdef object error_of_waiter(self):
+        """What the future that it waited for raises; None if nothing, or if it was not done."""
+        cdef object awaited = self.fut_waiter
+        return outcome(awaited) if isinstance(awaited, Future) else None
+
+    cdef int leave(self) except -1:
+        """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
+        if self.queue.entered is self:
+            self.queue.entered = None
+            leave_task(self.loop, self)
+        return 0
+
+    cdef int withdraw(self) except -1:
+        if self.queue is None:
+            raise RuntimeError(f"{self!r} does not belong to a loop that can run it")
+        return 0
+
+    def _run(self):
+        # By somebody who takes tasks from loop._ready himself, maybe inside the step of another one.
+        cdef object entered
+        self.withdraw()
+        entered = self.queue.entered
+        self.queue.entered = None
+        try:
+            run_reporting(self, self.loop)
+            self.leave()
+        finally:
+            self.queue.entered = entered
+
+    def _step(self, error=None, /):
+        self.step_entered(error)
+
+    def _wakeup(self, future, /):
+        cdef object error = None
+        if isinstance(future, Future) and (<Future>future).plain():
+            error = outcome(future)
+        else:
+            try:
+                future.result()
+            except BaseException as raised:
+                error = raised
+        self.step_entered(error)
+
+    cdef int step_entered(self, object error) except -1:
+        """A step from a handle, which has entered the context."""
+        cdef object loop = self.loop
+        if self.queue is not None and self.queue.entered is self:
+            self.leave()
+        tasks._enter_task(loop, self)
+        try:
+            self.step(error)
+        finally:
+            tasks._leave_task(loop, self)
+        return 0
+
+    cdef int step(self, object error) except -1:
+        if state_of(self) != PENDING:
+            return self.refuse_step(error)
+        if self.must_cancel:
+            self.must_cancel = False
+            if not isinstance(error, CancelledError):
+                error = self.make_cancelled_error()
+        if self.fut_waiter is not None:
+            set_waiter(self, None)
+        return self.advance(error)
+
+    cdef int refuse_step(self, object error) except -1:
+        raise InvalidStateError(f"step(): already done: {self!r}, {error!r}")
+
+    cdef int advance(self, object error) except -1:
+        """Resume the coroutine and see what it wants."""
+        cdef PyObject *yielded = NULL
+        cdef object coro = self.coro
+        cdef PySendResult status
+        if self.queue is not None:
+            self.queue.steps += 1
+        if error is None:
+            status = PyIter_Send(<PyObject *>coro, <PyObject *>None, &yielded)
+        else:
+            yielded = throw_into(coro, error)
+            status = PYGEN_ERROR if yielded == NULL else PYGEN_NEXT
+        if status == PYGEN_NEXT:
+            return self.wait_on(steal(yielded))
+        if status == PYGEN_RETURN:
+            return self.stop(steal(yielded))
+        return self.stop_with_error()
+
+    cdef int stop(self, object value) except -1:
+        """The coroutine has returned."""
+        unlink_task(&self.link)
+        if self.must_cancel:
+            # Cancelled in its last step, when it was too late to throw.
+            self.must_cancel = False
+            self.abandon(self._cancel_message)
+        else:
+            self.finish(value)
+        return 0
+
+    cdef int stop_with_error(self) except -1:
+        """The coroutine has raised; the error indicator is set."""
+        try:
+            raise_set_error()
+        except StopIteration as stopped:
+            if matches(stopped, StopIteration):
+                self.stop(value_of(stopped))
+            else:
+                # There was no memory to make one of what the coroutine has returned.
+                unlink_task(&self.link)
+                self.fail(stopped)
+        except CancelledError as error:
+            unlink_task(&self.link)
+            self.cancelled_error = error
+            self.abandon(None)
+        except (KeyboardInterrupt, SystemExit) as error:
+            unlink_task(&self.link)
+            self.fail(error)
+            raise
+        except BaseException as error:
+            unlink_task(&self.link)
+            self.fail(error)
+        return 0
+
+    cdef int wait_on(self, object yielded) except -1:
+        """The coroutine has yielded: a future to wait for, or None to go on at the next turn."""
+        if yielded is None:
+            return self.schedule_step()
+        if isinstance(yielded, Future) and (<Future>yielded).plain():
+            return self.wait_on_ours(yielded)
+        return self.wait_on_other(yielded)
+
+    cdef int wait_on_other(self, object yielded) except -1:
+        cdef object blocking, text
+        blocking = getattr(yielded, "_asyncio_future_blocking", None)
+        if blocking is not None:
+            return self.wait_on_foreign(yielded, blocking)
+        if inspect.isgenerator(yielded):
+            text = f"yield was used instead of yield from for generator in task {self!r} with {yielded!r}"
+        else:
+            text = f"Task got bad yield: {yielded!r}"
+        return self.fail_step(RuntimeError(text))
+
+    cdef int wait_on_ours(self, Future awaited) except -1:
+        if self.rejects(awaited, awaited.loop, awaited.blocking):
+            return 0
+        awaited.blocking = False
+        if self.queue is not None and is_direct(self.queue, self.loop):
+            awaited.wait_for(self)
+        else:
+            awaited.add_callback(self._wakeup, self.context)
+        set_waiter(self, awaited)
+        if self.must_cancel:
+            self.pass_cancel_on()
+        return 0
+
+    cdef int wait_on_foreign(self, object awaited, object blocking) except -1:
+        """A future of a subclass, of asyncio's, or of any class that follows the protocol."""
+        get_loop = getattr(awaited, "get_loop", None)
+        if self.rejects(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
+            return 0
+        awaited._asyncio_future_blocking = False
+        awaited.add_done_callback(self._wakeup, context=self.context)
+        set_waiter(self, awaited)
+        if self.must_cancel:
+            self.pass_cancel_on()
+        return 0
+
+    cdef bint rejects(self, object awaited, object loop, bint blocking) except -1:
+        """True, and the task will fail, if it cannot wait for `awaited`."""
+        if blocking and loop is self.loop and awaited is not self:
+            return False
+        if awaited is self:
+            text = f"Task cannot await on itself: {self!r}"
+        elif loop is not self.loop:
+            text = f"Task {self!r} got Future {awaited!r} attached to a different loop"
+        else:
+            text = f"yield was used instead of yield from in task {self!r} with {awaited!r}"
+        self.fail_step(RuntimeError(text))
+        return True
+
+    # -- cancelling ----------------------------------------------------------------------------------------------------
+
+    cdef int pass_cancel_on(self) except -1:
+        """Cancelled while it ran: cancel what it has begun to wait for."""
+        cdef object awaited = self.fut_waiter, message
+        cdef object_section section
+        section_enter(&section, self)
+        message = self.cancel_message
+        section_leave(&section)
+        if awaited.cancel(msg=message):
+            self.must_cancel = False
+        return 0
+
+    def cancel(self, msg=None):
+        """Ask the task to cancel itself: CancelledError is raised where it waits. False if it is done already."""
+        cdef object awaited
+        self.alive()
+        self.log_traceback = False
+        if self.state != PENDING:
+            return False
+        cdef object_section section
+        section_enter(&section, self)
+        self.cancel_requests += 1
+        awaited = self.fut_waiter
+        section_leave(&section)
+        if awaited is not None and awaited.cancel(msg=msg):
+            # The future's end wakes the task up; it may catch and refuse.
+            return True
+        section_enter(&section, self)
+        self.must_cancel = True
+        self.cancel_message = msg
+        section_leave(&section)
+        return True
+
+    def cancelling(self):
+        """How many cancel requests there were, less the calls of uncancel()."""
+        return self.cancel_requests
+
+    def uncancel(self):
+        """Take one cancel request back; return how many are left."""
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.cancel_requests > 0:
+                self.cancel_requests -= 1
+                if uncancel_forgets and self.cancel_requests == 0:
+                    self.must_cancel = False
+            return self.cancel_requests
+        finally:
+            section_leave(&section)
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def set_result(self, result, /):
+        """Not for a task: its result is what the coroutine returns. Raises RuntimeError."""
+        raise RuntimeError("Task does not support set_result operation")
+
+    def set_exception(self, exception, /):
+        """Not for a task: its exception is what the coroutine raises. Raises RuntimeError."""
+        raise RuntimeError("Task does not support set_exception operation")
+
+    def get_coro(self):
+        """The coroutine; None if it ended in an eager start."""
+        return self.coro
+
+    def get_context(self):
+        """The context that the coroutine runs in."""
+        return self.context
+
+    def get_name(self):
+        """The name given to it, or "Task-<number>"."""
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.name is None:
+                self.name = f"Task-{self.number}"
+            return self.name
+        finally:
+            section_leave(&section)
+
+    def set_name(self, value, /):
+        """Name the task; anything but a string goes through str()."""
+        cdef object name = str(value)
+        cdef object_section section
+        section_enter(&section, self)
+        self.name = name
+        section_leave(&section)
+
+    def get_stack(self, *, limit=None):
+        """The frames of the coroutine, or of the traceback it ended with, oldest first. See asyncio.Task.get_stack."""
+        return base_tasks._task_get_stack(self, limit)
+
+    def print_stack(self, *, limit=None, file=None):
+        """Print the stack or traceback, to `file` or sys.stderr. See asyncio.Task.print_stack."""
+        return base_tasks._task_print_stack(self, limit, file)
+
+    @property
+    def _coro(self):
+        return self.coro
+
+    @property
+    def _context(self):
+        return self.context
+
+    @property
+    def _name(self):
+        return self.get_name()
+
+    @property
+    def _fut_waiter(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.fut_waiter
+        finally:
+            section_leave(&section)
+
+    @property
+    def _must_cancel(self):
+        return self.must_cancel
+
+    @property
+    def _num_cancels_requested(self):
+        return self.cancel_requests
+
+    @property
+    def _log_destroy_pending(self):
+        return self.log_destroy_pending
+
+    @_log_destroy_pending.setter
+    def _log_destroy_pending(self, value):
+        self.log_destroy_pending = value
+
+    @_log_destroy_pending.deleter
+    def _log_destroy_pending(self):
+        raise AttributeError("cannot delete attribute")
+
+
+pool_install_Task(<PyTypeObject *>Task)
+reuse_install(<PyTypeObject *>Task, spent, empty)

@@ -1,0 +1,22 @@
+from cpython.object cimport PyObject
+
+from hotloop._c.runtime.references cimport steal
+
+
+# What an object is, and what it holds: a program's exception class may override whatever Python code would ask.
+cdef extern from "Python.h":
+    bint is_exception "PyExceptionInstance_Check" (object) noexcept
+    bint is_exception_class "PyExceptionClass_Check" (object) noexcept
+    bint matches "PyErr_GivenExceptionMatches" (object error, object kind) noexcept
+    int set_traceback "PyException_SetTraceback" (object error, object traceback) except -1
+    PyObject *PyException_GetTraceback(object error) noexcept
+
+
+cdef inline object traceback_of(object error):
+    """The traceback, or None."""
+    cdef PyObject *found = PyException_GetTraceback(error)
+    return None if found == NULL else steal(found)
+
+
+cdef object thrown(object kind, object value, object traceback)
+cdef object instead_of_stop_iteration(object error)

@@ -1,0 +1,46 @@
+"""Exceptions that are thrown into coroutines: which one throw() means, and which one cannot be thrown."""
+
+import sys
+import types
+import warnings
+
+cdef bint warns_of_throw = sys.version_info >= (3, 12)
+cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
+
+
+cdef object thrown(object kind, object value, object traceback):
+    """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
+    if warns_of_throw and (value is not None or traceback is not None):
+        warnings.warn(
+            "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
+            DeprecationWarning,
+            stacklevel=1,
+        )
+    if traceback is not None and not isinstance(traceback, types.TracebackType):
+        raise TypeError("throw() third argument must be a traceback")
+    if is_exception_class(kind):
+        if not isinstance(value, kind):
+            value = kind() if value is None else kind(*value) if isinstance(value, tuple) else kind(value)
+    elif is_exception(kind):
+        if value is not None:
+            raise TypeError("instance exception may not have a separate value")
+        value = kind
+    else:
+        wanted = "exceptions must be classes deriving BaseException or instances of such a class"
+        raise TypeError(f"{wanted}, not {type(kind).__name__}")
+    if traceback is not None:
+        set_traceback(value, traceback)
+    return value
+
+
+cdef object instead_of_stop_iteration(object error):
+    """`error` itself, unless it is a StopIteration, which cannot be raised into a coroutine."""
+    cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
+    if explains_stop_iteration and matches(error, StopIteration):
+        replacement = RuntimeError(text)
+        replacement.__cause__ = error
+        replacement.__context__ = error
+        return replacement
+    if type(error) is StopIteration:
+        raise TypeError(text)
+    return error

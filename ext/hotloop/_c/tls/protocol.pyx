@@ -1,0 +1,489 @@
+"""TlsProtocol: between a transport that carries records and the application's protocol.
+
+It is the protocol of the transport below, and TlsTransport (transport.pyx) is its face to the application. Bytes
+come from our own stream transport as they lie in the loop's buffer, and records go straight into its queue; any other
+transport, another TlsTransport too, is used as asyncio uses it. TlsReceiver and TlsSender are the two directions of an
+open connection; here is how it is opened and closed.
+
+Closing. After close() nothing more is delivered: what has arrived is dropped, what arrives after our close_notify and
+is no answer to it ends the connection, and when ssl_shutdown_timeout has passed the socket is closed whatever the peer
+does.
+
+Source: asyncio/sslproto.py is the reference for the order of callbacks and for errors; RFC 8446, section 6.1.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_CopyCurrent
+
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived, new_engine
+from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
+from hotloop._c.transports.stream cimport StreamTransport
+from hotloop._c.transports.write_queue cimport output_clear
+
+from asyncio import constants, exceptions, sslproto
+from asyncio.log import logger
+
+# What a transport that is not ours reads at a time.
+cdef Py_ssize_t LANDING_SIZE = 64 * 1024
+
+
+@cython.final
+cdef class TlsProtocol(TlsSender):
+    @property
+    def __class__(self):
+        return sslproto.SSLProtocol
+
+    # -- the protocol of the transport below ---------------------------------------------------------------------------
+
+    def connection_made(self, transport):
+        """There is a transport to carry records: begin the handshake."""
+        if self.state == ENDED:
+            # It was lost before it was upgraded.
+            return
+        self.transport = transport
+        if type(transport) is StreamTransport:
+            self.stream = transport
+            self.context = self.stream.context
+        if getattr(transport, "_protocol_paused", False):
+            # After start_tls(): it is the application's protocol that was told.
+            self.sending_paused = self.app_writing_paused = True
+        if self.loop.debug:
+            logger.debug("%r starts SSL handshake", self)
+            self.started_at = self.loop.time()
+        self.state = HANDSHAKE
+        try:
+            self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
+            self.go_on_with_handshake()
+            self.feed_handshake()
+        except Exception as error:
+            # The loop would report it, and the connection wait for ever.
+            self.fatal_error(error, "Fatal error on SSL protocol")
+
+    def connection_lost(self, exc):
+        """The transport is closed: tell the application's protocol, and let go of everything."""
+        cdef object_section section
+        if self.wants_data() and not self.discarding and self.has_unread():
+            # Reading was resumed in this turn, and its own turn comes too late.
+            self.read_on(NULL, 0)
+        app = self.app if self.state != HANDSHAKE and self.app_connected else None
+        output_clear(&self.output)
+        self.held = None
+        self.lost += 1
+        self.closed = True
+        self.state = ENDED
+        self.receiving = False
+        section_enter(&section, self)
+        self.transport = self.stream = self.app_transport = self.app = None
+        section_leave(&section)
+        try:
+            if app is not None:
+                self.tell_of_loss(app, exc)
+        finally:
+            try:
+                self.wake_waiter(exc)
+            finally:
+                self.stop_timer()
+
+    cdef int tell_of_loss(self, object app, object error) except -1:
+        try:
+            self.loop.soon(app.connection_lost, (error,), self.context)
+        except MemoryError:
+            # Too early by a turn is better than never.
+            app.connection_lost(error)
+        return 0
+
+    cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
+        if self.state == SHUTDOWN:
+            return 0 if self.finished else self.answered(data, size)
+        if self.state != HANDSHAKE and self.state != UNCONNECTED:
+            return self.read_on(data, size)
+        # Part of it may have to wait until the handshake is done.
+        self.hold(data, size)
+        return self.feed_handshake()
+
+    cdef int feed_handshake(self) except -1:
+        cdef arrived source
+        while self.state == HANDSHAKE and self.held is not None:
+            source.data = PyBytes_AS_STRING(self.held) + self.held_at
+            source.size = PyBytes_GET_SIZE(self.held) - self.held_at
+            self.engine.feed(&source, MOST_PLAINTEXT)
+            self.keep_rest(&source, self.held)
+            self.go_on_with_handshake()
+        return 0
+
+    def received_before(self, data):
+        """Take what had arrived before start_tls(), and belongs to the handshake."""
+        self.hold(data, len(data))
+
+    def get_buffer(self, sizehint):
+        """For a transport that does not know bytes_received(). See asyncio.BufferedProtocol."""
+        if self.landing is None:
+            self.landing = bytearray(LANDING_SIZE)
+        return self.landing
+
+    def buffer_updated(self, nbytes):
+        """So many bytes are in the buffer."""
+        cdef bytes data = bytes(self.landing[:nbytes])
+        self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+    def eof_received(self):
+        """No more records will come. True if the transport has to stay open: something is still to be read."""
+        self.peer_gone = True
+        if self.loop.debug:
+            logger.debug("%r received EOF", self)
+        try:
+            if self.state == HANDSHAKE:
+                self.handshake_failed(ConnectionResetError())
+            elif self.state == OPEN and self.app_reading_paused:
+                self.state = FLUSHING
+                return True
+            elif self.state == OPEN or self.state == FLUSHING:
+                self.state = FLUSHING
+                return self.read_to_the_end()
+            elif self.state == SHUTDOWN:
+                self.finish()
+        except Exception:
+            if self.transport is not None:
+                self.transport.close()
+            raise
+
+    def pause_writing(self):
+        """The transport has more to send than it likes."""
+        self.sending_paused = True
+
+    def resume_writing(self):
+        """The transport can take more."""
+        if self.state == UNCONNECTED:
+            # It was the application's protocol that was paused, before start_tls().
+            self.app_writing_paused = True
+        self.sending_paused = False
+        self.go_on()
+
+    cdef int go_on(self) except -1:
+        """Encrypt what could not be encrypted until now, and do what waits for that."""
+        self.send_now(self.state == FLUSHING)
+        if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
+            self.go_on_with_shutdown()
+        return 0
+
+    # -- handshake -----------------------------------------------------------------------------------------------------
+
+    def _check_handshake_timeout(self):
+        if self.state == HANDSHAKE:
+            self.fatal_error(
+                ConnectionAbortedError(
+                    f"SSL handshake is taking longer than {self.handshake_timeout} seconds: aborting the connection"
+                ),
+                "Fatal error on transport",
+            )
+
+    cdef int go_on_with_handshake(self) except -1:
+        cdef bint done
+        try:
+            done = self.engine.handshake()
+        except Exception as error:
+            self.handshake_failed(error)
+        else:
+            self.hand_down()
+            if done and self.state == HANDSHAKE:
+                self.handshake_done()
+        return 0
+
+    cdef int handshake_failed(self, object error) except -1:
+        cdef str message = "SSL handshake failed"
+        if isinstance(error, sslproto.ssl.CertificateError):
+            message = "SSL handshake failed on verifying the certificate"
+        self.stop_timer()
+        self.state = ENDED
+        # The alert that says why.
+        self.hand_down()
+        self.fatal_error(error, message)
+        return self.wake_waiter(error)
+
+    cdef int handshake_done(self) except -1:
+        self.stop_timer()
+        self.state = OPEN
+        self.receiving = self.handshaken = True
+        self.peercert = self.engine.sslobject.getpeercert()
+        if self.started_at is not None:
+            logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
+        if not self.app_connected:
+            self.app_connected = True
+            self.app.connection_made(self.app_transport)
+        self.wake_waiter(None)
+        if self.output.bytes:
+            self.send_soon()
+        return self.read_on(NULL, 0)
+
+    cdef int wake_waiter(self, object error) except -1:
+        cdef object waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+        self.waiter = None
+        return 0
+
+    # -- what reading leads to -----------------------------------------------------------------------------------------
+
+    cdef int have_read(self) except -1:
+        if self.unflushed:
+            return 0
+        # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
+        self.hand_down()
+        return self.go_on() if self.output.bytes else 0
+
+    cdef int peer_has_closed(self) except -1:
+        if self.discarding:
+            # The answer to our close_notify, or soon to be one.
+            return 0
+        self.call_eof_received()
+        return self.begin_shutdown()
+
+    cdef int read_failed(self, object error) except -1:
+        self.receiving = False
+        # The alert that says why.
+        self.hand_down()
+        return self.fatal_error(error, "Fatal error on SSL protocol")
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    cdef int close(self) except -1:
+        if self.closed:
+            return 0
+        self.closed = self.discarding = True
+        try:
+            if self.state == FLUSHING and self.peer_gone:
+                return self.finish()
+            self.begin_shutdown()
+            return self.control_receiving()
+        except Exception as error:
+            # Nothing else would close it.
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return 0
+
+    cdef int abort(self, object error) except -1:
+        self.closed = True
+        self.flush_early()
+        self.state = ENDED
+        self.receiving = False
+        return self.force_close(error)
+
+    cdef int begin_shutdown(self) except -1:
+        if self.state != HANDSHAKE and self.state != OPEN:
+            return 0
+        self.closed = True
+        if self.state == HANDSHAKE or self.shutdown_timeout == 0 or self.loop.is_inherited():
+            # The last: a forked child that said goodbye would end its parent's connection.
+            return self.abort(None)
+        self.state = FLUSHING
+        self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
+        return self.go_on()
+
+    cdef int go_on_with_shutdown(self) except -1:
+        """All is written: say so to the peer."""
+        if self.discarding:
+            # OpenSSL would take what has arrived for an answer to close_notify, and for a wrong one.
+            self.read_on(NULL, 0)
+            if self.state != FLUSHING:
+                return 0
+        self.state = SHUTDOWN
+        return self.close_engine()
+
+    cdef int answered(self, const char *data, Py_ssize_t size) except -1:
+        """Something has arrived after our close_notify. If it is data the connection ends at once, as asyncio's."""
+        cdef arrived source
+        source.data = data
+        source.size = size
+        while source.size and self.state == SHUTDOWN and not self.finished:
+            self.engine.feed(&source, MOST_PLAINTEXT)
+            self.close_engine()
+        return 0
+
+    cdef int close_engine(self) except -1:
+        cdef bint done
+        try:
+            done = self.engine.unwrap()
+            self.hand_down()
+        except Exception as error:
+            self.state = ENDED
+            self.stop_timer()
+            self.fatal_error(error, "Fatal error on transport")
+        else:
+            if done:
+                self.finish()
+        return 0
+
+    cdef int finish(self) except -1:
+        """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
+        if self.finished:
+            return 0
+        self.finished = True
+        try:
+            self.send_now(True)
+            self.call_eof_received()
+            self.hand_down_all()
+            self.shutdown_done()
+        except Exception as error:
+            self.fatal_error(error, "Fatal error on SSL protocol")
+        return 0
+
+    cdef bint read_to_the_end(self) except -1:
+        """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was
+        paused, or is again."""
+        self.read_on(NULL, 0)
+        if self.state != FLUSHING:
+            return False
+        if self.app_reading_paused and not self.discarding and self.has_unread():
+            return True
+        self.finish()
+        return False
+
+    cdef int call_eof_received(self) except -1:
+        if not self.app_connected or self.app_told_eof or self.app is None:
+            return 0
+        self.app_told_eof = True
+        try:
+            if self.app.eof_received():
+                logger.warning("returning true from eof_received() has no effect when using ssl")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Error calling eof_received()")
+        return 0
+
+    cdef int shutdown_done(self) except -1:
+        if self.transport is None:
+            return 0
+        self.state = SHUTDOWN
+        # The transport sends what it has, which a peer that does not read can delay for ever.
+        if self.timer is None and self.shutdown_timeout != 0:
+            self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
+        self.loop.soon(self.transport.close, (), self.context)
+        return 0
+
+    def _check_shutdown_timeout(self):
+        if self.transport is not None and (self.state == FLUSHING or self.state == SHUTDOWN):
+            self.force_close(exceptions.TimeoutError("SSL shutdown timed out"))
+
+    cdef int start_timer(self, object timeout, object callback) except -1:
+        self.timer = self.loop.call_later(timeout, callback, context=self.context)
+        return 0
+
+    cdef int stop_timer(self) except -1:
+        cdef object timer = self.timer
+        self.timer = None
+        if timer is not None:
+            timer.cancel()
+        return 0
+
+    cdef int force_close(self, object error) except -1:
+        if self.transport is None:
+            return 0
+        self.transport._force_close(error)
+        return 0
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        cdef object transport = self.transport
+        self.force_close(error)
+        if isinstance(error, OSError):
+            if self.loop.debug:
+                logger.debug("%r: %s", self, message, exc_info=error)
+        elif not isinstance(error, exceptions.CancelledError):
+            app = self if self.app is None else self.app
+            self.loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": transport, "protocol": app}
+            )
+        return 0
+
+    # -- what the application's transport asks for ---------------------------------------------------------------------
+
+    cdef object extra_info(self, object name, object default):
+        cdef object transport
+        cdef object_section section
+        if name == "sslcontext":
+            return self.sslcontext
+        if self.handshaken:
+            if name == "ssl_object":
+                return self.engine.sslobject
+            if name == "peercert":
+                return self.peercert
+            if name == "cipher":
+                return self.engine.sslobject.cipher()
+            if name == "compression":
+                return self.engine.sslobject.compression()
+        section_enter(&section, self)
+        transport = self.transport
+        section_leave(&section)
+        return default if transport is None else transport.get_extra_info(name, default)
+
+    def _resume(self):
+        if self.state == FLUSHING and self.peer_gone:
+            self.read_to_the_end()
+        else:
+            self.read_on(NULL, 0)
+
+    # -- the names that others know it by ------------------------------------------------------------------------------
+
+    @property
+    def _loop(self):
+        return self.loop
+
+    @property
+    def _app_protocol(self):
+        return self.app
+
+    @property
+    def _app_transport(self):
+        return self.app_transport
+
+    @property
+    def _transport(self):
+        return self.transport
+
+    @property
+    def _app_reading_paused(self):
+        return self.app_reading_paused
+
+    @property
+    def _sslcontext(self):
+        return self.sslcontext
+
+    @property
+    def _sslobj(self):
+        return self.engine.sslobject
+
+
+cdef TlsProtocol new_tls(
+    LoopCore loop, object app, object sslcontext, object waiter, bint server_side, object server_hostname,
+    bint connected, object context, dict timeouts
+):
+    """`connected`: the application's protocol has had its connection_made(). `timeouts` are create_connection()'s
+    keywords. ValueError, or what the SSLContext raises."""
+    cdef TlsProtocol tls = TlsProtocol.__new__(TlsProtocol)
+    tls.handshake_timeout = timeouts.get("ssl_handshake_timeout")
+    tls.shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
+    if tls.handshake_timeout is None:
+        tls.handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
+    elif tls.handshake_timeout <= 0:
+        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {tls.handshake_timeout}")
+    if tls.shutdown_timeout is None:
+        tls.shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
+    elif tls.shutdown_timeout < 0:
+        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {tls.shutdown_timeout}")
+    if not sslcontext:
+        sslcontext = sslproto._create_transport_context(server_side, server_hostname)
+    tls.engine = new_engine(sslcontext, server_side, None if server_side or not server_hostname else server_hostname)
+    tls.sslcontext = sslcontext
+    tls.loop = loop
+    tls.context = PyContext_CopyCurrent() if context is None else context
+    tls.waiter = waiter
+    tls.app_connected = connected
+    tls.set_read_limits(None, None)
+    tls.set_write_limits(None, None)
+    tls.set_app(app)
+    return tls

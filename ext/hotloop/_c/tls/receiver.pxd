@@ -1,0 +1,41 @@
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.tls.engine cimport TlsEngine, arrived
+from hotloop._c.transports.protocol_kind cimport ByteProtocol, ProtocolKind
+
+
+cdef class TlsReceiver(ByteProtocol):
+    cdef LoopCore loop
+    cdef object context             # the one that all of the application's callbacks run in
+    cdef object app                 # the application's protocol; None after connection_lost()
+    cdef ProtocolKind kind          # how it takes data
+    cdef object transport           # carries the records; None before connection_made() and after connection_lost()
+    cdef TlsEngine engine
+    cdef bytes held                 # ciphertext that nobody takes now; None: there is none
+    cdef Py_ssize_t held_at         # from where on
+    cdef bint receiving             # what arrives is application data: after the handshake, before the end
+    cdef bint receiving_paused      # the transport is, by us
+    cdef bint app_reading_paused    # by pause_reading()
+    cdef bint discarding            # close() was called: what arrives is for nobody
+    cdef Py_ssize_t read_low        # in bytes
+    cdef Py_ssize_t read_high       # in bytes
+    cdef tuple read_limits          # (low, high) as they were given
+
+    cdef int have_read(self) except -1
+    cdef int peer_has_closed(self) except -1
+    cdef int read_failed(self, object error) except -1
+    cdef int read_on(self, const char *data, Py_ssize_t size) except -1
+    cdef bint wants_data(self) noexcept
+    cdef bint has_unread(self) noexcept
+    cdef int hold(self, const char *data, Py_ssize_t size) except -1
+    cdef int keep_rest(self, arrived *source, bytes owner) except -1
+    cdef bint deliver(self, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_to_reader(self, object reader, Py_ssize_t room, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1
+    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1
+    cdef int control_receiving(self) except -1
+    cdef Py_ssize_t to_read(self) noexcept
+    cdef int set_app(self, object protocol) except -1
+    cdef int set_read_limits(self, object high, object low) except -1

@@ -1,0 +1,263 @@
+"""TlsReceiver: from the records that arrive to the application's protocol.
+
+One arrival is one call of the protocol, whatever records it is made of, decrypted in its place: into the bytes object,
+the stream reader's buffer or the protocol's own. What nobody takes now is kept as ciphertext, and when that is much the
+transport below is paused.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
+
+from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.system.receive cimport READ_SIZE
+from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived
+from hotloop._c.transports.base cimport as_size
+from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
+from hotloop._c.transports.stream_reader cimport can_feed, extend, fed, take_back
+
+from asyncio import constants, sslproto
+
+cdef extern from "Python.h":
+    int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
+    PyObject *bytes_of_size "PyBytes_FromStringAndSize"(const char *, Py_ssize_t) except NULL
+
+# Less plaintext than this is decrypted on the stack and copied: cheaper than cutting an object to its size.
+cdef enum:
+    SMALL = 4096
+
+
+cdef class TlsReceiver(ByteProtocol):
+    """The part of TlsProtocol that reads."""
+
+    # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
+
+    cdef int have_read(self) except -1:
+        """Something was decrypted, which OpenSSL may have to answer."""
+        raise NotImplementedError
+
+    cdef int peer_has_closed(self) except -1:
+        """By close_notify: nothing more will come."""
+        raise NotImplementedError
+
+    cdef int read_failed(self, object error) except -1:
+        """The records are wrong, or the protocol has raised."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    cdef int set_app(self, object protocol) except -1:
+        cdef object_section section
+        section_enter(&section, self)
+        self.app = protocol
+        section_leave(&section)
+        self.kind = kind_of(protocol)
+        return 0
+
+    cdef int set_read_limits(self, object high, object low) except -1:
+        high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_READ)
+        self.read_high = as_size(high)
+        self.read_low = as_size(low)
+        self.read_limits = (low, high)
+        return 0
+
+    cdef bint wants_data(self) noexcept:
+        return self.receiving and (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
+
+    cdef bint has_unread(self) noexcept:
+        """Whether something has arrived that the application has not got, be it only a part of a record."""
+        return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
+
+    cdef int read_on(self, const char *data, Py_ssize_t size) except -1:
+        """Decrypt and deliver: what was held back, then this."""
+        cdef arrived source
+        cdef bytes owner
+        if not self.receiving:
+            return 0
+        try:
+            while True:
+                if size and (self.held is not None or not self.wants_data()):
+                    self.hold(data, size)
+                    size = 0
+                if not self.wants_data():
+                    break
+                owner = self.held
+                if owner is None:
+                    source.data = data
+                    source.size = size
+                else:
+                    source.data = PyBytes_AS_STRING(owner) + self.held_at
+                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
+                size = 0
+                if not self.deliver(&source, owner):
+                    break
+            self.have_read()
+            self.control_receiving()
+        except Exception as error:
+            self.read_failed(error)
+        return 0
+
+    cdef int hold(self, const char *data, Py_ssize_t size) except -1:
+        """Keep ciphertext for later."""
+        cdef bytes more
+        if size == 0:
+            return 0
+        more = PyBytes_FromStringAndSize(data, size)
+        self.held = more if self.held is None else self.held[self.held_at:] + more
+        self.held_at = 0
+        return 0
+
+    cdef int keep_rest(self, arrived *source, bytes owner) except -1:
+        """Before somebody is called: what of the source was not used. `owner` is None if it lies in a buffer."""
+        if source.size == 0:
+            self.held = None
+        elif owner is None:
+            self.hold(source.data, source.size)
+        else:
+            self.held_at = PyBytes_GET_SIZE(owner) - source.size
+        return 0
+
+    cdef bint deliver(self, arrived *source, bytes owner) except -1:
+        """Decrypt, and call the protocol if that has brought anything; false if there is nothing more to try."""
+        cdef object reader = None, failure
+        cdef Py_ssize_t room = self.engine.most_plaintext(source), count
+        if room == 0:
+            self.keep_rest(source, owner)
+            return False
+        if self.discarding:
+            count = self.discard(source, owner)
+        elif self.kind == BUFFERED:
+            count = self.deliver_to_buffer(room, source, owner)
+        elif self.kind == COMPILED:
+            count = self.deliver_compiled(source, owner)
+        else:
+            if self.kind == STREAM_READER:
+                reader = can_feed(self.app)
+            if reader is not None:
+                count = self.deliver_to_reader(reader, min(room, READ_SIZE), source, owner)
+            elif room <= SMALL:
+                count = self.deliver_little(room, source, owner)
+            else:
+                count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
+        if self.engine.failure is not None:
+            failure = self.engine.failure
+            self.engine.failure = None
+            self.read_failed(failure)
+            return False
+        if self.engine.peer_closed:
+            self.peer_has_closed()
+            return False
+        return count > 0
+
+    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef char place[SMALL]
+        cdef Py_ssize_t count = self.engine.fill(place, room, source)
+        self.keep_rest(source, owner)
+        if count:
+            self.app.data_received(PyBytes_FromStringAndSize(place, count))
+        return count
+
+    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef Py_ssize_t count
+        cdef PyObject *data = bytes_of_size(NULL, room)
+        try:
+            count = self.engine.fill(PyBytes_AS_STRING(<object>data), room, source)
+            if count < room:
+                _PyBytes_Resize(&data, count)
+            self.keep_rest(source, owner)
+            if count:
+                self.app.data_received(<object>data)
+        finally:
+            Py_XDECREF(data)
+        return count
+
+    cdef Py_ssize_t deliver_to_reader(
+        self, object reader, Py_ssize_t room, arrived *source, bytes owner
+    ) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count = 0
+        cdef char *place = extend(reader, room)
+        # OpenSSL lets other threads run: the buffer must not move meanwhile.
+        PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        try:
+            count = self.engine.fill(place, room, source)
+        finally:
+            PyBuffer_Release(&view)
+            take_back(reader, room - count)
+        self.keep_rest(source, owner)
+        if count:
+            fed(reader)
+        return count
+
+    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count
+        cdef object app = self.app
+        # The protocol may close the transport in get_buffer(), and other code may use the loop's buffer meanwhile.
+        self.keep_rest(source, owner)
+        buffer = app.get_buffer(room)
+        if not len(buffer):
+            raise RuntimeError("get_buffer() returned an empty buffer")
+        if self.discarding or not self.wants_data():
+            return 0
+        if self.app is not app:
+            # Another protocol takes it, maybe in another way: try again.
+            return 1
+        owner = self.held
+        if owner is None:
+            source.size = 0
+        else:
+            source.data = PyBytes_AS_STRING(owner) + self.held_at
+            source.size = PyBytes_GET_SIZE(owner) - self.held_at
+        try:
+            PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        except (BufferError, TypeError):
+            # As the ssl module says it.
+            raise TypeError(
+                f"read() argument 2 must be read-write bytes-like object, not {type(buffer).__name__}"
+            ) from None
+        try:
+            count = self.engine.fill(<char *>view.buf, view.len, source)
+        finally:
+            PyBuffer_Release(&view)
+        self.keep_rest(source, owner)
+        if count:
+            self.app.buffer_updated(count)
+        return count
+
+    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1:
+        # TLS over TLS. The loop's buffer is not free: the source may lie in it.
+        cdef char place[MOST_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.fill(place, MOST_PLAINTEXT, source)
+        self.keep_rest(source, owner)
+        if count:
+            (<ByteProtocol>self.app).bytes_received(place, count)
+        return count
+
+    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1:
+        cdef char nowhere[MOST_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.fill(nowhere, MOST_PLAINTEXT, source)
+        self.keep_rest(source, owner)
+        return count
+
+    cdef Py_ssize_t to_read(self) noexcept:
+        """How many bytes of whole records wait to be taken by the application, as ciphertext."""
+        cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
+        if self.held is not None:
+            waiting += PyBytes_GET_SIZE(self.held) - self.held_at
+        return waiting
+
+    cdef int control_receiving(self) except -1:
+        """Pause the transport while more waits to be read than the limits allow."""
+        cdef Py_ssize_t waiting = self.to_read()
+        if self.transport is None:
+            return 0
+        if self.receiving_paused:
+            if waiting <= self.read_low:
+                self.transport.resume_reading()
+                self.receiving_paused = False
+        elif waiting and waiting >= self.read_high:
+            self.transport.pause_reading()
+            self.receiving_paused = True
+        return 0

@@ -1,0 +1,43 @@
+from hotloop._c.tls.receiver cimport TlsReceiver
+from hotloop._c.transports.stream cimport StreamTransport
+from hotloop._c.transports.write_queue cimport output_queue
+
+
+cdef enum TlsState:
+    UNCONNECTED                     # connection_made() is yet to come
+    HANDSHAKE
+    OPEN
+    FLUSHING                        # nothing more may be written; what was written, or has arrived, is on its way
+    SHUTDOWN                        # our close_notify is sent, the peer's has not arrived
+    ENDED
+
+
+cdef class TlsSender(TlsReceiver):
+    cdef object app_transport       # its transport, a TlsTransport; None after connection_lost()
+    cdef StreamTransport stream     # `transport`, if it is one of these; else None
+    cdef TlsState state
+    cdef output_queue output        # plaintext that was written and is not yet encrypted
+    cdef bint unflushed             # among those that the loop flushes at the end of the turn
+    cdef bint sending_paused        # by the transport
+    cdef bint app_writing_paused    # pause_writing() was called, and resume_writing() not yet
+    cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes in vain since
+    cdef Py_ssize_t write_low       # in bytes
+    cdef Py_ssize_t write_high      # in bytes
+    cdef tuple write_limits         # (low, high) as they were given
+
+    cdef bint may_write(self) except -1
+    cdef int write(self, object data) except -1
+    cdef bint write_uncopied(self, object data) except -1
+    cdef int write_all(self, object chunks) except -1
+    cdef int send_soon(self) except -1
+    cdef int send_now(self, bint whatever) except -1
+    cdef bint encrypt(self) except -1
+    cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2
+    cdef int send_ahead(self) except -1
+    cdef int hand_down(self) except -1
+    cdef int hand_down_all(self) except -1
+    cdef int control_app_writing(self) except -1
+    cdef bint is_exposed(self) noexcept
+    cdef Py_ssize_t to_send(self) except -1
+    cdef int fatal_error(self, object error, str message) except -1
+    cdef int set_write_limits(self, object high, object low) except -1

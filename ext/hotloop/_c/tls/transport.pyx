@@ -1,0 +1,253 @@
+"""TlsTransport: what the application has of a TLS connection. The work is TlsProtocol's.
+
+Source: the asyncio documentation, "Transports and Protocols".
+"""
+
+cimport cython
+from cpython.object cimport PyTypeObject
+
+from hotloop._c.loop.loop_core cimport is_foreign, post
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.tls.protocol cimport TlsProtocol
+from hotloop._c.tls.sender cimport ENDED
+from hotloop._c.transports.write_queue cimport keep
+
+import warnings
+from asyncio import constants, sslproto
+
+cdef extern from "runtime/instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_3tls_9transport_TlsTransport
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
+
+@cython.final
+cdef class TlsTransport:
+    """The transport of a TLS connection: see asyncio.Transport."""
+
+    _start_tls_compatible = True
+    _sendfile_compatible = constants._SendfileMode.FALLBACK
+
+    def __cinit__(self):
+        begin_without_dict(self)
+
+    @property
+    def __class__(self):
+        return sslproto._SSLProtocolTransport
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
+
+    def __del__(self):
+        if self.tls is None or self.tls.closed:
+            return
+        self.tls.closed = True
+        warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+
+    def __repr__(self):
+        info = [type(self).__name__]
+        if self.tls.state == ENDED:
+            info.append("closed")
+        elif has_ended(self.tls):
+            info.append("closing")
+        transport = below(self.tls)
+        if transport is not None:
+            info.append(f"over {transport!r}")
+        return f"<{' '.join(info)}>"
+
+    def get_extra_info(self, name, default=None):
+        """What is known about the connection under this name, or `default`.
+
+        "sslcontext"; after the handshake "peercert", "cipher", "compression" and "ssl_object"; and what the transport
+        below knows. See asyncio.BaseTransport."""
+        return self.tls.extra_info(name, default)
+
+    def set_protocol(self, protocol):
+        """Have another protocol called from now on."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_protocol, (protocol,))
+        self.tls.set_app(protocol)
+
+    def get_protocol(self):
+        """The protocol that is called."""
+        cdef object_section section
+        section_enter(&section, self.tls)
+        try:
+            return self.tls.app
+        finally:
+            section_leave(&section)
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    def is_closing(self):
+        """True after close() or abort(), or when the connection is broken."""
+        self.tls.flush_early()
+        return has_ended(self.tls)
+
+    def close(self):
+        """Send what is buffered, tell the peer, and close when he has answered; the protocol gets no more data.
+
+        After the connection's ssl_shutdown_timeout it is closed whatever the peer does. Idempotent."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.close, ())
+        self.tls.close()
+
+    def abort(self):
+        """Close at once; what is buffered is lost."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.abort, ())
+        self.tls.abort(None)
+
+    def _force_close(self, exc):
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self._force_close, (exc,))
+        self.tls.abort(exc)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def is_reading(self):
+        """True unless paused."""
+        return not self.tls.app_reading_paused
+
+    def pause_reading(self):
+        """Call the protocol with no more data until resume_reading()."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.pause_reading, ())
+        self.tls.app_reading_paused = True
+
+    def resume_reading(self):
+        """End a pause_reading(). Does nothing if not paused."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.resume_reading, ())
+        if not self.tls.app_reading_paused:
+            return
+        self.tls.loop.soon(self.tls._resume, (), self.tls.context)
+        self.tls.app_reading_paused = False
+
+    def set_read_buffer_limits(self, high=None, low=None):
+        """Set how much, in bytes, is received while the protocol is paused: at `high` the transport below is paused
+        too, at `low` it goes on.
+
+        ValueError unless high >= low >= 0."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_read_buffer_limits, (high, low))
+        self.tls.set_read_limits(high, low)
+        self.tls.control_receiving()
+
+    def get_read_buffer_limits(self):
+        """The limits (low, high), in bytes."""
+        return self.tls.read_limits
+
+    def get_read_buffer_size(self):
+        """How many bytes have been received and not yet decrypted."""
+        if FREE_THREADED:
+            self.tls.loop.check_runner()
+        return self.tls.to_read()
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self, data):
+        """Send bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
+
+        TypeError for anything else. See asyncio.WriteTransport."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data: expecting a bytes-like instance, got {type(data).__name__}")
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.write, (bytes(data),))
+        if data:
+            self.tls.write(data)
+
+    def writelines(self, list_of_data):
+        """write() of all."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.write, (b"".join(list_of_data),))
+        self.tls.write_all(list_of_data)
+
+    def write_eof(self):
+        """NotImplementedError: TLS has no half-closed connections that its peers understand."""
+        raise NotImplementedError
+
+    def can_write_eof(self):
+        """False."""
+        return False
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it may go on.
+
+        ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        if FREE_THREADED and is_foreign(self.tls.loop):
+            return post(self.tls.loop, self.set_write_buffer_limits, (high, low))
+        self.tls.flush_early()
+        self.tls.set_write_limits(high, low)
+        self.tls.control_app_writing()
+
+    def get_write_buffer_limits(self):
+        """The watermarks (low, high), in bytes."""
+        return self.tls.write_limits
+
+    def get_write_buffer_size(self):
+        """How many bytes are waiting to be given to the transport below."""
+        self.tls.flush_early()
+        return self.tls.to_send()
+
+    # -- the names that asyncio's own code and others know it by -------------------------------------------------------
+
+    @property
+    def _protocol_paused(self):
+        return self.tls.app_writing_paused
+
+    @property
+    def _loop(self):
+        return self.tls.loop
+
+    @property
+    def _ssl_protocol(self):
+        return self.tls
+
+    @property
+    def _closed(self):
+        return self.tls.closed
+
+    def _test__append_write_backlog(self, data):
+        # CPython's tests write like this what is to be sent later.
+        keep(&self.tls.output, data)
+
+
+cdef bint has_ended(TlsProtocol tls) except -1:
+    """Whether the connection is closing, or broken, by what is known now."""
+    cdef object transport = below(tls)
+    return tls.closed or (transport is not None and transport.is_closing())
+
+
+cdef object below(TlsProtocol tls):
+    """The transport that carries the connection; None after its end. Other threads may ask while it ends."""
+    cdef object_section section
+    section_enter(&section, tls)
+    try:
+        return tls.transport
+    finally:
+        section_leave(&section)
+
+
+cdef TlsTransport new_tls_transport(TlsProtocol tls):
+    """The face of a new protocol, which keeps it as long as it is connected."""
+    cdef TlsTransport transport = TlsTransport.__new__(TlsTransport)
+    transport.tls = tls
+    tls.app_transport = transport
+    return transport
+
+
+install_instance_dict(<PyTypeObject *>TlsTransport)

@@ -1,0 +1,66 @@
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.poller.watcher cimport Watcher
+
+
+# What a transport has its own places in the ready queue for; the one comes before the other.
+cdef enum:
+    START_DUE = 1                   # reading begins
+    LOST_DUE = 2                    # connection_lost() is called
+
+
+cdef class Transport(Watcher):
+    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef object __weakref__
+    cdef LoopCore loop              # None after connection_lost()
+    cdef object protocol            # None after connection_lost()
+    cdef object context             # the one that all of the protocol's callbacks run in
+    cdef dict extra                 # what get_extra_info() has answers for by now; may be None
+    cdef int fd                     # -1: closed, or not opened
+    cdef int closed_fd              # what it was, for those who look at a closed transport
+    cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
+    cdef bint queued                # on the ready queue, because of them
+    cdef bint put_off               # of them, a read waits for the next turn
+    cdef int due                    # START_DUE and LOST_DUE, for which it is on the ready queue too
+    cdef object waiter              # the future that is told of the start; None: nobody is
+    cdef object error               # the one that connection_lost() will be called with
+    cdef bint attached              # the poller knows the descriptor as this transport's
+    cdef bint started               # reading may begin: connection_made() was called
+    cdef bint paused                # by pause_reading()
+    cdef bint closing               # close() or abort() was called, or the connection is broken
+    cdef Py_ssize_t lost            # not 0: connection_lost() is due or was called; counts the writes since
+    cdef bint protocol_paused       # pause_writing() was called, and resume_writing() not yet
+    cdef Py_ssize_t high_water      # in bytes
+    cdef Py_ssize_t low_water       # in bytes
+    cdef int counted                # as which of the METRICS_ kinds of open transports; 0: not
+    cdef tuple limits               # (low, high) as they were given; None: the defaults
+
+    cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1
+    cdef int begin(self, object waiter) except -1
+    cdef int start(self) except -1
+    cdef bint step_is_due(self) noexcept
+    cdef int take_step(self) except -1
+    cdef int begin_reading(self) except -1
+    cdef int end_reading(self) except -1
+    cdef int ready_to_read(self) except -1
+    cdef int ready_to_write(self) except -1
+    cdef int release(self) except -1
+    cdef int close_dropped(self) except -1
+    cdef int stop_watching(self) except -1
+    cdef int drop_output(self) except -1
+    cdef int flush_early(self) except -1
+    cdef Py_ssize_t buffered(self) noexcept
+    cdef object find_extra(self, str name)
+    cdef int pause_protocol(self) except -1
+    cdef int resume_protocol(self) except -1
+    cdef int set_limits(self, object high, object low) except -1
+    cdef int fatal_error(self, object error, str message) except -1
+    cdef int force_close(self, object error) except -1
+    cdef int lose_connection(self, object error) except -1
+    cdef int connection_lost(self, object error) except -1
+    cdef int warn_of_lost_write(self) except -1
+    cdef int is_open(self) noexcept
+    cdef int count_as(self, int kind) noexcept
+
+
+cdef Py_ssize_t as_size(object limit) except? -1
+cdef object os_error(Py_ssize_t error)

@@ -1,0 +1,587 @@
+"""Transport: what stream, datagram and pipe transports share.
+
+A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle;
+so I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when
+its turn comes decides: a transport that was paused or closed in the meantime does nothing. Its own beginning and end
+take their turns in the same way, for which asyncio makes handles.
+
+All callbacks of a protocol run in one context, the one that was current when the transport was made.
+
+Source: the asyncio documentation, "Transports and Protocols"; asyncio/selector_events.py and unix_events.py are the
+reference for what it leaves open.
+"""
+
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyTypeObject
+
+from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.state cimport backoff_reset
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.scheduler.ready_queue cimport (
+    FREE_THREADED,
+    is_direct,
+    new_handle,
+    object_section,
+    push,
+    report,
+    section_enter,
+    section_leave,
+)
+
+import os
+import warnings
+from asyncio import base_events, constants, transports
+
+cdef extern from "runtime/instance_dict.h":
+    object instance_dict_get(object owner)
+    int instance_dict_set(object owner, object attributes) except -1
+
+cdef extern from *:
+    """
+    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
+    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
+    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    """
+    void begin_without_dict(object) noexcept
+    void install_instance_dict(PyTypeObject *)
+
+cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
+cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
+# What asyncio's own transports have from the classes that all share, and programs patch there.
+cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
+cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+
+
+cdef class Transport(Watcher):
+    """A protocol's connection to a descriptor, which it owns: see asyncio.Transport."""
+
+    def __cinit__(self, *args, **kwargs):
+        begin_without_dict(self)
+        self.fd = self.closed_fd = -1
+        # Until open(): one that was never opened does nothing.
+        self.closing = True
+        self.lost = 1
+        self.high_water = DEFAULT_HIGH_WATER
+        self.low_water = DEFAULT_LOW_WATER
+
+    @property
+    def __class__(self):
+        return transports._FlowControlMixin
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
+
+    def __del__(self):
+        if not self.is_open():
+            return
+        warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+        if FREE_THREADED and self.loop.runs_elsewhere():
+            # Its thread may be using the poller, what is counted, and the server. The transport lives until then.
+            try:
+                self.close_dropped()
+            finally:
+                self.loop.call_soon_threadsafe(release, self)
+        else:
+            self.release()
+
+    # -- what a kind of transport supplies -----------------------------------------------------------------------------
+
+    cdef int begin_reading(self) except -1:
+        """Have reads reported, for the first time or after end_reading().
+
+        A read that was reported before waits for the next poll: asyncio has cancelled its handle."""
+        raise NotImplementedError
+
+    cdef int end_reading(self) except -1:
+        """Have no more reads reported, as far as that is worth a system call. Idempotent."""
+        raise NotImplementedError
+
+    cdef int ready_to_read(self) except -1:
+        """Read, in the protocol's context; not called while paused or closing. What is raised is reported as a fatal
+        error would be: only what must leave the loop may be."""
+        raise NotImplementedError
+
+    cdef int ready_to_write(self) except -1:
+        """Write what is buffered, in the protocol's context."""
+        raise NotImplementedError
+
+    cdef int release(self) except -1:
+        """Close the descriptor, which the poller forgets before; idempotent."""
+        raise NotImplementedError
+
+    cdef int close_dropped(self) except -1:
+        """Close the descriptor of a transport that nobody has any more, nor does the poller, in whatever thread that is
+        found out."""
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        """Have the poller forget the descriptor; idempotent."""
+        raise NotImplementedError
+
+    cdef int drop_output(self) except -1:
+        """Forget what is buffered."""
+        raise NotImplementedError
+
+    cdef int flush_early(self) except -1:
+        """Before something that shows whether this turn's writes have left, or that would lose them."""
+        return 0
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        """How many bytes are waiting to be written, as flow control counts them."""
+        return 0
+
+    cdef object find_extra(self, str name):
+        """What get_extra_info() says that is not in `extra`; KeyError if there is no such thing."""
+        raise KeyError(name)
+
+    # -- the loop's side -----------------------------------------------------------------------------------------------
+
+    cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1:
+        """Begin: connection_made() is called in the next iteration, then reading begins, then `waiter` is told."""
+        self.loop = loop
+        self.protocol = protocol
+        self.context = PyContext_CopyCurrent() if context is None else context
+        self.closing = False
+        self.lost = 0
+        made = loop.soon(protocol.connection_made, (self,), self.context)
+        try:
+            if is_direct(loop.ready, loop):
+                push(loop.ready, self)
+                self.waiter = waiter
+                self.due |= START_DUE
+            else:
+                loop.soon(self._start, (waiter,), self.context)
+        except BaseException:
+            made.cancel()
+            raise
+        return 0
+
+    def _start(self, waiter):
+        self.begin(waiter)
+
+    cdef int begin(self, object waiter) except -1:
+        try:
+            self.start()
+        finally:
+            if waiter is not None and not waiter.cancelled():
+                waiter.set_result(None)
+        return 0
+
+    cdef bint step_is_due(self) noexcept:
+        """Whether this turn is that of a step. What is reported of the descriptor comes between the two."""
+        return self.due & START_DUE or self.due and not self.queued
+
+    cdef int take_step(self) except -1:
+        """What asyncio has handles for: reading begins, or the connection is lost. An error names the handle."""
+        cdef LoopCore loop = self.loop
+        cdef object context = self.context
+        cdef bint starting = self.due & START_DUE
+        cdef object argument = self.waiter if starting else self.error
+        if starting:
+            self.due &= ~START_DUE
+            self.waiter = None
+        else:
+            self.due = 0
+            self.error = None
+        try:
+            PyContext_Enter(context)
+            try:
+                if starting:
+                    self.begin(argument)
+                else:
+                    self.connection_lost(argument)
+            finally:
+                PyContext_Exit(context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            callback = self._start if starting else self._call_connection_lost
+            report(loop, new_handle(callback, (argument,), loop, context), error)
+        return 0
+
+    cdef int start(self) except -1:
+        self.started = True
+        if not self.paused and not self.closing:
+            self.begin_reading()
+        return 0
+
+    cdef int happened(self, int events) except -1:
+        self.events |= events
+        if not self.queued:
+            push(self.loop.ready, self)
+            self.queued = True
+        return 0
+
+    cdef int run(self) except -1:
+        cdef int events = self.events
+        cdef object context = self.context
+        if self.due and self.step_is_due():
+            return self.take_step()
+        self.queued = False
+        if self.loop is None:
+            return 0
+        if self.put_off:
+            self.put_off = False
+            events &= ~POLLER_READ
+            if not self.closing:
+                self.happened(0)
+        PyContext_Enter(context)
+        try:
+            if events & POLLER_READ and not self.paused and not self.closing:
+                self.ready_to_read()
+            if events & POLLER_WRITE and self.loop is not None:
+                self.events &= ~POLLER_WRITE
+                self.ready_to_write()
+        finally:
+            PyContext_Exit(context)
+            if self.events & POLLER_WRITE and self.loop is not None:
+                # What leaves the loop has come out of reading; an edge-triggered socket says this only once.
+                self.happened(0)
+        return 0
+
+    def _run(self):
+        self.run()
+
+    cdef int is_open(self) noexcept:
+        return self.fd >= 0
+
+    cdef int count_as(self, int kind) noexcept:
+        """As an open transport of that kind (0: as none), for loop.metrics()."""
+        if self.loop is not None:
+            if self.counted:
+                self.loop.metrics.transports[self.counted] -= 1
+            if kind:
+                self.loop.metrics.transports[kind] += 1
+            self.counted = kind
+            # The other end may be this loop's, too.
+            backoff_reset(&self.loop.metrics.backoff)
+        return 0
+
+    # -- connection_lost() ---------------------------------------------------------------------------------------------
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        """The connection cannot go on. Its own errors are everyday life; all else is somebody's mistake."""
+        if self.loop is None:
+            return 0
+        try:
+            if isinstance(error, OSError):
+                if self.loop.debug:
+                    base_events.logger.debug("%r: %s", self, message, exc_info=error)
+            else:
+                self.loop.call_exception_handler(
+                    {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+                )
+        finally:
+            self.force_close(error)
+        return 0
+
+    cdef int force_close(self, object error) except -1:
+        """Close without writing what is buffered; connection_lost() is called with `error`."""
+        if self.lost or self.loop is None:
+            return 0
+        self.flush_early()
+        if self.lost:
+            return 0
+        self.lose_connection(error)
+        return self.drop_output()
+
+    cdef int lose_connection(self, object error) except -1:
+        """Have connection_lost() called. If there is no memory for that nothing has happened; it can be tried again."""
+        cdef bint closed = self.loop.ready.closed
+        if not closed and is_direct(self.loop.ready, self.loop):
+            push(self.loop.ready, self)
+            self.error = error
+            self.due |= LOST_DUE
+        elif not closed:
+            self.loop.soon(self._call_connection_lost, (error,), self.context)
+        self.closing = True
+        self.lost += 1
+        self.end_reading()
+        self.stop_watching()
+        if closed:
+            self.loop.check_open()
+        return 0
+
+    def _call_connection_lost(self, error):
+        self.connection_lost(error)
+
+    cdef int connection_lost(self, object error) except -1:
+        """Tell the protocol, and let go of everything."""
+        cdef object protocol = self.protocol
+        cdef object_section section
+        if self.loop is None:
+            return 0
+        try:
+            if protocol is not None:
+                protocol.connection_lost(error)
+        finally:
+            # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
+            protocol = None
+            # Other threads may be asking for it, and for the loop.
+            section_enter(&section, self)
+            self.protocol = None
+            section_leave(&section)
+            # It may be a program that has called _call_connection_lost(): what looks at `lost` relies on it.
+            self.closing = True
+            self.lost = max(self.lost, 1)
+            try:
+                self.release()
+            finally:
+                section_enter(&section, self)
+                self.loop = None
+                section_leave(&section)
+        return 0
+
+    cdef int warn_of_lost_write(self) except -1:
+        """Somebody goes on writing to a connection that is lost; the first few times that may be chance."""
+        if self.lost >= SILENT_LOST_WRITES:
+            base_events.logger.warning("socket.send() raised exception.")
+        self.lost += 1
+        return 0
+
+    # -- flow control --------------------------------------------------------------------------------------------------
+
+    cdef int pause_protocol(self) except -1:
+        """Call pause_writing() if more is buffered than the high-water mark allows, unless that was done."""
+        if self.protocol_paused or self.buffered() <= self.high_water:
+            return 0
+        self.protocol_paused = True
+        try:
+            self.protocol.pause_writing()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            flow_control_failed(self, "protocol.pause_writing() failed", error)
+        return 0
+
+    cdef int resume_protocol(self) except -1:
+        """Call resume_writing() if it is due. That may write again, close, or replace the protocol."""
+        if not self.protocol_paused or self.buffered() > self.low_water:
+            return 0
+        self.protocol_paused = False
+        try:
+            self.protocol.resume_writing()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            flow_control_failed(self, "protocol.resume_writing() failed", error)
+        return 0
+
+    cdef int set_limits(self, object high, object low) except -1:
+        if high is None:
+            high = DEFAULT_HIGH_WATER if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        high_water, low_water = as_size(high), as_size(low)
+        self.limits = (low, high)
+        self.high_water = high_water
+        self.low_water = low_water
+        return 0
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+
+        ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_write_buffer_limits, (high, low))
+        self.set_limits(high, low)
+        if self.protocol is not None:
+            self.pause_protocol()
+
+    def get_write_buffer_limits(self):
+        """The watermarks (low, high), in bytes."""
+        return (DEFAULT_LOW_WATER, DEFAULT_HIGH_WATER) if self.limits is None else self.limits
+
+    def get_write_buffer_size(self):
+        """How many bytes are waiting to be written."""
+        return self.buffered()
+
+    # -- what all transports have --------------------------------------------------------------------------------------
+
+    def get_extra_info(self, name, default=None):
+        """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
+        cdef object found = patched(self, "get_extra_info", GET_EXTRA_INFO)
+        if found is not None:
+            return found(name) if default is None else found(name, default)
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.extra is not None and name in self.extra:
+                return self.extra[name]
+            if type(name) is not str:
+                return default
+            try:
+                return self.find_extra(name)
+            except KeyError:
+                pass
+            return default
+        finally:
+            section_leave(&section)
+
+    def set_protocol(self, protocol):
+        """Have another protocol called from now on."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_protocol, (protocol,))
+        self.protocol = protocol
+
+    def get_protocol(self):
+        """The protocol that is called."""
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.protocol
+        finally:
+            section_leave(&section)
+
+    def is_closing(self):
+        """True after close() or abort(), or when the connection is broken."""
+        return self.closing
+
+    def is_reading(self):
+        """True unless paused or closing."""
+        return not self.closing and not self.paused
+
+    def pause_reading(self):
+        """Call the protocol with no more data until resume_reading(). Does nothing if paused or closing."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.pause_reading, ())
+        if self.closing or self.paused:
+            return
+        self.paused = True
+        self.end_reading()
+        if self.loop.debug:
+            base_events.logger.debug("%r pauses reading", self)
+
+    def resume_reading(self):
+        """End a pause_reading(). Does nothing if not paused, or closing."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.resume_reading, ())
+        if self.closing or not self.paused:
+            return
+        self.paused = False
+        # What has arrived meanwhile comes in asyncio's turn.
+        backoff_reset(&self.loop.metrics.backoff)
+        if self.started:
+            self.begin_reading()
+        if self.loop.debug:
+            base_events.logger.debug("%r resumes reading", self)
+
+    def close(self):
+        """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.close, ())
+        if self.closing:
+            return
+        if self.buffered():
+            self.closing = True
+            self.end_reading()
+        else:
+            self.lose_connection(None)
+
+    def abort(self):
+        """Close at once; what is buffered is lost."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.abort, ())
+        self.force_close(None)
+
+    # -- the names that asyncio's own code and others know the state by ------------------------------------------------
+
+    def _force_close(self, exc):
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self._force_close, (exc,))
+        self.force_close(exc)
+
+    def _fatal_error(self, exc, message="Fatal error on transport"):
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self._fatal_error, (exc, message))
+        self.fatal_error(exc, message)
+
+    @property
+    def _loop(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.loop
+        finally:
+            section_leave(&section)
+
+    @property
+    def _protocol(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            return self.protocol
+        finally:
+            section_leave(&section)
+
+    @property
+    def _closing(self):
+        return self.closing
+
+    @property
+    def _paused(self):
+        return self.paused
+
+    @property
+    def _conn_lost(self):
+        return self.lost
+
+    @property
+    def _protocol_paused(self):
+        return self.protocol_paused
+
+    @property
+    def _extra(self):
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.extra is None:
+                self.extra = {}
+            return self.extra
+        finally:
+            section_leave(&section)
+
+
+def release(Transport transport not None):
+    transport.release()
+
+
+cdef object patched(Transport transport, str name, object original):
+    """The method that a program has put into asyncio's classes of transports in place of the `original`, bound as in a
+    transport of asyncio's; None if there is none."""
+    cdef object cls = transport.__class__
+    cdef object found = getattr(cls, name)
+    if found is original:
+        return None
+    return found.__get__(transport, cls) if hasattr(found, "__get__") else found
+
+
+cdef int flow_control_failed(Transport transport, str message, object error) except -1:
+    transport.loop.call_exception_handler(
+        {"message": message, "exception": error, "transport": transport, "protocol": transport.protocol}
+    )
+    return 0
+
+
+cdef Py_ssize_t as_size(object limit) except? -1:
+    """A watermark may be any number that can be compared with one; what is more than memory holds is never reached."""
+    if limit >= <object>PY_SSIZE_T_MAX:
+        return PY_SSIZE_T_MAX
+    return <Py_ssize_t>limit if isinstance(limit, int) else <Py_ssize_t><double>limit
+
+
+cdef object os_error(Py_ssize_t error):
+    return OSError(-error, os.strerror(-error))
+
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
+install_instance_dict(<PyTypeObject *>Transport)

@@ -1,0 +1,31 @@
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.system.address cimport AddressCache, sockaddr_storage, socklen_t
+from hotloop._c.transports.socket_transport cimport SocketTransport
+
+
+cdef class DatagramTransport(SocketTransport):
+    cdef object address             # where all datagrams go, as create_datagram_endpoint() was told; None: it was not
+    cdef AddressCache addresses     # the loop's, for all its datagram transports
+    cdef object sender              # the one of the datagram received last, as the protocol was told; None at first
+    cdef sockaddr_storage sender_raw    # the same, as the kernel has told it
+    cdef socklen_t sender_length    # in bytes
+    cdef int family                 # of the socket's addresses
+    cdef bint native                # the system calls are made here, not by the socket object
+    cdef bint connected             # the kernel knows the address of the peer
+    cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none ever have
+    cdef Py_ssize_t queued_bytes    # in them, as flow control counts; 0: none are waiting
+
+    cdef bint receive(self) except -1
+    cdef bint receive_foreign(self) except -1
+    cdef bint send(self, object data, object address) except -1
+    cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1
+    cdef bint send_foreign(self, object data, object address) except -1
+    cdef int send_in_vain(self) except -1
+    cdef int send_or_report(self, object data, object address) except -1
+    cdef int enqueue(self, object data, object address) except -1
+    cdef int sent_all(self) except -1
+
+
+cdef DatagramTransport open_datagram(
+    LoopCore loop, object sock, object protocol, object address, object waiter, object extra
+)

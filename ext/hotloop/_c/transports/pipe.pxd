@@ -1,0 +1,38 @@
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.transports.base cimport Transport
+from hotloop._c.transports.write_queue cimport output_queue
+
+
+cdef class PipeTransport(Transport):
+    cdef object pipe                # the file object, closed with the transport; None: it is, or was never opened
+    cdef int known                  # the events that the poller was told to report, by now or before
+
+    cdef int watch(self, int event) except -1
+    cdef int unwatch(self, int event) except -1
+    cdef int orphan(self) except -1
+    cdef int check_descriptor(self) except -1
+    cdef int forget_descriptor(self) except -1
+
+
+cdef class ReadPipeTransport(PipeTransport):
+    cdef Py_ssize_t expected        # the next read's size in bytes, as the writer goes on; 0: it is small
+
+    cdef bytes read(self, Py_ssize_t *count)
+    cdef int at_eof(self) except -1
+
+
+cdef class WritePipeTransport(PipeTransport):
+    cdef output_queue output        # written, and not yet taken by the kernel
+    cdef Py_ssize_t ignored         # writes since the transport began to close
+    cdef bint device                # a character device, which may give a meaning to each single write
+    cdef bint shows_hang_up         # becomes readable when nobody reads any more
+
+    cdef int send(self, object data) except -1
+    cdef int keep(self, object data, Py_ssize_t start) except -1
+    cdef int send_queued(self) except -1
+    cdef int peer_has_gone(self) except -1
+    cdef int ignore_write(self) except -1
+
+
+cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra)
+cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra)

@@ -1,0 +1,476 @@
+"""ReadPipeTransport, WritePipeTransport: pipes, FIFOs, terminals and other character devices, sockets given as files.
+
+Level-triggered: terminals and packet pipes return short from a read while there is more. A pause leaves the kernel's
+set as it is until something is reported, since most pauses are over by then; so does a writer that has caught up.
+
+A write is made at once, as asyncio makes it, and not at the end of the turn, as on sockets. Up to PIPE_BUF bytes of a
+write to a pipe are never mixed with what others write to it (pipe(7)), devices and packet pipes give each write a
+meaning, and a child must have its input before the signal that is sent next. Only what the kernel does not take is
+gathered.
+
+Source: asyncio/unix_events.py; pipe(7), tty(4).
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.errno cimport EAGAIN, EIO
+
+from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
+from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
+from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes
+from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.transports.write_queue cimport iovec, output_append, output_clear, output_cut, output_send
+
+import os
+import stat
+import sys
+from asyncio import base_events, constants, transports
+
+cdef extern from "system/pipe_calls.h":
+    Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
+    Py_ssize_t pipe_write(int fd, const void *data, size_t size)
+    Py_ssize_t pipe_write_slices(int fd, iovec *slices, int count)
+    bint pipe_is_open(int fd)
+
+cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+# Their named FIFOs are readable to a writer while there is unread data in them (cpython#145030).
+cdef bint FIFOS_MISLEAD = sys.platform in {"darwin", "ios", "tvos", "watchos"}
+
+
+cdef class PipeTransport(Transport):
+    """What both directions share: a file object, whose descriptor somebody else may use in the other direction."""
+
+    cdef int is_open(self) noexcept:
+        return self.pipe is not None
+
+    cdef int watch(self, int event) except -1:
+        """Have an event reported; costs nothing if it was before and has not happened since."""
+        if self.loop.poller is None:
+            self.loop.check_open()
+        self.check_descriptor()
+        if self.loop is None:
+            return 0
+        add_watcher(self.loop.poller, self.fd, event, self, self.known & event)
+        self.known |= event
+        return 0
+
+    cdef int unwatch(self, int event) except -1:
+        if self.known & event and self.loop.poller is not None:
+            remove_watcher(self.loop.poller, self.fd, event, self)
+        return 0
+
+    cdef int release(self) except -1:
+        cdef object pipe = self.pipe
+        cdef int fd = self.fd
+        cdef object reader = None, writer = None
+        self.count_as(0)
+        if pipe is None:
+            return 0
+        try:
+            self.stop_watching()
+            if fd >= 0 and self.loop is not None and self.loop.poller is not None:
+                reader = watcher_for(self.loop.poller, fd, POLLER_READ)
+                writer = watcher_for(self.loop.poller, fd, POLLER_WRITE)
+        finally:
+            self.pipe = None
+            self.forget_descriptor()
+            pipe.close()
+        for other in (reader, writer):
+            if isinstance(other, PipeTransport) and not pipe_is_open(fd):
+                (<PipeTransport>other).orphan()
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        if self.known and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
+            self.known = 0
+            remove_watcher(self.loop.poller, self.fd, POLLER_READ, self)
+            remove_watcher(self.loop.poller, self.fd, POLLER_WRITE, self)
+            detach_if_unused(self.loop.poller, self.fd)
+        return 0
+
+    cdef int orphan(self) except -1:
+        """The file was closed by another: by the transport of the other direction, or by the program. The number may be
+        another file's by now."""
+        self.stop_watching()
+        return self.forget_descriptor()
+
+    cdef int check_descriptor(self) except -1:
+        """Before the number is used: whether the file object still has it. Nothing else shows that it was closed."""
+        cdef object fd = -1
+        # The program may have taken the file back.
+        if self.pipe is None or self.fd < 0:
+            return 0
+        try:
+            fd = self.pipe.fileno()
+        except (SystemExit, KeyboardInterrupt, MemoryError):
+            raise
+        except BaseException:
+            pass
+        return 0 if fd == self.fd else self.orphan()
+
+    cdef int forget_descriptor(self) except -1:
+        if self.fd >= 0:
+            self.closed_fd = self.fd
+        self.fd = -1
+        self.events = 0
+        return 0
+
+    @property
+    def _pipe(self):
+        return self.pipe
+
+    @_pipe.setter
+    def _pipe(self, pipe):
+        # None, by somebody who has taken the file back.
+        self.pipe = pipe
+
+    @property
+    def _fileno(self):
+        return self.fd if self.fd >= 0 else self.closed_fd
+
+    def __repr__(self):
+        info = [type(self).__name__]
+        if self.pipe is None:
+            info.append("closed")
+        elif self.closing:
+            info.append("closing")
+        info.append(f"fd={self._fileno}")
+        if self.pipe is None:
+            info.append("closed")
+        elif self.loop is None or self.loop.is_closed():
+            info.append("open")
+        else:
+            info.extend(self._activity())
+        return f"<{' '.join(info)}>"
+
+
+@cython.final
+cdef class ReadPipeTransport(PipeTransport):
+    """The transport that loop.connect_read_pipe() makes: see asyncio.ReadTransport."""
+
+    max_size = READ_SIZE
+
+    @property
+    def __class__(self):
+        return transports.ReadTransport
+
+    cdef int begin_reading(self) except -1:
+        self.events &= ~POLLER_READ
+        return self.watch(POLLER_READ)
+
+    cdef int end_reading(self) except -1:
+        return self.unwatch(POLLER_READ)
+
+    cdef int ready_to_read(self) except -1:
+        cdef Py_ssize_t count = 0
+        cdef object data
+        self.events = 0
+        self.check_descriptor()
+        if self.lost:
+            return 0
+        data = self.read(&count)
+        if count > 0:
+            metrics_received(&self.loop.metrics, count)
+            self.expected = next_size(count)
+            # What it raises is reported, and no reason to close, as in asyncio.
+            try:
+                self.protocol.data_received(data)
+            except MemoryError as error:
+                # The protocol may not have the data, and what comes next would follow on a hole.
+                self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        elif count == 0:
+            self.at_eof()
+        elif count != -EAGAIN:
+            self.fatal_error(os_error(count), "Fatal read error on pipe transport")
+        return 0
+
+    cdef bytes read(self, Py_ssize_t *count):
+        """What one read has brought, if `count` is positive."""
+        cdef PyObject *direct
+        cdef bytes data
+        if self.expected:
+            direct = receive_bytes(pipe_read, self.fd, self.expected, count)
+            if direct == NULL:
+                return None
+            data = <bytes>direct
+            Py_DECREF(data)
+            return data
+        count[0] = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
+        return self.loop.received(count[0]) if count[0] > 0 else None
+
+    cdef int at_eof(self) except -1:
+        if self.loop.debug:
+            base_events.logger.info("%r was closed by peer", self)
+        eof = self.loop.soon(self.protocol.eof_received, (), self.context)
+        try:
+            self.lose_connection(None)
+        except BaseException:
+            eof.cancel()
+            raise
+        return 0
+
+    cdef int ready_to_write(self) except -1:
+        return 0
+
+    cdef int drop_output(self) except -1:
+        return 0
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        if self.loop is None or (isinstance(error, OSError) and error.errno == EIO):
+            # EIO is how a terminal says that its other side is closed.
+            return Transport.fatal_error(self, error, message)
+        self.loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
+        )
+        return self.force_close(error)
+
+    def _activity(self):
+        return ["polling" if self.started and self.is_reading() else "idle"]
+
+
+@cython.final
+cdef class WritePipeTransport(PipeTransport):
+    """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
+
+    def __dealloc__(self):
+        output_clear(&self.output)
+
+    cdef int begin_reading(self) except -1:
+        """There is nothing to read; but to see the reader go, unless somebody does read from this descriptor."""
+        if self.shows_hang_up and watcher_for(self.loop.poller, self.fd, POLLER_READ) is None:
+            self.watch(POLLER_READ)
+        return 0
+
+    cdef int end_reading(self) except -1:
+        return 0
+
+    cdef int run(self) except -1:
+        cdef int events = self.events
+        cdef object context = self.context
+        if self.due and self.step_is_due():
+            return self.take_step()
+        self.queued = False
+        self.events = 0
+        if self.lost:
+            return 0
+        PyContext_Enter(context)
+        try:
+            if events & POLLER_READ:
+                self.peer_has_gone()
+            if events & POLLER_WRITE and not self.lost:
+                self.ready_to_write()
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    cdef int peer_has_gone(self) except -1:
+        if self.loop.debug:
+            base_events.logger.info("%r was closed by peer", self)
+        return self.force_close(BrokenPipeError() if self.output.bytes else None)
+
+    def is_reading(self):
+        raise NotImplementedError
+
+    def pause_reading(self):
+        raise NotImplementedError
+
+    def resume_reading(self):
+        raise NotImplementedError
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        return self.output.bytes
+
+    cdef int drop_output(self) except -1:
+        output_clear(&self.output)
+        return 0
+
+    def write(self, data):
+        """Write bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
+
+        TypeError for anything else. See asyncio.WriteTransport."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (bytes(data),))
+        if not data:
+            return
+        if self.closing:
+            self.ignore_write()
+            return
+        if isinstance(data, memoryview) and not data.c_contiguous:
+            data = data.tobytes()
+        self.send(data)
+        self.pause_protocol()
+
+    def writelines(self, list_of_data):
+        """write() of all in one system call."""
+        cdef bint waiting = self.output.bytes > 0
+        cdef int before
+        cdef list chunks = []
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (b"".join(list_of_data),))
+        if self.device:
+            self.write(b"".join(list_of_data))
+            return
+        for data in list_of_data:
+            chunks.append(data if type(data) is bytes else bytes(memoryview(data)))
+        if self.closing:
+            if any(chunks):
+                self.ignore_write()
+            return
+        before = self.output.count
+        try:
+            for data in chunks:
+                if data:
+                    self.keep(data, 0)
+        except BaseException:
+            output_cut(&self.output, before)
+            raise
+        if not waiting:
+            self.send_queued()
+        if not self.lost:
+            self.pause_protocol()
+
+    cdef int send(self, object data) except -1:
+        """Write what the kernel takes at once; keep the rest, after what waits already."""
+        cdef Py_buffer view
+        cdef Py_ssize_t sent = 0
+        if self.output.bytes:
+            return self.keep(data, 0)
+        self.check_descriptor()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        sent = pipe_write(self.fd, view.buf, view.len)
+        PyBuffer_Release(&view)
+        if sent > 0:
+            metrics_sent(&self.loop.metrics, sent)
+        if sent == view.len:
+            return 0
+        if sent < 0 and sent != -EAGAIN:
+            self.ignored += 1
+            return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+        self.watch(POLLER_WRITE)
+        return self.keep(data, max(sent, 0))
+
+    cdef int orphan(self) except -1:
+        PipeTransport.orphan(self)
+        # It would wait for ever: let it find out that nothing can be written any more.
+        return self.happened(POLLER_WRITE) if self.output.bytes and not self.lost else 0
+
+    cdef int keep(self, object data, Py_ssize_t start) except -1:
+        """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""
+        cdef bytes owned
+        if type(data) is not bytes:
+            data = bytes(memoryview(data).cast("B")[start:])
+            start = 0
+        owned = data
+        if output_append(&self.output, owned, PyBytes_AS_STRING(owned) + start, PyBytes_GET_SIZE(owned) - start) < 0:
+            raise MemoryError
+        return 0
+
+    cdef int send_queued(self) except -1:
+        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        cdef Py_ssize_t sent
+        cdef int full = False
+        self.check_descriptor()
+        while self.output.bytes and not full:
+            sent = output_send(&self.output, self.fd, pipe_write_slices, &full)
+            if sent < 0 and not full:
+                self.ignored += 1
+                return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+            if sent > 0:
+                metrics_sent(&self.loop.metrics, sent)
+        return self.watch(POLLER_WRITE) if full else self.unwatch(POLLER_WRITE)
+
+    cdef int ready_to_write(self) except -1:
+        self.send_queued()
+        if self.lost or self.output.bytes:
+            # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. Nobody starves: the
+            # pipe is full at that moment.
+            return 0
+        self.resume_protocol()
+        if self.closing and not self.lost and not self.output.bytes:
+            self.lost += 1
+            self.connection_lost(None)
+        return 0
+
+    cdef int ignore_write(self) except -1:
+        if self.ignored >= SILENT_LOST_WRITES:
+            base_events.logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
+        self.ignored += 1
+        return 0
+
+    def can_write_eof(self):
+        """True: closing is the end of the file."""
+        return True
+
+    def write_eof(self):
+        """close(): write what is buffered first. Idempotent."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write_eof, ())
+        if self.closing:
+            return
+        if self.output.bytes:
+            self.closing = True
+        else:
+            self.lose_connection(None)
+
+    def close(self):
+        """Write what is buffered, then close. Idempotent."""
+        self.write_eof()
+
+    def _activity(self):
+        return ["polling" if self.output.bytes else "idle", f"bufsize={self.output.bytes}"]
+
+
+cdef int open_pipe(
+    PipeTransport transport, LoopCore loop, object pipe, int fd, object protocol, object waiter, object extra
+) except -1:
+    """Make `pipe` the transport's, which closes it from here on."""
+    os.set_blocking(fd, False)
+    transport.extra = {**(extra or {}), "pipe": pipe}
+    transport.fd = fd
+    transport.open(loop, protocol, None, waiter)
+    transport.pipe = pipe
+    return 0
+
+
+cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
+    """A transport that reads from a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    character device."""
+    cdef ReadPipeTransport transport = ReadPipeTransport.__new__(ReadPipeTransport)
+    cdef int fd = pipe.fileno()
+    if not can_be_polled(os.fstat(fd).st_mode):
+        raise ValueError("Pipe transport is for pipes/sockets only.")
+    open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    transport.count_as(METRICS_READ_PIPE)
+    return transport
+
+
+cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
+    """A transport that writes to a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    character device."""
+    cdef WritePipeTransport transport = WritePipeTransport.__new__(WritePipeTransport)
+    cdef int fd = pipe.fileno()
+    status = os.fstat(fd)
+    if not can_be_polled(status.st_mode):
+        raise ValueError("Pipe transport is only for pipes, sockets and character devices")
+    transport.device = stat.S_ISCHR(status.st_mode)
+    transport.shows_hang_up = not transport.device and not (
+        FIFOS_MISLEAD and stat.S_ISFIFO(status.st_mode) and status.st_nlink > 0
+    )
+    open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
+    transport.count_as(METRICS_WRITE_PIPE)
+    return transport
+
+
+cdef bint can_be_polled(object mode) except -1:
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)

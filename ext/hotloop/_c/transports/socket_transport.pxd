@@ -1,0 +1,24 @@
+from hotloop._c.transports.base cimport Transport
+
+
+cdef class SocketTransport(Transport):
+    cdef object sock                # Python's socket object; None until somebody asks for it, where the loop has none
+    cdef bint exposed               # the program has the socket object or the number, too, and may use it at any time
+    cdef unsigned int generation    # of the registration with the poller, while `attached`
+    cdef bytes peer                 # the address of the peer as the kernel has told it; None: in `extra`, or not asked
+    cdef bint reading               # reads are wanted
+    cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
+
+    cdef int adopt(self, object sock, object extra, bint exposed) except -1
+    cdef int descriptor(self) noexcept
+    cdef int expose(self) except -1
+    cdef int flush_all(self) except -1
+    cdef int watch(self) except -1
+    cdef int block(self) except -1
+    cdef bint is_attached(self) noexcept
+    cdef int attach(self, int events) except -1
+    cdef int close_descriptor(self) except -1
+    cdef object socket_object(self)
+
+
+cdef object name_of(int fd, object sock)

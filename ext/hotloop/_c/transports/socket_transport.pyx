@@ -1,0 +1,291 @@
+"""SocketTransport: what stream and datagram transports share, which is what they say about their socket.
+
+Python's socket object is made when somebody asks for it, unless the transport was given one. The addresses are what
+they were: they can be asked for after the socket is closed, as long as somebody holds the transport.
+
+A socket may be `exposed`: the program has brought it along, or has taken it or its number from a transport. Then it may
+be used, and closed, without a call to the transport. So nothing of what is written there waits for the end of a turn,
+and before each system call the socket object is asked whether it still has the number, which may be another file's.
+
+Source: asyncio/selector_events.py; asyncio/trsock.py.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
+from hotloop._c.transports.base cimport Transport, os_error
+
+import socket
+import weakref
+from _socket import socket as plain_socket
+from asyncio import trsock
+
+cdef extern from "system/socket_object.h":
+    bint plain_find_functions(object type)
+    bint plain_has_descriptor(object sock, int fd) noexcept
+
+cdef extern from "system/socket_calls.h":
+    int socket_close(int fd)
+    int socket_name(int fd, sockaddr_storage *, socklen_t *)
+
+cdef extern from *:
+    """
+    /* Whether anybody has a transport but who runs it, and so may ask it something later: outside calls by Python code,
+     * which since 3.14 need not count. Without the GIL nobody can tell. */
+    #ifdef Py_GIL_DISABLED
+    #define is_shared(transport) ((void)(transport), 1)
+    #else
+    #define is_shared(transport) (Py_REFCNT(transport) > 1)
+    #endif
+    """
+    bint is_shared(object transport) noexcept
+
+plain_find_functions(plain_socket)
+
+
+cdef class SocketTransport(Transport):
+    """A transport on a socket, which it owns."""
+
+    cdef int adopt(self, object sock, object extra, bint exposed) except -1:
+        """Take over Python's socket object, and what is known of it already, which may be None."""
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.extra = dict(extra) if extra else {}
+        if "peername" not in self.extra:
+            self.extra["peername"] = peer_of(sock)
+        if exposed:
+            self.expose()
+        return 0
+
+    cdef int expose(self) except -1:
+        """From here on the program may use the socket, and close it, at any time."""
+        if self.exposed or self.fd < 0:
+            return 0
+        self.flush_all()
+        # As long as it can be asked for.
+        if self.extra is None or "sockname" not in self.extra:
+            self.find_extra("sockname")
+        self.exposed = True
+        return 0
+
+    cdef int descriptor(self) noexcept:
+        """For a system call: the number, or -1 (for which the kernel has EBADF) if it may be another file's by now."""
+        return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
+
+    cdef int flush_all(self) except -1:
+        """flush_early(), with what a protocol of ours has gathered itself."""
+        return self.flush_early()
+
+    cdef int watch(self) except -1:
+        """Have reported what is wanted."""
+        raise NotImplementedError
+
+    cdef int block(self) except -1:
+        """Wait until the kernel takes more."""
+        self.blocked = True
+        try:
+            self.watch()
+        except BaseException:
+            self.blocked = False
+            raise
+        return 0
+
+    # -- the registration with the poller ------------------------------------------------------------------------------
+
+    cdef bint is_attached(self) noexcept:
+        """Whether what the poller has under the number is this transport's, and not of the file that has it by now."""
+        return (
+            self.attached
+            and self.loop.poller is not None
+            and self.loop.poller.is_known(self.fd)
+            and self.loop.poller.registrations[self.fd].generation == self.generation
+        )
+
+    cdef int attach(self, int events) except -1:
+        cdef int fd = self.descriptor()
+        self.loop.poller.attach(fd, self, events)
+        self.generation = self.loop.poller.registrations[fd].generation
+        self.attached = True
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        """Have the poller forget the descriptor; idempotent."""
+        cdef bint own = self.is_attached()
+        self.attached = False
+        return self.loop.poller.detach(self.fd) if own else 0
+
+    cdef int release(self) except -1:
+        self.count_as(0)
+        if self.fd < 0:
+            return 0
+        try:
+            if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
+                self._extra["sockname"] = name_of(self.fd, self.sock)
+            self.stop_watching()
+        finally:
+            self.close_descriptor()
+        return 0
+
+    cdef int close_dropped(self) except -1:
+        # The collector closes a Python socket that is in the same cycle, in this thread too. If the loop's closed it at
+        # the same time, that could be another file's descriptor by then.
+        return 0 if self.attached else self.close_descriptor()
+
+    cdef int close_descriptor(self) except -1:
+        cdef int fd, error
+        cdef object sock
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            # Another thread may be asking for Python's socket.
+            fd = self.fd
+            sock = self.sock
+            self.closed_fd = fd
+            self.fd = -1
+        finally:
+            section_leave(&section)
+        if sock is not None:
+            sock.close()
+            return 0
+        error = socket_close(fd)
+        if error < 0:
+            raise os_error(error)
+        return 0
+
+    cdef object find_extra(self, str name):
+        cdef object found
+        if name == "peername":
+            found = None if self.peer is None else address_of(self.peer)
+        elif name == "sockname":
+            found = name_of(self.fd, self.sock)
+        elif name == "socket":
+            found = self.socket_object()
+            found = trsock.TransportSocket(found) if self.exposed or self.fd < 0 else OrderedSocket(self, found)
+        else:
+            raise KeyError(name)
+        self._extra[name] = found
+        return found
+
+    cdef object socket_object(self):
+        """Python's socket; a closed one if the transport is."""
+        if self.sock is None and self.fd >= 0:
+            self.sock = socket.socket(fileno=self.fd)
+            self.sock.settimeout(0)
+        elif self.sock is None:
+            # Nobody has asked for it in time, or it never had one.
+            self.sock = socket.socket() if self.peer is None else socket.socket(family_of(self.peer))
+            self.sock.close()
+        return self.sock
+
+    @property
+    def _sock(self):
+        if self.fd < 0:
+            return None
+        self.expose()
+        return self.socket_object()
+
+    @property
+    def _sock_fd(self):
+        self.expose()
+        return self.fd if self.fd >= 0 else self.closed_fd
+
+    def __repr__(self):
+        cdef object loop = self._loop
+        info = [type(self).__name__]
+        if self.fd < 0:
+            info.append("closed")
+        elif self.closing:
+            info.append("closing")
+        info.append(f"fd={self.fd if self.fd >= 0 else self.closed_fd}")
+        if loop is not None and not loop.is_closed():
+            info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
+            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.buffered()}>")
+        return f"<{' '.join(info)}>"
+
+
+class OrderedSocket(trsock.TransportSocket):
+    """What get_extra_info("socket") gives of a socket that is not exposed: what is done with it comes after what was
+    written before. What can be done without it, by its number or a duplicate, exposes it."""
+
+    __slots__ = ("_plain", "_transport")
+
+    def __init__(self, transport, sock):
+        self._plain = sock
+        # Not the transport, whose end must not have to wait for the garbage collector.
+        self._transport = weakref.ref(transport)
+
+    @property
+    def _sock(self):
+        # By fileno() and dup(), and by whatever there is else.
+        transport = self._transport()
+        if transport is not None:
+            (<SocketTransport>transport).expose()
+        return self._plain
+
+    @property
+    def family(self):
+        return self._plain.family
+
+    @property
+    def type(self):
+        return self._plain.type
+
+    @property
+    def proto(self):
+        return self._plain.proto
+
+    def getpeername(self):
+        return self._plain.getpeername()
+
+    def getsockname(self):
+        return self._plain.getsockname()
+
+    def shutdown(self, how):
+        flush(self).shutdown(how)
+
+    def getsockopt(self, *args, **kwargs):
+        return flush(self).getsockopt(*args, **kwargs)
+
+    def setsockopt(self, *args, **kwargs):
+        flush(self).setsockopt(*args, **kwargs)
+
+    def __repr__(self):
+        return repr(trsock.TransportSocket(self._plain))
+
+
+cdef object flush(object ordered):
+    """Send what was written before; returns Python's socket."""
+    cdef object transport = ordered._transport()
+    if transport is not None:
+        (<SocketTransport>transport).flush_all()
+    return ordered._plain
+
+
+cdef object peer_of(object sock):
+    try:
+        return sock.getpeername()
+    except OSError:
+        return None
+
+
+cdef object name_of(int fd, object sock):
+    """The socket's own address; None if it cannot be told."""
+    cdef sockaddr_storage storage
+    cdef socklen_t length = 0
+    if socket_name(fd, &storage, &length) < 0:
+        return None
+    if address_is_native(storage.ss_family):
+        return address_to_python(<sockaddr *>&storage, length)
+    try:
+        return sock.getsockname()
+    except OSError:
+        return None
+
+
+cdef int family_of(bytes raw) noexcept:
+    return (<const sockaddr *>PyBytes_AS_STRING(raw)).sa_family
+
+
+cdef object address_of(bytes raw):
+    return address_to_python(<const sockaddr *>PyBytes_AS_STRING(raw), <socklen_t>PyBytes_GET_SIZE(raw))

@@ -1,0 +1,42 @@
+from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.transports.protocol_kind cimport ProtocolKind
+from hotloop._c.transports.socket_transport cimport SocketTransport
+from hotloop._c.transports.write_queue cimport output_queue
+
+
+cdef class StreamTransport(SocketTransport):
+    cdef object server              # the asyncio.Server to which the connection belongs, or None
+    cdef ProtocolKind kind          # how the protocol takes data
+    cdef output_queue output        # written, and not yet taken by the kernel
+    cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
+    cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
+    cdef bint suspended             # the poller has let go, so that reads may have been missed
+    cdef bint filled                # the last read has brought as much as it could
+    cdef bint eof_received
+    cdef bint eof_written           # write_eof() was called
+    cdef bint unflushed             # among those that the loop flushes at the end of the turn
+    cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
+
+    cdef int adopt_protocol(self, object protocol) except -1
+    cdef int receive(self) except -1
+    cdef int receive_plain(self) except -1
+    cdef int receive_buffered(self) except -1
+    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1
+    cdef int receive_compiled(self) except -1
+    cdef int receive_stream(self) except -1
+    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1
+    cdef int at_eof(self) except -1
+    cdef bint append(self, object data) except -1
+    cdef int send_soon(self) except -1
+    cdef int send_now(self) except -1
+    cdef int send_ahead(self) except -1
+    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1
+    cdef int write_failed(self, object error) except -1
+    cdef int sent_all(self) except -1
+    cdef int check_writable(self, str method) except -1
+
+
+cdef StreamTransport open_stream(
+    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
+    object waiter, object extra, object server
+)

@@ -1,0 +1,674 @@
+"""StreamTransport: TCP, Unix and all other stream sockets, without Python code between the kernel and the protocol.
+
+Reading. TCP is registered edge-triggered, once, and stays so: pausing, resuming and waiting for room to write change
+flags here and cost no system call. What is reported once must be remembered until a read has found the socket empty; a
+read that does not fill its buffer has. (A peer that has closed, or sent urgent data, is read from until there is
+nothing, because these end a read early.) All other streams are level-triggered, where the kernel remembers.
+
+A client that connects mostly has said something by the time the server has made its transport. So an accepted
+connection is read from once before it is registered, and one that is answered and closed at once never is.
+
+Writing. What callbacks write in one turn of the loop leaves at its end in one system call for each transport, or at
+once when it is much. Outside a turn it leaves at once. So a handler that writes a head, a body and a tail sends one
+segment, and a server answering many clients wakes none of them before it has read from all. bytes are kept, not copied;
+what the caller may change is copied.
+
+Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
+from libc.errno cimport EAGAIN
+from libc.string cimport memcpy
+
+from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
+from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
+from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
+from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
+from hotloop._c.transports.server_connections cimport attach, detach
+from hotloop._c.transports.socket_transport cimport SocketTransport
+from hotloop._c.transports.stream_reader cimport can_feed, extend, fed, take_back
+from hotloop._c.transports.write_queue cimport bytes_or_views, iovec, keep, output_clear, output_cut, output_send
+
+import sys
+from asyncio import base_events, constants, selector_events
+
+cdef extern from "system/socket_calls.h":
+    Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
+    int socket_close(int fd)
+    int socket_finish_writing(int fd)
+    int socket_is_tcp(int fd)
+    Py_ssize_t socket_send(int fd, const void *data, size_t size)
+    Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
+
+# How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
+cdef int READS_PER_TURN = 4
+# So many connections are registered before they are read from, after one that had nothing to read yet.
+cdef int REGISTERED_FIRST = 4
+# What is written in one turn leaves at once when it is this much: more would not fit into one segment anyway.
+cdef Py_ssize_t FLUSH_AT = 64 * 1024
+# What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
+cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
+# Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
+cdef bint joins_lines = sys.version_info < (3, 12)
+# What asyncio calls that which can be written; another name since 3.14 and a late 3.13.
+cdef str WRITE_TYPES = (
+    "a bytes, bytearray, or memoryview object"
+    if any("memoryview" in str(const) for const in selector_events._SelectorSocketTransport.write.__code__.co_consts)
+    else "a bytes-like object"
+)
+
+
+@cython.final
+cdef class StreamTransport(SocketTransport):
+    """A connected stream socket's transport, as create_connection() and servers make it."""
+
+    _start_tls_compatible = True
+    _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
+    max_size = READ_SIZE
+
+    def __dealloc__(self):
+        output_clear(&self.output)
+
+    cdef int release(self) except -1:
+        SocketTransport.release(self)
+        if self.server is not None:
+            detach(self.server, self)
+            self.server = None
+        return 0
+
+    cdef int connection_lost(self, object error) except -1:
+        cdef object waiter = self.empty_waiter
+        try:
+            Transport.connection_lost(self, error)
+        finally:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(ConnectionError("Connection is closed by peer"))
+        return 0
+
+    # -- what the poller is asked for ----------------------------------------------------------------------------------
+
+    cdef int start(self) except -1:
+        if self.peer is None or not self.edge or self.attached or self.paused or self.closing:
+            return Transport.start(self)
+        if self.loop.registered_first:
+            self.loop.registered_first -= 1
+            return Transport.start(self)
+        self.started = self.reading = True
+        return self.happened(POLLER_READ)
+
+    cdef int watch(self) except -1:
+        """Have reported what is wanted. On an edge-triggered socket more may be: that costs nothing."""
+        cdef int events = 0
+        if self.fd < 0 or self.loop.poller is None:
+            return 0
+        if self.reading or self.edge:
+            events |= POLLER_READ
+        if self.blocked:
+            events |= POLLER_WRITE
+        if self.edge:
+            events |= POLLER_EDGE
+            if self.is_attached():
+                events |= self.loop.poller.registrations[self.fd].events
+        if not self.is_attached():
+            self.attach(events)
+        elif self.reading or self.blocked:
+            self.loop.poller.resume(self.fd, self, events)
+        else:
+            self.loop.poller.suspend(self.fd)
+            self.suspended = True
+        return 0
+
+    cdef int begin_reading(self) except -1:
+        self.reading = True
+        if not self.edge:
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+            return self.watch()
+        self.watch()
+        if self.suspended or self.eof_received:
+            # Maybe something was reported meanwhile, of which nothing is known here.
+            self.events |= POLLER_READ | POLLER_MORE
+            self.suspended = self.eof_received = False
+        if self.events & POLLER_READ:
+            # An edge is not reported again.
+            self.put_off = self.queued
+            self.happened(0)
+        return 0
+
+    cdef int end_reading(self) except -1:
+        self.reading = False
+        if self.is_attached() and not self.blocked:
+            self.watch()
+        return 0
+
+    cdef int happened(self, int events) except -1:
+        if not self.edge and events & POLLER_READ and not self.reading:
+            # Level-triggered, and paused after it was registered for writing too: the kernel would go on.
+            self.watch()
+        return Transport.happened(self, events)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    cdef int ready_to_read(self) except -1:
+        cdef int reads = READS_PER_TURN
+        try:
+            while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
+                reads -= 1
+                self.filled = False
+                self.receive()
+                if not self.edge:
+                    # What is left will be reported again.
+                    self.events &= ~(POLLER_READ | POLLER_MORE)
+                if reads == 0 or not self.filled:
+                    break
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # Of the protocol's errors this transport knows; this is one of its own, MemoryError maybe.
+            self.fatal_error(error, "Fatal read error on socket transport")
+        finally:
+            if not self.attached and self.reading and not self.closing:
+                self.watch()
+            # It will not be: the rest is for the next turn, also when a callback has ended this run of the loop.
+            if self.events & POLLER_READ and self.edge and self.reading:
+                self.happened(0)
+        return 0
+
+    cdef int receive(self) except -1:
+        if self.kind == PLAIN:
+            return self.receive_plain()
+        if self.kind == BUFFERED:
+            return self.receive_buffered()
+        if self.kind == COMPILED:
+            return self.receive_compiled()
+        return self.receive_stream()
+
+    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
+        """Look at what a read of at most `room` bytes has returned; True if there is something for the protocol."""
+        if count > 0:
+            metrics_received(&self.loop.metrics, count)
+            self.filled = count == room
+            if not self.filled and not self.events & POLLER_MORE:
+                self.events &= ~POLLER_READ
+            return True
+        if count == 0:
+            # An interruption keeps the event: the end is told again when the loop goes on.
+            self.at_eof()
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+        elif count == -EAGAIN:
+            self.events &= ~(POLLER_READ | POLLER_MORE)
+            if not self.attached:
+                self.loop.registered_first = REGISTERED_FIRST
+        else:
+            self.fatal_error(os_error(count), "Fatal read error on socket transport")
+        return False
+
+    cdef int receive_plain(self) except -1:
+        cdef Py_ssize_t room = self.expected, count = 0
+        cdef bint direct = room >= DIRECT_READ
+        cdef PyObject *received
+        cdef object data
+        if not direct:
+            room = READ_SIZE
+            count = socket_receive(self.descriptor(), self.loop.buffer(), room)
+            if not self.received(count, room):
+                return 0
+            data = self.loop.received(count)
+        else:
+            received = receive_bytes(socket_receive, self.descriptor(), room, &count)
+            if not self.received(count, room):
+                return 0
+            data = <object>received
+            Py_DECREF(data)
+        if direct or count >= DIRECT_READ:
+            self.expected = next_size(count)
+        try:
+            self.protocol.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        return 0
+
+    cdef int receive_buffered(self) except -1:
+        cdef Py_buffer view
+        cdef Py_ssize_t count, room
+        try:
+            buffer = self.protocol.get_buffer(-1)
+            if not len(buffer):
+                raise RuntimeError("get_buffer() returned an empty buffer")
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.get_buffer() call failed.")
+            buffer = None
+        if buffer is None or self.fd < 0 or self.closing:
+            return 0
+        try:
+            PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        except Exception:
+            # The socket object has the right exception for what is no writable buffer.
+            room = count = self.receive_by_method(buffer)
+        else:
+            room = view.len
+            count = socket_receive(self.descriptor(), view.buf, room)
+            PyBuffer_Release(&view)
+        # The buffer's owner may have been called, who can do anything.
+        if self.loop is None or not self.received(count, room):
+            return 0
+        try:
+            self.protocol.buffer_updated(count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
+        return 0
+
+    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1:
+        cdef Py_ssize_t count = -EAGAIN
+        try:
+            count = self.socket_object().recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            pass
+        return count
+
+    cdef int receive_compiled(self) except -1:
+        cdef char *place = self.loop.buffer()
+        cdef Py_ssize_t count = socket_receive(self.descriptor(), place, READ_SIZE)
+        if not self.received(count, READ_SIZE):
+            return 0
+        try:
+            (<ByteProtocol>self.protocol).bytes_received(place, count)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
+        return 0
+
+    cdef int receive_stream(self) except -1:
+        cdef object reader = can_feed(self.protocol)
+        cdef Py_ssize_t room = self.expected, count
+        cdef bint direct = room >= DIRECT_READ
+        cdef char *space = NULL
+        if reader is None:
+            return self.receive_plain()
+        if direct:
+            try:
+                space = extend(reader, room)
+            except (BufferError, MemoryError):
+                # Maybe nothing has arrived but the end; if something has, the error comes again, for the protocol.
+                direct = False
+        if not direct:
+            room = READ_SIZE
+            space = self.loop.buffer()
+        count = socket_receive(self.descriptor(), space, room)
+        if direct:
+            take_back(reader, room - max(count, 0))
+        if not self.received(count, room):
+            return 0
+        try:
+            if not direct:
+                memcpy(extend(reader, count), space, count)
+            fed(reader)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
+        if direct or count >= DIRECT_READ:
+            self.expected = next_size(count)
+        return 0
+
+    cdef int at_eof(self) except -1:
+        if self.loop.debug:
+            base_events.logger.debug("%r received EOF", self)
+        try:
+            keep_open = self.protocol.eof_received()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.fatal_error(error, "Fatal error: protocol.eof_received() call failed.")
+        else:
+            if keep_open:
+                # There is nothing more to read, but the protocol may write.
+                self.eof_received = True
+                self.end_reading()
+            else:
+                self.close()
+        return 0
+
+    def set_protocol(self, protocol):
+        """Have another protocol called from now on; it may take its data in another way."""
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.set_protocol, (protocol,))
+        self.adopt_protocol(protocol)
+
+    cdef int adopt_protocol(self, object protocol) except -1:
+        self.protocol = protocol
+        self.kind = kind_of(protocol)
+        return 0
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    cdef Py_ssize_t buffered(self) noexcept:
+        return self.output.bytes
+
+    cdef int drop_output(self) except -1:
+        output_clear(&self.output)
+        self.blocked = False
+        return 0
+
+    cdef int check_writable(self, str method) except -1:
+        if self.eof_written:
+            raise RuntimeError(f"Cannot call {method}() after write_eof()")
+        if self.empty_waiter is not None:
+            raise RuntimeError(f"unable to {method}; sendfile is in progress")
+        return 0
+
+    def write(self, data):
+        """Send bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
+
+        TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (bytes(data),))
+        if self.eof_written or self.empty_waiter is not None:
+            self.check_writable("write")
+        if not data:
+            return
+        if self.lost:
+            self.warn_of_lost_write()
+            return
+        if self.append(data):
+            self.send_soon()
+
+    def writelines(self, list_of_data):
+        """write() of all in one system call."""
+        cdef int waiting
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write, (b"".join(list_of_data),))
+        if joins_lines:
+            self.write(b"".join(list_of_data))
+            return
+        self.check_writable("writelines")
+        if not list_of_data:
+            return
+        chunks = bytes_or_views(list_of_data)
+        if self.lost:
+            self.warn_of_lost_write()
+            return
+        waiting = self.output.count
+        try:
+            for data in chunks:
+                if data and not self.append(data):
+                    return
+        except BaseException:
+            output_cut(&self.output, waiting)
+            raise
+        self.send_soon()
+
+    cdef bint append(self, object data) except -1:
+        """Queue data to be sent. False if the connection has ended by that: the kernel takes no views with gaps."""
+        cdef Py_ssize_t sent = 0
+        if type(data) is bytes:
+            keep(&self.output, data)
+            return True
+        try:
+            if self.output.bytes == 0:
+                if self.send_first(data, &sent):
+                    return True
+                if self.lost:
+                    return False
+            keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+        except BufferError as error:
+            self.write_failed(error)
+        else:
+            return True
+        return False
+
+    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
+        """Send of something large before it is copied; true if all is sent."""
+        cdef Py_buffer view
+        cdef Py_ssize_t count
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len < SEND_BEFORE_COPYING:
+                return False
+            count = socket_send(self.descriptor(), view.buf, view.len)
+            if count > 0:
+                sent[0] = count
+                metrics_sent(&self.loop.metrics, count)
+        finally:
+            PyBuffer_Release(&view)
+        if count < 0 and count != -EAGAIN:
+            self.write_failed(os_error(count))
+        return count == view.len
+
+    cdef int send_soon(self) except -1:
+        """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
+        if self.lost:
+            # Since write() has looked: a buffer may be a Python object, and its methods the program's.
+            return 0
+        if self.blocked:
+            return self.pause_protocol()
+        # Above the high-water mark it must be known now whether the kernel takes it: write() pauses before it returns.
+        if (
+            not self.loop.in_turn
+            or self.exposed
+            or self.output.bytes > <size_t>min(FLUSH_AT - 1, self.high_water)
+        ):
+            return self.send_now()
+        if self.unflushed:
+            return 0
+        try:
+            self.loop.flush_later(self)
+            self.unflushed = True
+        except MemoryError:
+            # No way out from here: Cython's needs the exception's traceback, for which there may be no memory either.
+            pass
+        return 0 if self.unflushed else self.send_now()
+
+    cdef int flush(self) except -1:
+        self.unflushed = False
+        if self.output.bytes and not self.blocked and not self.lost:
+            self.send_now()
+        return 0
+
+    cdef int send_now(self) except -1:
+        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        self.send_ahead()
+        return 0 if self.lost else self.pause_protocol()
+
+    cdef int send_ahead(self) except -1:
+        """The same, but the protocol is not paused: somebody is about to write more, and then says send_now()."""
+        cdef Py_ssize_t sent
+        cdef int full = False
+        while self.output.bytes and not full:
+            sent = output_send(&self.output, self.descriptor(), socket_send_slices, &full)
+            if sent < 0 and not full:
+                self.write_failed(os_error(sent))
+                return 0
+            if sent > 0:
+                metrics_sent(&self.loop.metrics, sent)
+        if full and not self.blocked:
+            try:
+                self.block()
+            except OSError as error:
+                self.write_failed(error)
+        elif not full and self.blocked:
+            self.blocked = False
+            if not self.edge or not self.reading:
+                self.watch()
+        return 0
+
+    cdef int write_failed(self, object error) except -1:
+        # Had each been tried at once, as asyncio does, those after the first would count as written in vain. The
+        # records of TLS are nobody's writes.
+        cdef int in_vain = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
+        self.unflushed = False
+        self.fatal_error(error, "Fatal write error on socket transport")
+        for _ in range(in_vain):
+            self.warn_of_lost_write()
+        if self.empty_waiter is not None and not self.empty_waiter.done():
+            self.empty_waiter.set_exception(error)
+        return 0
+
+    cdef int ready_to_write(self) except -1:
+        if self.lost or not self.blocked:
+            return 0
+        self.send_now()
+        if self.lost:
+            return 0
+        self.resume_protocol()
+        # That may have written: asyncio would have sent it by now.
+        self.flush_early()
+        return 0 if self.lost or self.output.bytes else self.sent_all()
+
+    cdef int sent_all(self) except -1:
+        """What was waiting to be sent, and for the last byte to be sent, may go on."""
+        cdef int error
+        if self.empty_waiter is not None and not self.empty_waiter.done():
+            self.empty_waiter.set_result(None)
+        if self.closing:
+            self.lost += 1
+            self.connection_lost(None)
+        elif self.eof_written:
+            error = socket_finish_writing(self.descriptor())
+            if error < 0:
+                raise os_error(error)
+        return 0
+
+    def can_write_eof(self):
+        """True: a stream can be half-closed."""
+        return True
+
+    def write_eof(self):
+        """Tell the peer, after what is buffered, that nothing more will come. Idempotent."""
+        cdef int error
+        if FREE_THREADED and is_foreign(self.loop):
+            return post(self.loop, self.write_eof, ())
+        if self.closing or self.eof_written:
+            return
+        self.flush_early()
+        self.eof_written = True
+        if not self.output.bytes and not self.lost:
+            error = socket_finish_writing(self.descriptor())
+            if error < 0:
+                raise os_error(error)
+            # The other end may be this loop's, too.
+            backoff_reset(&self.loop.metrics.backoff)
+
+    def is_closing(self):
+        """True after close() or abort(), or when the connection is broken."""
+        self.flush_early()
+        return self.closing
+
+    def is_reading(self):
+        """True unless paused or closing."""
+        self.flush_early()
+        return Transport.is_reading(self)
+
+    def get_write_buffer_size(self):
+        """How many bytes the kernel has not taken."""
+        self.flush_early()
+        return self.output.bytes
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+
+        ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
+        self.flush_early()
+        Transport.set_write_buffer_limits(self, high, low)
+
+    def close(self):
+        """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
+        self.flush_early()
+        Transport.close(self)
+
+    cdef int flush_early(self) except -1:
+        # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
+        # send; and another thread may look on.
+        if FREE_THREADED and is_foreign(self.loop):
+            return 0
+        if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
+            if not self.loop.runs_elsewhere():
+                self.flush()
+        return 0
+
+    cdef int flush_all(self) except -1:
+        if self.kind == COMPILED:
+            (<ByteProtocol>self.protocol).flush_early()
+        return self.flush_early()
+
+    # -- sendfile() ----------------------------------------------------------------------------------------------------
+
+    def _make_empty_waiter(self):
+        if self.empty_waiter is not None:
+            raise RuntimeError("Empty waiter is already set")
+        self.flush_early()
+        self.empty_waiter = self.loop.create_future()
+        if not self.output.bytes:
+            self.empty_waiter.set_result(None)
+        return self.empty_waiter
+
+    def _reset_empty_waiter(self):
+        self.empty_waiter = None
+
+    def _lend(self):
+        """Let somebody else watch the descriptor. Reading begins again with resume_reading()."""
+        self.stop_watching()
+
+    def _take_back(self):
+        """Nobody else watches the descriptor any more; what he has left registered goes."""
+        if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
+            if self.descriptor() >= 0:
+                self.loop.poller.detach(self.fd)
+
+    # -- about the connection ------------------------------------------------------------------------------------------
+
+    @property
+    def _eof(self):
+        return self.eof_written
+
+    @property
+    def _server(self):
+        return self.server
+
+
+cdef StreamTransport open_stream(
+    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
+    object waiter, object extra, object server
+):
+    """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too
+    (`exposed`), or (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is
+    known, and maybe that it is TCP."""
+    cdef StreamTransport transport
+    try:
+        transport = StreamTransport.__new__(StreamTransport)
+    except MemoryError:
+        if sock is None:
+            socket_close(fd)
+        raise
+    if sock is None:
+        transport.fd = fd
+        transport.peer = peer
+    else:
+        transport.adopt(sock, extra, exposed)
+        base_events._set_nodelay(sock)
+    transport.edge = tcp or socket_is_tcp(transport.fd)
+    try:
+        transport.adopt_protocol(protocol)
+        if server is not None:
+            transport.server = server
+            attach(server, transport)
+        transport.open(loop, protocol, context, waiter)
+        transport.count_as(METRICS_TCP if transport.edge else METRICS_STREAM)
+    except BaseException:
+        transport.release()
+        raise
+    return transport

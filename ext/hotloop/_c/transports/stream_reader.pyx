@@ -1,0 +1,126 @@
+"""What arrives for asyncio's streams goes into the StreamReader's buffer, with no Python call in between.
+
+StreamReaderProtocol.data_received() and StreamReader.feed_data() are the same few lines in every supported Python, and
+run for every packet of every program that uses streams. Where they are exactly these, neither overridden in a subclass
+nor replaced on the class or the object, their work is done here: append, wake the reader, pause at twice the limit.
+All else takes the ordinary way.
+
+Source: asyncio/streams.py.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE, PyByteArray_Resize
+
+from hotloop._c.runtime.bound_methods cimport is_method
+
+from asyncio import streams
+
+cdef extern from *:
+    """
+    static inline PyObject *referent_of(PyObject *reference)
+    {
+        PyObject *object = NULL;
+    #if PY_VERSION_HEX >= 0x030D0000
+        if (PyWeakref_GetRef(reference, &object) == 0)
+            object = Py_NewRef(Py_None);
+    #else
+        object = PyWeakref_GetObject(reference);
+        Py_XINCREF(object);
+    #endif
+        return object;
+    }
+
+    /* Shorter, in the memory that it has: this cannot fail, and the next resize gives back what is too much. */
+    static inline void shorten(PyObject *buffer, Py_ssize_t size)
+    {
+        Py_SET_SIZE((PyVarObject *)buffer, size);
+        PyByteArray_AS_STRING(buffer)[size] = '\\0';
+    }
+    """
+    object referent_of(object)
+    void shorten(object buffer, Py_ssize_t size) noexcept
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+    bint PyWeakref_CheckRefExact(object)
+    long PyLong_AsLongAndOverflow(object, int *overflow) except? -1
+    long LONG_MAX
+
+cdef object StreamReader = streams.StreamReader
+cdef object StreamReaderProtocol = streams.StreamReaderProtocol
+# As they were when this module was imported: asyncio's own.
+cdef object data_received = StreamReaderProtocol.data_received
+cdef object feed_data = StreamReader.feed_data
+cdef object wakeup_waiter = StreamReader._wakeup_waiter
+
+
+cdef bint is_fed_directly(object protocol) except -1:
+    """Whether can_feed() is worth asking when data arrives for this protocol."""
+    return type(protocol) is StreamReaderProtocol
+
+
+cdef object can_feed(object protocol):
+    """The reader to feed(), or None: data_received() is to be called."""
+    cdef object reader
+    # Its class may be another one by now.
+    if type(protocol) is not StreamReaderProtocol or not is_method(protocol.data_received, protocol, data_received):
+        return None
+    reader = protocol._stream_reader_wr
+    if not PyWeakref_CheckRefExact(reader):
+        return None
+    reader = referent_of(reader)
+    if (
+        type(reader) is not StreamReader
+        or not is_method(reader.feed_data, reader, feed_data)
+        or not is_method(reader._wakeup_waiter, reader, wakeup_waiter)
+    ):
+        return None
+    if reader._eof or not PyByteArray_CheckExact(reader._buffer):
+        return None
+    return reader
+
+
+cdef char *extend(object reader, Py_ssize_t size) except NULL:
+    """Make the reader's buffer `size` bytes longer, and say where these are.
+
+    BufferError while somebody looks at the buffer, as from bytearray.extend()."""
+    cdef object buffer = reader._buffer
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(buffer)
+    PyByteArray_Resize(buffer, before + size)
+    return PyByteArray_AS_STRING(buffer) + before
+
+
+cdef int take_back(object reader, Py_ssize_t size) except -1:
+    """Make the reader's buffer `size` bytes shorter again."""
+    cdef object buffer = reader._buffer
+    shorten(buffer, PyByteArray_GET_SIZE(buffer) - size)
+    return 0
+
+
+cdef int fed(object reader) except -1:
+    """There is more in the reader's buffer: what StreamReader.feed_data() does then."""
+    cdef object waiter = reader._waiter, transport
+    if waiter is not None:
+        reader._waiter = None
+        if not waiter.cancelled():
+            waiter.set_result(None)
+    transport = reader._transport
+    if transport is not None and not reader._paused and is_too_full(reader):
+        try:
+            transport.pause_reading()
+        except NotImplementedError:
+            reader._transport = None
+        else:
+            reader._paused = True
+    return 0
+
+
+cdef inline bint is_too_full(object reader) except -1:
+    """Whether there is more in the reader's buffer than twice its limit, which may be anything that Python compares."""
+    cdef object limit = reader._limit
+    cdef int overflow = 0
+    cdef long number
+    if PyLong_CheckExact(limit):
+        number = PyLong_AsLongAndOverflow(limit, &overflow)
+        if not overflow and -LONG_MAX // 2 < number < LONG_MAX // 2:
+            return PyByteArray_GET_SIZE(reader._buffer) > 2 * number
+    return len(reader._buffer) > 2 * limit

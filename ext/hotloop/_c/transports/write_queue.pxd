@@ -1,0 +1,46 @@
+"""write_queue.h: what transports have been told to write and the kernel has not taken yet."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+
+
+cdef extern from "<sys/uio.h>":
+    struct iovec:
+        pass
+
+
+cdef extern from "transports/write_queue.h":
+    ctypedef struct output_queue:
+        size_t bytes
+        int count
+
+    ctypedef Py_ssize_t (*output_sender)(int fd, iovec *slices, int count) noexcept
+
+    int output_append(output_queue *, object owner, const char *, size_t)
+    void output_clear(output_queue *)
+    void output_cut(output_queue *, int count)
+    void output_consume(output_queue *, size_t)
+    PyObject *output_front(output_queue *, const char **data, size_t *size)
+    size_t output_peek(output_queue *, char *place, size_t room)
+    Py_ssize_t output_send(output_queue *, int fd, output_sender, int *full)
+
+
+cdef inline int keep(output_queue *queue, object data) except -1:
+    """Append to the queue: a copy, unless it cannot be changed."""
+    cdef bytes owned
+    if type(data) is bytes:
+        owned = data
+    else:
+        owned = PyBytes_FromObject(data)
+    if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
+        raise MemoryError
+    return 0
+
+
+cdef inline list bytes_or_views(object chunks):
+    """What writelines() was given, all of it looked at before any is written: TypeError for what is no bytes-like
+    object."""
+    cdef list seen = []
+    for data in chunks:
+        seen.append(data if type(data) is bytes else memoryview(data))
+    return seen

@@ -1,9 +1,0 @@
-from typing_extensions import disjoint_base
-
-from hotloop._c.core import LoopCore
-
-# Like LoopCore: the methods that it overrides have the types that they have in asyncio's class.
-@disjoint_base
-class NetworkCore(LoopCore): ...
-
-__test__: dict[str, str]

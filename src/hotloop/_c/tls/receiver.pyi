@@ -1,0 +1,8 @@
+from typing_extensions import disjoint_base
+
+from hotloop._c.transports.protocol_kind import ByteProtocol
+
+@disjoint_base
+class TlsReceiver(ByteProtocol): ...
+
+__test__: dict[str, str]

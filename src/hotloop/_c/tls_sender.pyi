@@ -1,8 +1,0 @@
-from typing_extensions import disjoint_base
-
-from hotloop._c.tls_receiver import TlsReceiver
-
-@disjoint_base
-class TlsSender(TlsReceiver): ...
-
-__test__: dict[str, str]

@@ -1,0 +1,247 @@
+"""SocketMethods: the sock_*() methods that move bytes. They are asyncio's, and count.
+
+Written anew, because there is no way in between: asyncio's read and write in the middle of a coroutine, and a coroutine
+around each of them would cost those, too, who never ask for metrics. What is wrong is refused in asyncio's words. As
+there, whoever has to wait has a callback of the loop try again, and what that has read is lost to one who was cancelled
+in the same moment.
+
+Source: asyncio/selector_events.py and unix_events.py, which differ between Python 3.11 and 3.15 in nothing but whether
+the position of a file is set that was sent in vain.
+"""
+
+import errno
+import functools
+import io
+import os
+import sys
+from asyncio import SendfileNotAvailableError
+from typing import TYPE_CHECKING, Any
+
+from hotloop._pure.runtime.stdlib import base_events
+
+if sys.platform != "win32":
+    from hotloop._pure.runtime.stdlib import unix_events
+
+    # Since 3.14.6 asyncio sets the file's position also if nothing was sent.
+    _update_position = unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
+    _always_seeks = "total_sent" not in _update_position.__code__.co_varnames
+
+# On 32-bit systems os.sendfile() refuses more.
+LARGEST_SENDFILE = sys.maxsize // 2 + 1
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the class behind it, private ones included.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class SocketMethods(_Behind):  # type: ignore[misc]
+    """Part of NetworkCore."""
+
+    async def sock_recv(self, sock: Any, n: Any) -> Any:
+        """Receive at most `n` bytes. See loop.sock_recv()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            data = sock.recv(n)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._meter.measuring:
+                self._meter.received(data)
+            return data
+        return await self._sock_reading(sock, "recv", n)
+
+    async def sock_recv_into(self, sock: Any, buf: Any) -> Any:
+        """Receive into a buffer; how many bytes. See loop.sock_recv_into()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            count = sock.recv_into(buf)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._meter.measuring:
+                self._meter.received(count)
+            return count
+        return await self._sock_reading(sock, "recv_into", buf)
+
+    async def sock_recvfrom(self, sock: Any, bufsize: Any) -> Any:
+        """Receive a datagram: (bytes, address). See loop.sock_recvfrom()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            received = sock.recvfrom(bufsize)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._meter.measuring:
+                self._meter.received(received)
+            return received
+        return await self._sock_reading(sock, "recvfrom", bufsize)
+
+    async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: Any = 0) -> Any:
+        """Receive a datagram into a buffer: (how many bytes, address). See loop.sock_recvfrom_into()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        if not nbytes:
+            nbytes = len(buf)
+        try:
+            received = sock.recvfrom_into(buf, nbytes)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._meter.measuring:
+                self._meter.received(received)
+            return received
+        return await self._sock_reading(sock, "recvfrom_into", buf, nbytes)
+
+    async def sock_sendall(self, sock: Any, data: Any) -> None:
+        """Send all of `data`. See loop.sock_sendall()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            sent = sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        else:
+            if self._meter.measuring:
+                self._meter.sent(sent)
+        if sent == len(data):
+            return
+        await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
+
+    async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
+        """Send a datagram; how many bytes. See loop.sock_sendto()."""
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            sent = sock.sendto(data, address)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._meter.measuring:
+                self._meter.sent(sent)
+            return sent
+        return await self._sock_writing(sock, self._sock_try, self._meter.sent, sock, "sendto", data, 0, address)
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    # The names of the callbacks say whose they are: see kind_of_watcher().
+
+    def _sock_reading(self, sock: Any, method: str, *arguments: Any) -> Any:
+        """A future of what a method of the socket returns once there is something to read."""
+        future = self.create_future()
+        fd = sock.fileno()
+        self._ensure_fd_no_transport(fd)
+        handle = self._add_reader(fd, self._sock_try, future, self._meter.received, sock, method, *arguments)
+        future.add_done_callback(functools.partial(self._sock_read_done, fd, handle=handle))
+        return future
+
+    def _sock_writing(self, sock: Any, attempt: Any, *arguments: Any) -> Any:
+        """A future that `attempt(future, *arguments)` is to finish, which is called while there is room to write."""
+        future = self.create_future()
+        fd = sock.fileno()
+        self._ensure_fd_no_transport(fd)
+        handle = self._add_writer(fd, attempt, future, *arguments)
+        future.add_done_callback(functools.partial(self._sock_write_done, fd, handle=handle))
+        return future
+
+    def _sock_try(self, future: Any, count: Any, sock: Any, method: str, *arguments: Any) -> None:
+        if future.done():
+            return  # cancelled in this iteration
+        try:
+            result = getattr(sock, method)(*arguments)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            if self._meter.measuring:
+                count(result)
+            future.set_result(result)
+
+    def _sock_send_rest(self, future: Any, sock: Any, view: memoryview, progress: list[int]) -> None:
+        if future.done():
+            return
+        try:
+            sent = sock.send(view[progress[0] :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            future.set_exception(error)
+            return
+        if self._meter.measuring:
+            self._meter.sent(sent)
+        progress[0] += sent
+        if progress[0] == len(view):
+            future.set_result(None)
+
+    def _sock_now(self, future: Any) -> None:
+        if not future.done():
+            future.set_result(None)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    if sys.platform != "win32":
+
+        async def _sock_sendfile_native(self, sock: Any, file: Any, offset: int, count: int | None) -> int:
+            """How many bytes were sent; the file's position is behind them afterwards.
+
+            asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
+            # Where asyncio looks, because that is where somebody takes it away.
+            if not hasattr(unix_events.os, "sendfile"):
+                raise SendfileNotAvailableError("os.sendfile() is not available")
+            try:
+                source = file.fileno()
+                size = os.fstat(source).st_size
+            except (AttributeError, io.UnsupportedOperation, OSError):
+                raise SendfileNotAvailableError("not a regular file") from None
+            if not (count or size):
+                return 0
+            sent = 0
+            try:
+                while not count or sent < count:
+                    done = _send_file(sock, source, offset + sent, count - sent if count else size)
+                    if done == 0:
+                        break
+                    if done is not None:
+                        if self._meter.measuring:
+                            self._meter.sent(done)
+                        sent += done
+                    await self._sock_writing(sock, self._sock_now)
+            except OSError as error:
+                if sent == 0:
+                    raise SendfileNotAvailableError("os.sendfile call failed") from error
+                if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
+                    # The connection was closed in the middle: the same exception on all systems.
+                    raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
+                raise
+            finally:
+                if sent > 0 or _always_seeks:
+                    os.lseek(source, offset + sent, os.SEEK_SET)
+            return sent
+
+
+def _check_non_blocking(sock: Any) -> None:
+    if sock.gettimeout() != 0:
+        raise ValueError("the socket must be non-blocking")
+
+
+def _send_file(sock: Any, source: int, offset: int, size: int) -> int | None:
+    """How many bytes the kernel has taken; None if it takes none now."""
+    try:
+        return os.sendfile(sock.fileno(), source, offset, min(size, LARGEST_SENDFILE))
+    except (BlockingIOError, InterruptedError):
+        return None

@@ -1,0 +1,158 @@
+"""Timers: a binary heap by deadline, and among equal deadlines by age.
+
+The heap is a real list, because `loop._scheduled` is read, and changed with heapq, by others; so every entry is a
+handle, not a tuple around one, and a handle's place is not recorded anywhere. A timer that is cancelled while it is the
+last of the list leaves at once: the usual timeout is, being the latest deadline and short-lived. Others stay where they
+are, without callback and arguments, until they come to the top or outnumber the live ones, because finding one would
+cost more than sorting them out later.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from hotloop._pure.runtime.stdlib import events
+from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue
+
+if TYPE_CHECKING:
+    from hotloop._pure.loop.loop_core import LoopCore
+
+_next_order = count().__next__
+_deadline = attrgetter("_when")
+_deadline_and_age = attrgetter("_when", "_order")
+
+
+class TimerHandle(Handle, events.TimerHandle):  # type: ignore[misc]
+    """A callback that is due at a point in time, as call_later() and call_at() return it. See asyncio.TimerHandle."""
+
+    __slots__ = ("_order",)  # among equal deadlines: first made, first run
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "LoopCore",
+        context: Context | None = None,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        if self._source_traceback:
+            del self._source_traceback[-1]
+        self._order = _next_order()
+
+    def __lt__(self, other: Any) -> Any:
+        # heapq calls this over and over, on timers: so nothing is tested first.
+        try:
+            return self._when < other._when
+        except AttributeError:
+            return NotImplemented
+
+    def cancel(self: Any) -> None:
+        """Make sure that the callback will not be called. Idempotent."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._loop._timer_handle_cancelled(self)
+            if self._loop.get_debug():
+                # What it was, since that is gone now.
+                self._repr = repr(self)
+            self._callback = None
+            self._args = None
+
+
+class TimerQueue:
+    """The pending timers of one loop."""
+
+    __slots__ = ("_cancelled", "heap")
+
+    def __init__(self) -> None:
+        self.heap: list[Any] = []
+        self._cancelled = 0  # handles in the heap that were cancelled, as far as this queue was told
+
+    def __len__(self) -> int:
+        return len(self.heap)
+
+    def push(self, handle: Any) -> None:
+        """Add a handle. A deadline that cannot be ordered is a TypeError, before it is in the heap."""
+        if not handle._when <= inf:
+            # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
+            handle._when = -inf
+        heappush(self.heap, handle)
+        handle._scheduled = True
+
+    def remove(self, handle: Any) -> None:
+        """Take out a handle that was cancelled, at once or in due time."""
+        if not handle._scheduled:
+            return
+        heap = self.heap
+        if heap and heap[-1] is handle:
+            heap.pop()
+            handle._scheduled = False
+            return
+        self._cancelled += 1
+        if self._cancelled * 2 > len(heap):
+            live = [handle for handle in heap if not handle._cancelled]
+            live.sort(key=_deadline)  # which makes it a heap, without a call of __lt__() for each comparison
+            heap[:] = live  # in place: the list is loop._scheduled
+            self._cancelled = 0
+
+    def expire(self, now: float, ready: ReadyQueue) -> float | None:
+        """Queue every handle whose deadline has come, by deadline, and among equal deadlines the oldest first.
+
+        Returns the earliest of the deadlines; None if there is none."""
+        heap = self.heap
+        due = []
+        # Never early by the loop's own clock.
+        while heap and heap[0]._when <= now:
+            handle = heappop(heap)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._forget_cancelled()
+            else:
+                due.append(handle)
+        if len(due) > 1:
+            # Whoever has put an asyncio.TimerHandle here has to do without the second key.
+            with suppress(AttributeError):
+                due.sort(key=_deadline_and_age)
+        ready.extend(due)
+        return due[0]._when if due else None
+
+    def next_deadline(self) -> float | None:
+        """The earliest deadline; None if nothing is pending."""
+        heap = self.heap
+        while heap:
+            handle = heap[0]
+            if not handle._cancelled:
+                return handle._when  # type: ignore[no-any-return]
+            heappop(heap)._scheduled = False
+            self._forget_cancelled()
+        return None
+
+    def _forget_cancelled(self) -> None:
+        if self._cancelled:
+            self._cancelled -= 1
+
+
+_new = object.__new__
+
+
+def new_timer(
+    when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: "LoopCore", context: Context | None
+) -> TimerHandle:
+    """A TimerHandle as call_at() makes one outside debug mode; see new_handle()."""
+    handle: Any = _new(TimerHandle)
+    handle._context = copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = None
+    handle._source_traceback = None
+    handle._when = when
+    handle._scheduled = False
+    handle._order = _next_order()
+    return handle  # type: ignore[no-any-return]

@@ -1,0 +1,54 @@
+"""MeteredSocket: what moves through asyncio's transports of sockets, counted for loop.metrics()."""
+
+from typing import Any
+
+from hotloop._pure.loop.meter import Meter
+
+
+class MeteredSocket:
+    """A socket as a transport uses it. What it moves counts; all else is the socket's own."""
+
+    __slots__ = ("_meter", "_recv", "_send", "_socket")
+
+    def __init__(self, socket: Any, meter: Meter) -> None:
+        self._socket = socket
+        self._meter = meter
+        self._recv = socket.recv
+        self._send = socket.send
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def recv(self, size: int) -> Any:
+        """See socket.recv(), as for the others."""
+        data = self._recv(size)
+        self._meter.received(data)
+        return data
+
+    def recv_into(self, buffer: Any) -> Any:
+        """See socket.recv_into()."""
+        count = self._socket.recv_into(buffer)
+        self._meter.received(count)
+        return count
+
+    def recvfrom(self, size: int) -> Any:
+        """See socket.recvfrom()."""
+        received = self._socket.recvfrom(size)
+        self._meter.received(received)
+        return received
+
+    def send(self, data: Any) -> Any:
+        """See socket.send()."""
+        return self._sent(self._send(data))
+
+    def sendmsg(self, buffers: Any) -> Any:
+        """See socket.sendmsg()."""
+        return self._sent(self._socket.sendmsg(buffers))
+
+    def sendto(self, data: Any, address: Any) -> Any:
+        """See socket.sendto()."""
+        return self._sent(self._socket.sendto(data, address))
+
+    def _sent(self, count: Any) -> Any:
+        self._meter.sent(count)
+        return count

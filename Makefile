@@ -20,7 +20,8 @@ EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/* ext/hotloo
 TEST_PROCESSES ?= 3
 RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
 # A variant of the extension: all but the tests of programs that are the same beside each, which `make test` runs.
-SAME_IN_VARIANTS := examples test_bench*.py test_documents.py test_fuzz_targets.py test_pytest_plugin*.py test_soak.py
+SAME_IN_VARIANTS := examples bench package/test_documents.py tools/test_fuzz_targets.py tools/test_soak.py \
+	testing/test_pytest_plugin*.py
 TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')
 
 # What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio, asyncssh, pytest-asyncio.
@@ -175,11 +176,11 @@ race-test: build/race-venv/.installed
 	rm -rf $(RACE_REPORTS) && mkdir -p $(RACE_REPORTS)
 	@code=0; export HOTLOOP_TEST_IMPLS=c HOTLOOP_TEST_SECONDS=900 HOTLOOP_THREADSAFE_CALLS=500 PYTHON_GIL=0 \
 		TSAN_OPTIONS=log_path=$(RACE_REPORTS)/tsan:exitcode=0:suppressions=$(CURDIR)/tests/race_suppressions.txt; \
-	PYTHONPATH=$(CURDIR)/build/race-lib $(RACE_SETARCH) build/race-venv/bin/python -m pytest -o faulthandler_timeout=0 $(PYTEST_ARGS) $(RACE_TESTS:%=tests/test_%.py) || code=$$?; \
+	PYTHONPATH=$(CURDIR)/build/race-lib $(RACE_SETARCH) build/race-venv/bin/python -m pytest -o faulthandler_timeout=0 $(PYTEST_ARGS) $(RACE_TESTS:%=tests/*/test_%.py) || code=$$?; \
 	for report in $(RACE_REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
 	exit $$code
 
-# Tests again and again, and what is left each time (tests/leaks.py): those of all that is made and freed.
+# Tests again and again, and what is left each time (tests/support/leaks.py): those of all that is made and freed.
 LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage handles lifecycle pipes \
 	processes readers ready_queue selector sendfile server_scenarios servers sock_methods sock_waiting stalls \
 	stream_closing stream_contexts stream_errors stream_reading stream_writing streams subprocesses task_cancel \
@@ -187,8 +188,8 @@ LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage 
 	tls_timeouts tls_upgrading tls_writing
 
 leak-test: $(VENV)/.built
-	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \
-		$(LEAK_TESTS:%=tests/test_%.py)
+	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p support.leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \
+		$(LEAK_TESTS:%=tests/*/test_%.py)
 
 # One allocation or one system call after the other fails, in every part of a loop (tests/faults/run.py);
 # FAULT_ARGS="--impl c --scenario Tcp" narrows it. The shim is compiled into build/faults.
@@ -232,8 +233,8 @@ promises-test: export HOTLOOP_TLS_CYCLES := 15000
 # So many take longer than a single test may otherwise.
 promises-test: export HOTLOOP_TEST_SECONDS := 3600
 promises-test: $(VENV)/.built
-	$(BIN)/python $(RUN_TESTS) -o faulthandler_timeout=3600 -k "p01 or p02 or p07 or p08 or p25" tests/test_descriptor_ownership.py \
-		tests/test_reader_promises.py tests/test_subprocess_promises.py tests/test_threadsafe.py tests/test_tls_memory.py $(PYTEST_ARGS)
+	$(BIN)/python $(RUN_TESTS) -o faulthandler_timeout=3600 -k "p01 or p02 or p07 or p08 or p25" tests/poller/test_descriptor_ownership.py \
+		tests/poller/test_reader_promises.py tests/network/test_subprocess_promises.py tests/scheduler/test_threadsafe.py tests/tls/test_tls_memory.py $(PYTEST_ARGS)
 
 # Other projects' suites; one that could not be run is a failure here, and the others are run nevertheless.
 upstream: $(VENV)/.built

@@ -9,12 +9,12 @@ import signal
 import socket
 
 import hypothesis
-import implementations
 import pytest
-from certificates import _certificate_files, _certificates  # noqa: F401
-from checks import AsyncioLog, Leftovers, close_checked
-from secured import secured_on
-from virtual import virtual_class
+from support import implementations
+from support.certificates import _certificate_files, _certificates  # noqa: F401
+from support.leftovers import AsyncioLog, Leftovers, close_checked
+from support.tls_connections import secured_on
+from support.virtual_time import virtual_class
 
 # The latter has an entry point, too, which only counts where hotloop is installed.
 pytest_plugins = ["pytester", "hotloop.pytest_plugin"]

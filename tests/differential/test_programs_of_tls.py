@@ -14,9 +14,9 @@ import ssl
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from certificates import HOST, VERSIONS, issued
 from playing import Stage, counted, step, traced
-from secured import SIDES, Peer, other
+from support.certificates import HOST, VERSIONS, issued
+from support.tls_connections import SIDES, Peer, other
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [

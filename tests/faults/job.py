@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import implementations
+from support import implementations
 
 from faults import child, memory, system_calls
 from faults.defects import DEFECTS

@@ -69,7 +69,7 @@ _contexts: list[ssl.SSLContext] = []
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Of a server and of a client; made once, in the process that all others are forked from."""
     if not _contexts:
-        import certificates
+        from support import certificates
 
         issued = certificates.issued()
         _contexts.extend((issued.server_context(), issued.client_context()))

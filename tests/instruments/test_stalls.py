@@ -1,0 +1,475 @@
+"""Stalls are reported while they last and when they are over, whatever blocks and wherever the loop runs.
+
+A stall of these tests lasts until its report has come, so nothing depends on how fast the machine is.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import sys
+import threading
+import traceback
+import weakref
+
+import pytest
+from support.virtual_time import run_virtual
+
+from hotloop import watch_stalls
+from hotloop.instruments import stalls
+from hotloop.instruments.stalls import Stall, StallWatch
+from hotloop.instruments.watchdog import WATCHDOG
+
+pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are")
+
+LIMIT = 0.02
+
+
+class Reports:
+    """The stalls of one callback or task: on a loaded machine anything may be slow enough for one.
+
+    It is known by the name of its outermost function, which is on the stack wherever the stall is found."""
+
+    def __init__(self, function="block"):
+        self.function = function
+        self.stalls = []
+        self.begun = threading.Event()
+        self.ended = threading.Event()
+
+    def __call__(self, stall):
+        if not any(frame.name == self.function for frame in stall.stack):
+            return False
+        self.stalls.append(stall)
+        (self.ended if stall.ended else self.begun).set()
+        return True
+
+    def both(self):
+        """The report of the beginning and that of the end; there must be no other."""
+        self.ended.wait()
+        begun, ended = self.stalls
+        assert (begun.ended, ended.ended) == (False, True)
+        return begun, ended
+
+
+@pytest.fixture
+def reports():
+    return Reports()
+
+
+def block(reports):
+    reports.begun.wait()
+
+
+def watchdogs():
+    return [thread for thread in threading.enumerate() if thread.name == "hotloop-watchdog"]
+
+
+# -- what is reported --------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_blocks(impl):
+    reports = Reports("work")
+
+    async def work():
+        block(reports)
+
+    async def parent():
+        await asyncio.gather(asyncio.create_task(work(), name="worker"))
+
+    async def main():
+        with watch_stalls(asyncio.get_running_loop(), LIMIT, reports):
+            await asyncio.create_task(parent(), name="parent")
+            await asyncio.to_thread(reports.ended.wait)
+
+    impl.run(main())
+    begun, ended = reports.both()
+    for stall in begun, ended:
+        assert (stall.task_name, stall.coroutine) == ("worker", "test_a_task_that_blocks.<locals>.work")
+        assert stall.thread_id == threading.get_ident()
+        assert stall.thread_name == threading.current_thread().name
+        names = [frame.name for frame in stall.stack]
+        assert names.index("test_a_task_that_blocks") < names.index("work") < names.index("block")
+        assert next(frame.line for frame in stall.stack if frame.name == "work") == "block(reports)"
+        # The wait for parent() is main()'s, whose place is the line where it waits.
+        assert len(stall.awaited_by) == 2
+        assert stall.awaited_by[0].startswith("task 'parent', at ")
+        assert stall.awaited_by[1].startswith("  task 'Task-")
+    assert LIMIT <= begun.duration <= ended.duration
+
+
+def test_a_callback_that_blocks_has_no_task(loop, reports):
+    with watch_stalls(loop, LIMIT, reports):
+        loop.call_soon(block, reports)
+        loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    begun, ended = reports.both()
+    assert begun.task_name is begun.coroutine is ended.task_name is None
+    assert begun.awaited_by == ()
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="ctypes.PyDLL keeps CPython's GIL")
+def test_c_code_that_keeps_the_gil(loop):
+    """The report comes when it can."""
+    reports = Reports("hold_and_block")
+
+    def hold_and_block():
+        ctypes.PyDLL(None).usleep(int(5 * LIMIT * 1e6))
+        block(reports)
+
+    with watch_stalls(loop, LIMIT, reports):
+        loop.call_soon(hold_and_block)
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    reports.both()
+
+
+def test_each_stall_once(loop):
+    seen = []
+
+    def report(stall):
+        # Those of nobody else: the machine may be slow in any callback.
+        if (stall.task_name or "").startswith("stall "):
+            seen.append((stall.task_name, stall.ended))
+            changed.set()
+
+    async def stall():
+        wanted = (asyncio.current_task().get_name(), False)
+        while wanted not in seen:
+            changed.wait()
+            changed.clear()
+
+    async def main():
+        for number in range(3):
+            await asyncio.create_task(stall(), name=f"stall {number}")
+
+    changed = threading.Event()
+    with watch_stalls(loop, LIMIT, report):
+        loop.run_until_complete(main())
+    for thread in watchdogs():
+        thread.join()
+    assert seen == [(f"stall {number}", ended) for number in range(3) for ended in (False, True)]
+
+
+def test_several_loops_have_one_watchdog(impl):
+    collected = [Reports("block_all") for _ in range(3)]
+    counts = []
+
+    def run(reports):
+        loop = impl.new_event_loop()
+        with watch_stalls(loop, LIMIT, reports):
+            loop.call_soon(block_all)
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+            counts.append(len(watchdogs()))
+        loop.close()
+
+    def block_all():
+        for reports in collected:
+            block(reports)
+
+    threads = [threading.Thread(target=run, args=[reports], name=f"loop {n}") for n, reports in enumerate(collected)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [1, 1, 1]
+    for number, (reports, thread) in enumerate(zip(collected, threads, strict=True)):
+        begun, ended = reports.both()
+        assert begun.thread_name == f"loop {number}"
+        assert begun.thread_id == ended.thread_id == thread.ident
+
+
+def test_a_loop_with_virtual_time(impl, reports):
+    """Its clock stands still while it is blocked; the watchdog's does not."""
+
+    async def main():
+        with watch_stalls(asyncio.get_running_loop(), LIMIT, reports):
+            await asyncio.sleep(3600)
+            asyncio.get_running_loop().call_soon(block, reports)
+            await asyncio.sleep(1)
+
+    run_virtual(impl, main())
+    reports.both()
+
+
+# -- how long it lasts -------------------------------------------------------------------------------------------------
+
+
+def test_the_watchdog_ends_when_nothing_is_watched(loop, reports):
+    first, second = watch_stalls(loop, 60, reports), watch_stalls(loop, 60, reports)
+    [thread] = watchdogs()
+    first.stop()
+    assert watchdogs() == [thread]
+    second.stop()
+    second.stop()
+    thread.join()
+    with watch_stalls(loop, 60, reports):
+        assert watchdogs() != [thread]
+
+
+def test_a_closed_loop_is_watched_no_longer(impl, reports):
+    loop = impl.new_event_loop()
+    watch_stalls(loop, LIMIT, reports)
+    [thread] = watchdogs()
+    loop.close()
+    thread.join()
+
+
+def test_a_loop_is_not_kept_alive(impl, reports):
+    loop = impl.new_event_loop()
+    watch = watch_stalls(loop, 60, reports)
+    reference = weakref.ref(loop)
+    loop.close()
+    del loop
+    gc.collect()
+    assert reference() is None
+    watch.stop()
+
+
+def test_the_end_of_a_stall_is_reported_when_the_loop_ends_with_it(impl):
+    reports = Reports("main")
+
+    async def main():
+        block(reports)
+
+    loop = impl.new_event_loop()
+    watch = watch_stalls(loop, LIMIT, reports)
+    loop.run_until_complete(main())
+    loop.close()
+    watch.stop()
+    reports.both()
+
+
+def test_stopped_inside_a_stall(loop):
+    """It has not ended when the watch does: nothing more is said of it."""
+    reports = Reports("stop")
+
+    def stop():
+        block(reports)
+        watch.stop()
+        for thread in watchdogs():
+            thread.join()
+
+    watch = watch_stalls(loop, LIMIT, reports)
+    loop.call_soon(stop)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    [begun] = reports.stalls
+    assert not begun.ended
+
+
+@pytest.mark.parametrize("error", [LookupError, SystemExit])
+def test_a_report_that_raises_is_logged_and_the_watch_goes_on(loop, reports, caplog, error):
+    def report(stall):
+        if reports(stall) and not stall.ended:
+            raise error("text")
+
+    with watch_stalls(loop, LIMIT, report):
+        loop.call_soon(block, reports)
+        loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    reports.both()
+    [record] = [record for record in caplog.records if record.name == "hotloop.stalls"]
+    assert record.levelname == "ERROR"
+    assert record.exc_info[0] is error
+
+
+def test_a_report_may_stop_the_watch_and_begin_another(loop):
+    second = Reports()
+
+    def report(stall):
+        if any(frame.name == "block" for frame in stall.stack):
+            watch.stop()
+            others.append(watch_stalls(loop, LIMIT, second))
+
+    others = []
+    watch = watch_stalls(loop, LIMIT, report)
+    loop.call_soon(block, second)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    for other in others:
+        other.stop()
+    second.both()
+
+
+# -- the default report ------------------------------------------------------------------------------------------------
+
+
+def stall(**facts):
+    stack = traceback.StackSummary.extract(traceback.walk_stack(sys._getframe()), limit=1)
+    known = {"thread_id": 1, "thread_name": "MainThread", "stack": tuple(stack), "awaited_by": ()}
+    return Stall(**known | facts)
+
+
+def test_text_of_a_stall():
+    task = {"task_name": "Task-7", "coroutine": "handle"}
+    begun = stall(duration=0.2512, ended=False, awaited_by=("task 'Task-1'", "  task 'Task-0'"), **task)
+    lines = str(begun).splitlines()
+    assert lines[0] == "the event loop in thread 'MainThread' has been blocked for 0.251 s, by task 'Task-7' (handle())"
+    assert lines[1] == "Stack (most recent call last):"
+    assert lines[2].startswith(f'  File "{__file__}", line ')
+    assert lines[-3:] == ["The task is awaited by:", "  task 'Task-1'", "    task 'Task-0'"]
+    ended = stall(duration=1.5, ended=True, task_name=None, coroutine=None)
+    assert str(ended) == ended.headline == "the event loop in thread 'MainThread' was blocked for 1.5 s"
+
+
+def test_default_report(loop, caplog):
+    """The stall's end is a single line: its stack has been shown."""
+    logged = Reports()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if "in block" in record.getMessage():
+                logged.begun.set()
+
+    handler = Handler()
+    stalls.logger.addHandler(handler)
+    try:
+        with watch_stalls(loop, LIMIT):
+            loop.call_soon(block, logged)
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        for thread in watchdogs():
+            thread.join()
+    finally:
+        stalls.logger.removeHandler(handler)
+    records = [record for record in caplog.records if record.name == "hotloop.stalls"]
+    assert {record.levelname for record in records} == {"WARNING"}
+    at = next(at for at, record in enumerate(records) if "in block" in record.getMessage())
+    assert "has been blocked for" in records[at].getMessage()
+    end = records[at + 1].getMessage()
+    assert "was blocked for" in end and "\n" not in end
+
+
+# -- the watch by itself: scripted times, no thread --------------------------------------------------------------------
+
+
+class Scripted:
+    """What a watch sees of a loop: as far as it is told to have got."""
+
+    progress = -1
+    closed = False
+    _thread_id = None
+
+    reads = 0
+
+    def is_closed(self):
+        return self.closed
+
+    def _progress(self):
+        return self.progress
+
+
+@pytest.fixture
+def scripted():
+    loop, told = Scripted(), []
+    watch = StallWatch(loop, 1.0, lambda stall: told.append((stall.duration, stall.ended)))
+
+    def look(now, progress, late=0.0):
+        loop.progress = progress
+        assert watch.look(now, late)
+        return told
+
+    look.loop, look.watch, look.told = loop, watch, told
+    return look
+
+
+def test_idle_and_busy_loops_are_not_stalled(scripted):
+    for now in range(20):
+        assert scripted(now / 4, -1) == []
+    for now in range(20, 40):
+        assert scripted(now / 4, now) == []
+
+
+def test_durations(scripted):
+    assert scripted(10.0, 5) == []
+    assert scripted(10.75, 5) == []
+    assert scripted(11.0, 5) == [(1.0, False)]
+    assert scripted(11.25, 5) == [(1.0, False)]
+    assert scripted(12.5, 6) == [(1.0, False), (2.5, True)]
+    assert scripted(13.5, 6) == [(1.0, False), (2.5, True), (1.0, False)]
+    assert scripted(14.5, -1)[3:] == [(2.0, True)]
+
+
+def test_a_watchdog_that_was_kept_from_running(scripted):
+    """Whatever runs when it wakes up has run since it should have woken."""
+    assert scripted(10.0, 5) == []
+    assert scripted(15.0, 6, late=4.75) == [(4.75, False)]
+    assert scripted(15.25, 7)[1:] == [(5.0, True)]
+    assert scripted(15.5, -1) == scripted(20.0, -1, late=4.25) == scripted(21.0, 8, late=0.75)
+    assert len(scripted.told) == 2
+
+
+def test_a_stop_is_the_end_of_what_has_ended_by_then(scripted):
+    scripted(10.0, 5)
+    scripted(11.0, 5)
+    scripted.watch._stopped = 11.5
+    scripted.loop.progress = -1
+    assert not scripted.watch.look(20.0, 0.0)
+    assert scripted.told == [(1.0, False), (1.5, True)]
+
+
+def test_a_loop_that_was_closed_in_the_meantime(scripted):
+    scripted(10.0, 5)
+    scripted(11.0, 5)
+    scripted.loop.closed = True
+    assert not scripted.watch.look(11.25, 0.0)
+    assert scripted.told == [(1.0, False), (1.25, True)]
+
+
+def test_a_stall_that_ends_while_its_picture_is_taken():
+    class Moving(Scripted):
+        def _progress(self):
+            self.reads += 1
+            return 5 if self.reads <= 2 else 6
+
+    loop, told = Moving(), []
+    loop._thread_id = threading.get_ident()
+    watch = StallWatch(loop, 1.0, told.append)
+    assert watch.look(10.0, 0.0) and watch.look(11.0, 0.0) and watch.look(11.25, 0.0)
+    begun, ended = told
+    assert begun.stack == ended.stack == ()
+    assert (begun.duration, ended.duration) == (1.0, 1.25)
+    assert "Stack" not in str(begun)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_none(loop, after):
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        watch_stalls(loop, after)
+    assert watchdogs() == []
+
+
+@pytest.mark.parametrize("after", ["1", None, True])
+def test_a_limit_that_is_no_number(loop, after):
+    with pytest.raises(TypeError, match="must be a number of seconds"):
+        watch_stalls(loop, after)
+
+
+def test_other_bad_input(loop, impl):
+    with pytest.raises(TypeError, match="must be callable"):
+        watch_stalls(loop, 1, "report")
+    other = asyncio.SelectorEventLoop()
+    with contextlib.closing(other), pytest.raises(TypeError, match="only hotloop's event loops"):
+        watch_stalls(other, 1)
+    closed = impl.new_event_loop()
+    closed.close()
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        watch_stalls(closed, 1)
+
+
+def test_no_thread_can_be_started(loop, monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            watch_stalls(loop, 60)
+    assert not WATCHDOG._due
+    with watch_stalls(loop, 60):
+        assert len(watchdogs()) == 1

@@ -1,0 +1,215 @@
+"""Exceptions out of callbacks: the exception handler, and the two that leave the loop."""
+
+import asyncio
+import contextvars
+import sys
+
+import pytest
+from support.stepping import run_once
+
+
+@pytest.fixture
+def contexts(loop):
+    collected = []
+    loop.set_exception_handler(lambda loop, context: collected.append(context))
+    yield collected
+    collected.clear()
+
+
+def fail(error=ZeroDivisionError):
+    raise error
+
+
+def test_a_failing_callback_is_reported_and_the_batch_goes_on(loop, contexts):
+    seen = []
+    handle = loop.call_soon(fail)
+    loop.call_soon(seen.append, "after")
+    run_once(loop)
+    assert seen == ["after"]
+    (context,) = contexts
+    assert context["message"].startswith("Exception in callback fail()")
+    assert type(context["exception"]) is ZeroDivisionError
+    assert context["handle"] is handle
+    assert context["exception"].__traceback__ is not None
+
+
+def test_a_failing_timer_is_reported(loop, contexts):
+    handle = loop.call_later(0, fail)
+    run_once(loop, 2)
+    assert contexts[0]["handle"] is handle
+    assert contexts[0]["message"].startswith("Exception in callback fail()")
+
+
+def test_a_failing_reader_is_reported_and_stays(loop, contexts):
+    import socket
+
+    one, other = socket.socketpair()
+    with one, other:
+        loop.add_reader(one, fail)
+        other.send(b"x")
+        run_once(loop, 2)
+        assert len(contexts) >= 1
+        assert loop.remove_reader(one)
+
+
+def test_many_failures_in_one_batch(loop, contexts):
+    for _ in range(100):
+        loop.call_soon(fail)
+    run_once(loop)
+    assert len(contexts) == 100
+
+
+@pytest.mark.parametrize(
+    "error", [GeneratorExit, asyncio.CancelledError, BaseException, RecursionError, MemoryError, StopIteration]
+)
+def test_other_base_exceptions_are_reported_too(loop, contexts, error):
+    loop.call_soon(fail, error)
+    run_once(loop)
+    assert [type(context["exception"]) for context in contexts] == [error]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("how", ["call_soon", "call_later", "call_soon_threadsafe"])
+def test_keyboard_interrupt_and_system_exit_leave_the_loop_with_the_queue_intact(loop, contexts, error, how):
+    seen = []
+    if how == "call_later":
+        # Due timers come before what is queued later, so that the rest waits behind it in the same batch.
+        loop.call_later(-1, fail, error)
+        loop.call_later(-0.5, seen.append, "same batch")
+    else:
+        getattr(loop, how)(fail, error)
+        loop.call_soon(seen.append, "same batch")
+    with pytest.raises(error):
+        loop.run_forever()
+    assert seen == [] and contexts == []
+    assert not loop.is_running()
+    assert asyncio._get_running_loop() is None
+    loop.call_soon(seen.append, "queued after")
+    run_once(loop)
+    assert seen == ["same batch", "queued after"]
+
+
+def test_keyboard_interrupt_from_a_signal_leaves_the_loop(loop):
+    import _thread
+
+    def interrupt():
+        _thread.interrupt_main()
+        for _ in range(100_000):
+            pass
+
+    seen = []
+    loop.call_soon(interrupt)
+    loop.call_soon(seen.append, "rest")
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    run_once(loop)
+    assert seen == ["rest"]
+
+
+def test_stop_and_keyboard_interrupt_in_one_batch(loop):
+    loop.call_soon(loop.stop)
+    loop.call_soon(fail, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    seen = []
+    loop.call_soon(loop.call_soon, loop.stop)
+    loop.call_soon(seen.append, "went on")
+    loop.run_forever()
+    assert seen == ["went on"]
+
+
+def test_the_default_handler_logs(loop, asyncio_log):
+    loop.call_soon(fail)
+    run_once(loop)
+    (message,) = asyncio_log.take()
+    assert message.startswith("Exception in callback fail()")
+    assert "handle: <Handle fail()" in message
+    assert "ZeroDivisionError" in message
+
+
+def test_handlers_are_set_and_reset(loop, asyncio_log):
+    def handler(loop, context):
+        pass
+
+    assert loop.get_exception_handler() is None
+    loop.set_exception_handler(handler)
+    assert loop.get_exception_handler() is handler
+    with pytest.raises(TypeError, match="A callable object or None is expected"):
+        loop.set_exception_handler("handler")
+    loop.set_exception_handler(None)
+    assert loop.get_exception_handler() is None
+    loop.call_exception_handler({"message": "plainly"})
+    assert asyncio_log.take() == ["plainly"]
+
+
+def test_a_failing_handler_is_logged_and_the_loop_goes_on(loop, asyncio_log):
+    seen = []
+    loop.set_exception_handler(lambda loop, context: fail(KeyError("in handler")))
+    loop.call_soon(fail)
+    loop.call_soon(seen.append, "went on")
+    run_once(loop)
+    assert seen == ["went on"]
+    (message,) = asyncio_log.take()
+    assert message.startswith("Unhandled error in exception handler")
+    assert "in handler" in message
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_handler_may_end_the_program(loop, error):
+    seen = []
+    loop.set_exception_handler(lambda loop, context: fail(error))
+    loop.call_soon(fail)
+    loop.call_soon(seen.append, "rest")
+    with pytest.raises(error):
+        loop.run_forever()
+    loop.set_exception_handler(None)
+    run_once(loop)
+    assert seen == ["rest"]
+
+
+def test_a_handler_may_stop_the_loop(loop):
+    loop.set_exception_handler(lambda loop, context: loop.stop())
+    loop.call_soon(fail)
+    loop.run_forever()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the handler runs in the handle's context since CPython 3.12")
+def test_the_handler_runs_in_the_context_of_the_handle(loop):
+    variable = contextvars.ContextVar("variable", default="outside")
+    seen = []
+    context = contextvars.copy_context()
+    context.run(variable.set, "inside")
+    loop.set_exception_handler(lambda loop, report: seen.append(variable.get()))
+    loop.call_soon(fail, context=context)
+    run_once(loop)
+    assert seen == ["inside"]
+
+
+def test_replaced_methods_are_honoured(loop):
+    """Programs assign to attributes of the loop; what the core calls itself must be looked up each time."""
+    contexts = []
+    loop.call_exception_handler = contexts.append
+    loop.call_soon(fail)
+    run_once(loop)
+    assert len(contexts) == 1
+    del loop.call_exception_handler
+
+
+@pytest.mark.only("c", reason="asyncio's Handle._run(), the twin's as well, leaves this cycle to the collector")
+def test_a_report_leaves_no_cycle_behind(loop):
+    import gc
+    import weakref
+
+    class Error(Exception):
+        pass
+
+    references = []
+    loop.set_exception_handler(lambda loop, context: references.append(weakref.ref(context["exception"])))
+    gc.collect()
+    gc.disable()
+    try:
+        loop.call_soon(fail, Error)
+        run_once(loop)
+        assert references[0]() is None
+    finally:
+        gc.enable()

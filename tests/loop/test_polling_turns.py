@@ -1,0 +1,288 @@
+"""In how many iterations I/O is delivered: in as many as under asyncio, unless a loop has long been polling in vain.
+
+What is counted is iterations, never time, and each count is compared with asyncio's.
+"""
+
+import asyncio
+import os
+import selectors
+import socket
+import sys
+import time
+
+import pytest
+from support.stepping import Clock
+
+TURNS_IN_VAIN = 3000  # many more than a loop polls in before it skips polls
+ROUNDS = 100
+
+
+class Receiver(asyncio.Protocol):
+    def __init__(self):
+        self.seen = ""
+
+    def connection_made(self, transport):
+        self.seen = ""
+
+    def data_received(self, data):
+        self.seen = "data"
+
+    def datagram_received(self, data, addr):
+        self.seen = "datagram"
+
+    def eof_received(self):
+        self.seen = "eof"
+        return True
+
+    def connection_lost(self, exc):
+        self.seen = "lost"
+
+
+class Closing(Receiver):
+    def eof_received(self):
+        return False
+
+
+async def turns_until(happened):
+    turns = 0
+    while not happened():
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 10**6
+    return turns
+
+
+async def spin(turns):
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def connected(loop, one, other, protocol=Receiver):
+    """Transports of both ends, and the protocol of the second."""
+    first, _ = await loop.create_connection(Receiver, sock=one)
+    second, receiver = await loop.create_connection(protocol, sock=other)
+    await spin(5)
+    return first, second, receiver
+
+
+def turns_under(make_loop, scenario):
+    """What the scenario returns for a loop of asyncio's, and for the other one."""
+    counts = []
+    for make in (asyncio.SelectorEventLoop, make_loop):
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        other.setblocking(False)
+        loop = make()
+        try:
+            with one, other:
+                counts.append(loop.run_until_complete(scenario(loop, one, other)))
+        finally:
+            loop.close()
+    return counts
+
+
+def test_p33_what_a_transport_writes_is_delivered_in_asyncios_turn(impl):
+    async def scenario(loop, one, other):
+        first, second, receiver = await connected(loop, one, other)
+        turns = set()
+        for _ in range(ROUNDS):
+            receiver.seen = ""
+            first.write(b"x")
+            turns.add(await turns_until(lambda: receiver.seen))
+        first.close()
+        second.close()
+        await turns_until(lambda: receiver.seen == "lost")
+        return turns
+
+    expected, turns = turns_under(impl.new_event_loop, scenario)
+    assert turns == expected
+
+
+@pytest.mark.parametrize("selector", [None, selectors.SelectSelector], ids=["its own", "select"])
+@pytest.mark.parametrize("before", [0, 10, 50])
+def test_p33_what_a_program_sends_itself_is_delivered_after_two_turns(impl, selector, before):
+    async def scenario(loop, one, other):
+        received = []
+        missed = 0
+        loop.add_reader(other, lambda: received.append(other.recv(99)))
+        for _ in range(ROUNDS):
+            await spin(before)
+            one.send(b"x")
+            await spin(2)
+            missed += not received
+            await turns_until(lambda: received)
+            received.clear()
+        loop.remove_reader(other)
+        return missed
+
+    expected, missed = turns_under(lambda: impl.EventLoop(selector and selector()), scenario)
+    assert expected == missed == 0
+
+
+async def writing(loop, one, other):
+    first, second, receiver = await connected(loop, one, other)
+    await spin(TURNS_IN_VAIN)
+    first.write(b"x")
+    turns = await turns_until(lambda: receiver.seen)
+    first.close()
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
+async def ending_the_writing(loop, one, other):
+    first, second, receiver = await connected(loop, one, other)
+    await spin(TURNS_IN_VAIN)
+    first.write_eof()
+    turns = await turns_until(lambda: receiver.seen)
+    first.close()
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
+async def closing(loop, one, other):
+    first, _, receiver = await connected(loop, one, other, Closing)
+    await spin(TURNS_IN_VAIN)
+    first.close()
+    return await turns_until(lambda: receiver.seen == "lost")
+
+
+async def sock_sending(loop, one, other):
+    second, receiver = await loop.create_connection(Receiver, sock=other)
+    await spin(TURNS_IN_VAIN)
+    await loop.sock_sendall(one, b"x")
+    turns = await turns_until(lambda: receiver.seen)
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
+async def watching(loop, one, other):
+    received = []
+    one.send(b"x")
+    await spin(TURNS_IN_VAIN)
+    loop.add_reader(other, lambda: received.append(other.recv(99)))
+    turns = await turns_until(lambda: received)
+    loop.remove_reader(other)
+    return turns
+
+
+async def sock_receiving(loop, one, other):
+    await spin(TURNS_IN_VAIN)
+    receiving = loop.create_task(loop.sock_recv(other, 99))
+    await spin(1)
+    one.send(b"x")
+    return await turns_until(receiving.done)
+
+
+async def sending_a_datagram(loop, one, other):
+    first, _ = await loop.create_datagram_endpoint(Receiver, local_addr=("127.0.0.1", 0))
+    second, receiver = await loop.create_datagram_endpoint(Receiver, local_addr=("127.0.0.1", 0))
+    await spin(TURNS_IN_VAIN)
+    receiver.seen = ""
+    first.sendto(b"x", second.get_extra_info("sockname"))
+    turns = await turns_until(lambda: receiver.seen)
+    first.close()
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
+async def writing_to_a_pipe(loop, one, other):
+    reading, written = os.pipe()
+    first, receiver = await loop.connect_read_pipe(Receiver, os.fdopen(reading, "rb", 0))
+    second, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(written, "wb", 0))
+    await spin(TURNS_IN_VAIN)
+    second.write(b"x")
+    turns = await turns_until(lambda: receiver.seen)
+    first.close()
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    await spin(5)
+    return turns
+
+
+async def resuming(loop, one, other):
+    second, receiver = await loop.create_connection(Receiver, sock=other)
+    second.pause_reading()
+    await spin(5)
+    one.send(b"x")
+    await spin(TURNS_IN_VAIN)
+    second.resume_reading()
+    turns = await turns_until(lambda: receiver.seen)
+    second.close()
+    await turns_until(lambda: receiver.seen == "lost")
+    return turns
+
+
+async def waiting(loop, one, other):
+    """A loop that has slept is like one that has just begun to run."""
+    received = []
+    loop.add_reader(other, lambda: received.append(other.recv(99)))
+    await spin(TURNS_IN_VAIN)
+    await asyncio.sleep(0.001)
+    one.send(b"x")
+    turns = await turns_until(lambda: received)
+    loop.remove_reader(other)
+    return turns
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="datagrams and pipes are other ones there")
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *(writing, ending_the_writing, closing, sock_sending, watching, sock_receiving, sending_a_datagram),
+        *(writing_to_a_pipe, resuming, waiting),
+    ],
+)
+def test_p33_what_a_busy_loop_does_itself_makes_it_poll(impl, scenario):
+    expected, turns = turns_under(impl.new_event_loop, scenario)
+    assert turns <= expected
+
+
+@pytest.mark.only("c", "python", reason="asyncio polls in every iteration")
+@pytest.mark.parametrize("timer", [False, True], ids=["no timer", "a timer"])
+def test_a_loop_with_nothing_but_queued_work_skips_polls(loop, timer):
+    handle = loop.call_later(3600, print) if timer else None
+    before = loop.metrics().polls
+    loop.run_until_complete(spin(5 * TURNS_IN_VAIN))
+    if handle:
+        handle.cancel()
+    assert loop.metrics().polls - before < TURNS_IN_VAIN
+
+
+@pytest.mark.only("c", reason="the twin does not skip while it watches a descriptor, asyncio never")
+def test_a_loop_whose_polls_were_in_vain_skips_polls(loop, pair):
+    loop.add_reader(pair[0], print)
+    before = loop.metrics().polls
+    loop.run_until_complete(spin(5 * TURNS_IN_VAIN))
+    loop.remove_reader(pair[0])
+    assert loop.metrics().polls - before < TURNS_IN_VAIN
+
+
+@pytest.mark.parametrize("of", ["the loop", "its class"])
+def test_a_replaced_clock_that_agrees_with_the_usual_one_is_noticed(impl, of):
+    """It may move at any moment, and timers with it."""
+    clock = Clock(0)
+
+    def now(*_):
+        return time.monotonic() + clock.now
+
+    class WithClock(impl.EventLoop):
+        time = now
+
+    async def main():
+        due = []
+        loop.call_later(3600, due.append, True)
+        await spin(TURNS_IN_VAIN)
+        clock.advance(7200)
+        return await turns_until(lambda: due)
+
+    loop = WithClock() if of == "its class" else impl.new_event_loop()
+    try:
+        if of == "the loop":
+            loop.time = now
+        assert loop.run_until_complete(main()) <= 2
+    finally:
+        loop.close()

@@ -1,0 +1,183 @@
+"""Methods that asyncio's loop calls through itself may be replaced, on the class or on the loop, at any moment."""
+
+import asyncio
+import gc
+import sys
+
+import pytest
+from support.stepping import run_once
+
+# The interpreter gives a class no more version tags after so many changes (CPython 3.13 and later: 1000).
+MANY_CHANGES = 2000
+
+
+@pytest.fixture
+def own_class(impl):
+    """A class of the test's own, which it may change."""
+
+    class Changed(impl.EventLoop):
+        pass
+
+    return Changed
+
+
+@pytest.fixture
+def changed(own_class):
+    """A loop of that class."""
+    loop = own_class()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def record_calls(monkeypatch, loop, of, name):
+    """Replace a method by one that also adds its name to the list that is returned."""
+    calls = []
+    owner = type(loop) if of == "the class" else loop
+    before = getattr(owner, name)
+
+    def recording(*args, **keywords):
+        calls.append(name)
+        return before(*args, **keywords)
+
+    monkeypatch.setattr(owner, name, recording, raising=False)
+    return calls
+
+
+replaced_on = pytest.mark.parametrize("of", ["the class", "the loop"])
+
+
+@replaced_on
+def test_call_later_uses_a_replaced_call_at(changed, monkeypatch, of):
+    calls = record_calls(monkeypatch, changed, of, "call_at")
+    due = []
+    changed.call_later(0, due.append, True)
+    assert calls == ["call_at"]
+    run_once(changed, 2)
+    assert due == [True]
+
+
+@replaced_on
+@pytest.mark.parametrize("changes", [0, MANY_CHANGES], ids=["", "a class that was changed often"])
+def test_a_call_soon_that_is_replaced_in_a_callback_is_used_in_it(changed, monkeypatch, of, changes):
+    async def main():
+        future = changed.create_future()
+        future.add_done_callback(lambda future: None)
+        for count in range(changes):
+            type(changed).counter = count
+            assert changed.counter == count
+        await asyncio.sleep(0)
+        calls = record_calls(monkeypatch, changed, of, "call_soon")
+        future.set_result(None)
+        task = changed.create_task(asyncio.sleep(0))
+        seen = len(calls)
+        monkeypatch.undo()
+        await task
+        return seen
+
+    assert changed.run_until_complete(main()) == 2
+
+
+@replaced_on
+def test_a_run_once_that_is_replaced_in_a_callback_runs_the_next_iteration(changed, monkeypatch, of):
+    async def main():
+        await asyncio.sleep(0)
+        calls = record_calls(monkeypatch, changed, of, "_run_once")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return len(calls)
+
+    assert changed.run_until_complete(main()) == 2
+
+
+@replaced_on
+def test_a_clock_that_is_replaced_in_a_callback_moves_the_timers(changed, monkeypatch, of):
+    async def main():
+        due = []
+        changed.call_later(3600, due.append, True)
+        for _ in range(3000):
+            await asyncio.sleep(0)
+        later = changed.time() + 7200
+        monkeypatch.setattr(type(changed) if of == "the class" else changed, "time", lambda *_: later, raising=False)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return due
+
+    assert changed.run_until_complete(main()) == [True]
+
+
+@replaced_on
+def test_a_replaced_process_events_is_given_the_events(changed, monkeypatch, of, pair):
+    one, other = pair
+    seen = []
+    changed.add_reader(one, lambda: (seen.append(one.recv(9)), changed.stop()))
+    calls = record_calls(monkeypatch, changed, of, "_process_events")
+    other.send(b"x")
+    changed.run_forever()
+    changed.remove_reader(one)
+    assert seen == [b"x"]
+    assert calls
+
+
+@pytest.mark.parametrize("of", ["the class", "the selector"])
+def test_a_replaced_select_is_called(impl, pair, monkeypatch, of):
+    one, other = pair
+    seen, timeouts = [], []
+    plain = impl.EventLoop()
+    usual = type(plain._selector)
+    plain.close()
+
+    class Selecting(usual):
+        def select(self, timeout=None):
+            timeouts.append(timeout)
+            return super().select(timeout)
+
+    def select(timeout=None):
+        timeouts.append(timeout)
+        return usual.select(selector, timeout)
+
+    selector = Selecting() if of == "the class" else usual()
+    if of == "the selector":
+        selector.select = select
+    loop = impl.EventLoop(selector)
+    try:
+        loop.add_reader(one, lambda: (seen.append(one.recv(9)), loop.stop()))
+        other.send(b"x")
+        loop.run_forever()
+        loop.remove_reader(one)
+    finally:
+        loop.close()
+        vars(selector).pop("select", None)  # which holds the selector
+    assert seen == [b"x"]
+    assert timeouts
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="before, asyncio itself decides what a factory is given")
+def test_a_task_factory_is_given_what_the_caller_gave(loop):
+    given = []
+
+    def factory(loop, coro, **keywords):
+        given.append(keywords)
+        return asyncio.Task(coro, loop=loop, **keywords)
+
+    async def main():
+        for keywords in ({}, {"name": None}, {"name": "x", "context": None}):
+            await loop.create_task(asyncio.sleep(0), **keywords)
+
+    task = main()
+    loop.set_task_factory(factory)
+    loop.run_until_complete(task)
+    assert given[1:] == [{}, {"name": None}, {"name": "x", "context": None}]
+
+
+@pytest.mark.only("c", "python", reason="asyncio's prints a ValueError")
+def test_a_dropped_loop_whose_sockets_were_finalized_first_warns_and_no_more(impl, own_class, capsys):
+    loop = own_class()
+    loop.itself = loop
+    loop._ssock.close()
+    loop._csock.close()
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        del loop
+        gc.collect()
+    assert capsys.readouterr().err == ""

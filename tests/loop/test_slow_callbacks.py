@@ -1,0 +1,184 @@
+"""loop.set_slow_callback_hook(): who took long is told at once, in production and in debug mode."""
+
+import asyncio
+import functools
+
+import pytest
+from support.stepping import burn, run_once
+
+from hotloop.metrics import SlowCallback
+
+pytestmark = pytest.mark.only("c", "python", reason="asyncio has no such hook")
+
+NEARLY = 0.97
+
+
+def of(told, *names):
+    """On a loaded machine anything may be slow."""
+    return [one for one in told if one.name in names]
+
+
+def slow():
+    burn(0.02 / NEARLY)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "debug"])
+def told(request, loop):
+    """What the hook was called with, in debug mode or not."""
+    loop.set_debug(request.param)
+    loop.slow_callback_duration = 3600
+    told = []
+    loop.set_slow_callback_hook(told.append, 0.02)
+    return told
+
+
+def test_a_slow_callback_is_reported_with_its_place(loop, told):
+    handle = loop.call_soon(functools.partial(slow))
+    loop.call_soon(int)
+    run_once(loop)
+    (report,) = of(told, "slow")
+    assert type(report) is SlowCallback
+    assert report.duration >= NEARLY * 0.02
+    assert report.handle is handle
+    code = slow.__code__
+    assert (report.name, report.file, report.line, report.task) == (
+        "slow",
+        code.co_filename,
+        code.co_firstlineno,
+        None,
+    )
+
+
+def test_a_slow_step_is_reported_with_its_task(loop, told):
+    async def step():
+        await asyncio.sleep(0)
+        slow()
+
+    loop.run_until_complete(loop.create_task(step(), name="late"))
+    assert {one.task for one in of(told, step.__qualname__)} == {"late"}
+
+
+def test_a_slow_callback_that_fails_is_reported(loop, told):
+    def fails():
+        slow()
+        raise ValueError
+
+    contexts = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    loop.call_soon(fails)
+    run_once(loop)
+    assert len(of(told, fails.__qualname__)) == 1
+    assert len(contexts) == 1
+
+
+def test_what_is_not_slow_is_not_reported(loop, told):
+    loop.set_slow_callback_hook(told.append, 3600)
+    loop.call_soon(slow)
+    run_once(loop)
+    assert told == []
+
+
+def test_a_threshold_of_zero_reports_all_that_has_run(loop, told):
+    loop.set_slow_callback_hook(told.append, 0)
+    for _ in range(3):
+        loop.call_soon(int)
+    loop.call_soon(int).cancel()
+    run_once(loop)
+    assert [one.name for one in told] == ["int"] * 3
+
+
+def test_the_hook_is_replaced_and_unset(loop, told):
+    others = []
+    loop.set_slow_callback_hook(others.append, 0.02)
+    loop.call_soon(slow)
+    run_once(loop)
+    loop.set_slow_callback_hook(None)
+    loop.call_soon(slow)
+    run_once(loop)
+    assert (len(told), len(of(others, "slow"))) == (0, 1)
+
+
+def test_it_can_be_unset_by_the_hook_itself(loop):
+    told = []
+
+    def once(report):
+        told.append(report)
+        loop.set_slow_callback_hook(None)
+
+    loop.set_slow_callback_hook(once, 0.0)
+    loop.call_soon(int)
+    loop.call_soon(int)
+    run_once(loop)
+    assert len(told) == 1
+
+
+def test_the_time_of_the_hook_is_not_the_next_callbacks(loop):
+    told = []
+
+    def hook(report):
+        told.append(report.name)
+        burn(0.4)
+
+    loop.set_slow_callback_hook(hook, 0.3)
+    loop.call_soon(burn, 0.3 / NEARLY)
+    for _ in range(5):
+        loop.call_soon(int)
+    run_once(loop)
+    assert told == ["burn"]
+
+
+def test_what_the_hook_raises_goes_to_the_exception_handler(loop, told):
+    contexts = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+
+    def hook(report):
+        raise ValueError("from the hook")
+
+    loop.set_slow_callback_hook(hook, 0.0)
+    called = []
+    loop.call_soon(called.append, 1)
+    loop.call_soon(called.append, 2)
+    run_once(loop)
+    assert called == [1, 2]
+    assert [str(context["exception"]) for context in contexts] == ["from the hook"] * 2
+    assert contexts[0]["message"] == "Exception in the slow-callback hook"
+
+
+def test_a_hook_may_leave_the_loop(loop):
+    def hook(report):
+        raise SystemExit
+
+    loop.set_slow_callback_hook(hook, 0.0)
+    loop.call_soon(int)
+    with pytest.raises(SystemExit):
+        run_once(loop)
+    loop.set_slow_callback_hook(None)
+    called = []
+    loop.call_soon(called.append, 1)
+    run_once(loop)
+    assert called == [1]
+
+
+def test_debug_mode_still_logs(loop, asyncio_log):
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.01
+    told = []
+    loop.set_slow_callback_hook(told.append, 0.01)
+    loop.call_soon(slow)
+    run_once(loop)
+    (message,) = asyncio_log.take()
+    assert message.startswith("Executing <Handle slow()")
+    assert len(of(told, "slow")) == 1
+
+
+@pytest.mark.parametrize("threshold", [-1, -0.001, float("nan"), float("inf")])
+def test_thresholds_that_are_none(loop, threshold):
+    with pytest.raises(ValueError, match="threshold"):
+        loop.set_slow_callback_hook(print, threshold)
+
+
+def test_a_hook_that_cannot_be_called(loop):
+    with pytest.raises(TypeError, match="callable"):
+        loop.set_slow_callback_hook(1)
+    with pytest.raises(TypeError):
+        loop.set_slow_callback_hook(print, "1")

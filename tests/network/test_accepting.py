@@ -1,0 +1,671 @@
+"""Accepting: what a server does with connections, sockets and factories, the good ones and the others."""
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+
+import pytest
+from support.endpoints import Bytes, collect, reports_of, settle, until
+from support.interpreter import limits_memory
+from support.leftovers import close_checked
+
+UNIX = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
+
+
+async def serving(loop, factory=Bytes, **keywords):
+    """(server, its address)."""
+    server = await loop.create_server(factory, "127.0.0.1", 0, **keywords)
+    return server, server.sockets[0].getsockname()
+
+
+async def stop(server):
+    server.close()
+    await server.wait_closed()
+    await settle()
+
+
+class Made:
+    """A protocol factory that keeps what it made."""
+
+    def __init__(self, kind=Bytes):
+        self.kind = kind
+        self.protocols = []
+
+    def __call__(self):
+        self.protocols.append(self.kind())
+        return self.protocols[-1]
+
+    async def gone(self):
+        await until(lambda: all(protocol.lost for protocol in self.protocols))
+
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    sock.close()
+
+
+def test_a_burst_of_connections(loop):
+    """More than the backlog of one turn; each gets a protocol of its own, and its bytes."""
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made, backlog=200)
+        clients = [socket.create_connection(address) for _ in range(150)]
+        for number, client in enumerate(clients):
+            client.send(b"%d" % number)
+        await until(lambda: len(made.protocols) == 150 and all(protocol.received for protocol in made.protocols))
+        assert sorted(int(protocol.data) for protocol in made.protocols) == list(range(150))
+        by_peer = {protocol.transport.get_extra_info("peername"): protocol.data for protocol in made.protocols}
+        assert by_peer == {client.getsockname(): b"%d" % number for number, client in enumerate(clients)}
+        for client in clients:
+            client.close()
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+def test_accepted_sockets(loop):
+    """Non-blocking, not inherited by children, without delay; 'socket' and the addresses are known from the start."""
+    seen = {}
+
+    class Looking(Bytes):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            sock = transport.get_extra_info("socket")
+            seen["socket"] = isinstance(sock, asyncio.trsock.TransportSocket)
+            seen["nodelay"] = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+            seen["blocking"] = os.get_blocking(sock.fileno())
+            seen["inheritable"] = os.get_inheritable(sock.fileno())
+            seen["names"] = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+
+    async def main():
+        made = Made(Looking)
+        server, address = await serving(loop, made)
+        with socket.create_connection(address) as client:
+            await until(lambda: len(seen) == 5)
+            names = address, client.getsockname()
+        assert seen == {"socket": True, "nodelay": True, "blocking": False, "inheritable": False, "names": names}
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("leaving", ["closed", "reset"])
+def test_p30_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
+    """The client has left before the loop looks at it. getpeername() would fail by now."""
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        client = socket.create_connection(address)
+        own = client.getsockname()
+        if leaving == "reset":
+            reset(client)
+        else:
+            client.close()
+        await until(lambda: made.protocols and made.protocols[0].transport)
+        transport = made.protocols[0].transport
+        assert transport.get_extra_info("peername") == own
+        assert transport.get_extra_info("sockname") == address
+        await made.gone()
+        assert transport.get_extra_info("peername") == own
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+def test_p30_connecting_and_vanishing_again_and_again(loop):
+    """Half of them by a reset, between others that stay: the server loses nobody and goes on."""
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        staying = []
+        for number in range(60):
+            client = socket.create_connection(address)
+            if number % 3 == 0:
+                reset(client)
+            elif number % 3 == 1:
+                client.close()
+            else:
+                client.send(b"here")
+                staying.append(client)
+        await until(lambda: sum(protocol.data == b"here" for protocol in made.protocols) == len(staying))
+        assert len(made.protocols) in range(40, 61)  # the system may drop connections that were reset in the queue
+        for client in staying:
+            client.close()
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+FACTORIES = {
+    "raises": lambda: 1 / 0,
+    "returns none": lambda: None,
+    "returns a number": lambda: 5,
+    "returns a class": lambda: asyncio.Protocol,
+    "takes an argument": lambda argument: asyncio.Protocol(),
+}
+
+
+@pytest.mark.parametrize("bad", FACTORIES)
+@pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
+@pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_factory_that_is_no_good(loop, bad, debug):
+    """The client is hung up on, nothing stays open, and the server goes on. asyncio reports some of it, in debug mode
+    more, and leaves closing the socket to the garbage collector; an implementation may do that at once."""
+    factory = {"use": FACTORIES[bad]}
+    made = Made()
+
+    async def main():
+        server, address = await serving(loop, lambda *arguments: factory["use"](*arguments))
+        client = socket.create_connection(address)
+        await settle()
+        factory["use"] = made
+        with socket.create_connection(address) as second:
+            second.send(b"works")
+            await until(lambda: made.protocols and made.protocols[0].data == b"works")
+        client.close()
+        await made.gone()
+        server.close()  # not wait_closed(): asyncio counts the connection until it is collected
+        await settle()
+        collect()
+
+    loop.set_debug(debug)
+    loop.slow_callback_duration = 3600
+    with reports_of(loop) as reports:
+        loop.run_until_complete(main())
+    if debug and bad == "raises":
+        assert reports[0]["message"] == "Error on transport creation for incoming connection"
+        assert isinstance(reports[0]["exception"], ZeroDivisionError)
+    if not debug and bad == "raises":
+        assert reports == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_factory_that_interrupts_leaves_the_loop(loop, asyncio_log, caplog, error):
+    """In asyncio it is a task's exception as well, and the socket is left to the garbage collector."""
+
+    def factory():
+        raise error
+
+    async def start():
+        return await serving(loop, factory)
+
+    server, address = loop.run_until_complete(start())
+    with socket.create_connection(address):
+        try:  # pytest.raises() would keep the traceback
+            loop.run_forever()
+        except error:
+            pass
+        else:
+            pytest.fail("it did not leave the loop")
+        server.close()
+        loop.run_until_complete(settle())
+    close_checked(loop)
+    collect()
+    caplog.clear()  # its records hold the traceback, which holds the socket
+    assert all(message.startswith("Task exception was never retrieved") for message in asyncio_log.take())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="how systems count a backlog differs")
+def test_the_backlog_is_handed_on(loop):
+    """A server that does not accept (its loop is not running) takes as many connections as its backlog and one more."""
+
+    async def main():
+        return await serving(loop, backlog=3)
+
+    server, address = loop.run_until_complete(main())
+    clients = [socket.socket() for _ in range(12)]
+    connected = 0
+    for client in clients:
+        client.setblocking(False)
+        client.connect_ex(address)
+    for client in clients:
+        # Connections on loopback are complete when connect() returns, or their first packet was dropped.
+        connected += client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and is_established(client)
+    assert connected == 4
+    for client in clients:
+        client.close()
+    server.close()
+    loop.run_until_complete(settle())
+    loop.run_until_complete(until(lambda: not clients_of(server)))
+
+
+def is_established(sock):
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def clients_of(server):
+    """Connections that the server still counts, however this version counts them."""
+    return getattr(server, "_clients", None) or getattr(server, "_active_count", 0)
+
+
+def test_no_connection_is_accepted_before_start_serving(loop):
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made, start_serving=False)
+        assert not server.is_serving() and len(server.sockets) == 1
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        await server.start_serving()
+        with socket.create_connection(address):
+            await until(lambda: made.protocols)
+        await made.gone()
+        await stop(server)
+        with pytest.raises((RuntimeError, TypeError)):
+            await server.start_serving()
+
+    loop.run_until_complete(main())
+
+
+def test_several_addresses(loop):
+    async def main():
+        made = Made()
+        server = await loop.create_server(made, ["127.0.0.1", "127.0.0.2", "127.0.0.1"], 0)
+        addresses = [sock.getsockname() for sock in server.sockets]
+        assert [host for host, _ in sorted(addresses)] == ["127.0.0.1", "127.0.0.2"]
+        clients = [socket.create_connection(address) for address in addresses]
+        await until(lambda: len(made.protocols) == 2 and all(protocol.transport for protocol in made.protocols))
+        names = {protocol.transport.get_extra_info("sockname") for protocol in made.protocols}
+        assert names == set(addresses)
+        for client in clients:
+            client.close()
+        await made.gone()
+        await stop(server)
+        for address in addresses:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this platform has no SO_REUSEPORT")
+def test_reuse_port(loop):
+    async def main():
+        made = Made()
+        first, address = await serving(loop, made, reuse_port=True)
+        second = await loop.create_server(made, *address, reuse_port=True)
+        with pytest.raises(OSError) as caught:
+            await loop.create_server(made, *address)
+        assert caught.value.errno == errno.EADDRINUSE
+        clients = [socket.create_connection(address) for _ in range(30)]
+        await until(lambda: len(made.protocols) == 30)
+        for client in clients:
+            client.close()
+        await made.gone()
+        await stop(first)
+        with socket.create_connection(address):
+            await until(lambda: len(made.protocols) == 31)
+        await made.gone()
+        await stop(second)
+
+    loop.run_until_complete(main())
+
+
+def test_an_address_in_use(loop):
+    async def main():
+        server, address = await serving(loop)
+        with pytest.raises(OSError) as caught:
+            await loop.create_server(Bytes, *address)
+        assert caught.value.errno == errno.EADDRINUSE
+        assert str(address) in str(caught.value)
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+BAD_SERVERS = {
+    "a port out of range": (("127.0.0.1", 70_000), {}, OverflowError),
+    "a negative port": (("127.0.0.1", -1), {}, OverflowError),
+    "a port that is text": (("127.0.0.1", "no port"), {}, OSError),
+    "nothing": ((), {}, ValueError),
+    "a host and a socket": (("127.0.0.1", 0), {"sock": "tcp"}, ValueError),
+    "a datagram socket": ((), {"sock": "udp"}, ValueError),
+    "a context that is true": (("127.0.0.1", 0), {"ssl": True}, TypeError),
+    "a timeout without tls": (("127.0.0.1", 0), {"ssl_handshake_timeout": 5}, ValueError),
+    "a backlog that is text": (("127.0.0.1", 0), {"backlog": "5"}, TypeError),
+    "a host of nobody here": (("192.0.2.1", 0), {}, OSError),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SERVERS)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
+def test_servers_that_cannot_be(loop, case):
+    """asyncio's exception; sockets that asyncio leaves to the garbage collector may be closed at once."""
+    arguments, keywords, error = BAD_SERVERS[case]
+    kind = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}.get(keywords.get("sock"))
+    sock = socket.socket(socket.AF_INET, kind) if kind else None
+
+    async def main():
+        with pytest.raises(error):
+            await loop.create_server(Bytes, *arguments, **{**keywords, **({"sock": sock} if sock else {})})
+        await settle()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(main())
+    if sock:
+        assert sock.fileno() >= 0, "it is still its owner's"
+        sock.close()
+
+
+def test_a_blocking_socket_is_made_non_blocking(loop):
+    async def main():
+        sock = socket.create_server(("127.0.0.1", 0))
+        sock.settimeout(5)
+        made = Made()
+        server = await loop.create_server(made, sock=sock)
+        assert sock.gettimeout() == 0
+        with socket.create_connection(sock.getsockname()):
+            await until(lambda: made.protocols)
+        await made.gone()
+        await stop(server)
+        assert sock.fileno() == -1
+
+    loop.run_until_complete(main())
+
+
+def test_a_closed_socket(loop):
+    async def main():
+        sock = socket.socket()
+        sock.close()
+        with pytest.raises(OSError) as caught:
+            await loop.create_server(Bytes, sock=sock)
+        assert caught.value.errno == errno.EBADF
+
+    loop.run_until_complete(main())
+
+
+def accepted_pair():
+    """(the server's end, the client) of a TCP connection, made without a loop."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return listener.accept()[0], client
+
+
+def test_connect_accepted_socket(loop):
+    async def main():
+        sock, client = accepted_pair()
+        with client:
+            transport, protocol = await loop.connect_accepted_socket(Bytes, sock)
+            assert protocol.events == ["made"] and protocol.transport is transport
+            assert transport.get_extra_info("peername") == client.getsockname()
+            assert sock.gettimeout() == 0
+            client.send(b"in")
+            await until(lambda: protocol.data == b"in")
+            transport.write(b"out")
+            transport.close()
+            await until(lambda: protocol.lost)
+            assert client.recv(10) == b"out" and client.recv(10) == b""
+        assert sock.fileno() == -1
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_connect_accepted_socket_refuses(loop):
+    async def main():
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+            pytest.raises(ValueError, match="Stream Socket"),
+        ):
+            await loop.connect_accepted_socket(Bytes, datagrams)
+        sock, client = accepted_pair()
+        with sock, client:
+            with pytest.raises(ValueError, match="only meaningful with ssl"):
+                await loop.connect_accepted_socket(Bytes, sock, ssl_handshake_timeout=5)
+            with pytest.raises(ZeroDivisionError):
+                await loop.connect_accepted_socket(lambda: 1 / 0, sock)
+
+    loop.run_until_complete(main())
+
+
+@UNIX
+def test_a_unix_server(loop, tmp_path):
+    """The name is made; an old socket in its place is replaced; from 3.13 on it is removed at the end."""
+    path = str(tmp_path / "socket")
+
+    async def main():
+        for _ in range(2):
+            made = Made()
+            server = await loop.create_unix_server(made, path)
+            assert server.sockets[0].getsockname() == path
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(path)
+                client.send(b"x")
+                await until(lambda made=made: made.protocols and made.protocols[0].data == b"x")
+                transport = made.protocols[0].transport
+                assert transport.get_extra_info("sockname") == path and transport.get_extra_info("peername") == ""
+            await made.gone()
+            await stop(server)
+            assert os.path.exists(path) is (sys.version_info < (3, 13))
+
+    loop.run_until_complete(main())
+
+
+@UNIX
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="cleanup_socket came with CPython 3.13")
+@pytest.mark.parametrize("case", ["kept", "replaced", "gone", "given"])
+def test_p26_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
+    path = tmp_path / "socket"
+
+    async def main():
+        if case == "given":
+            sock = socket.socket(socket.AF_UNIX)
+            sock.bind(str(path))
+            server = await loop.create_unix_server(Bytes, sock=sock)
+        else:
+            server = await loop.create_unix_server(Bytes, str(path), cleanup_socket=case != "kept")
+        if case in ("replaced", "gone"):
+            # Kept until the end, so that the file in its place cannot have the same inode number.
+            path.rename(tmp_path / "elsewhere")
+        if case == "replaced":
+            path.write_text("somebody else's")
+        await stop(server)
+        assert path.exists() is (case in ("kept", "replaced"))
+
+    loop.run_until_complete(main())
+
+
+@UNIX
+def test_unix_names_that_cannot_be(loop, tmp_path):
+    async def main():
+        with pytest.raises(OSError, match="too long"):
+            await loop.create_unix_server(Bytes, str(tmp_path / ("x" * 200)))
+        with pytest.raises(FileNotFoundError):
+            await loop.create_unix_server(Bytes, str(tmp_path / "missing" / "socket"))
+        (tmp_path / "file").write_text("no socket")
+        with pytest.raises(OSError, match="already in use"):
+            await loop.create_unix_server(Bytes, str(tmp_path / "file"))
+        assert (tmp_path / "file").read_text() == "no socket"
+        with pytest.raises(ValueError, match="path was not specified"):
+            await loop.create_unix_server(Bytes)
+        with socket.socket() as sock, pytest.raises(ValueError, match="UNIX Domain Stream Socket was expected"):
+            await loop.create_unix_server(Bytes, sock=sock)
+
+    loop.run_until_complete(main())
+
+
+@UNIX
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="abstract names are Linux's")
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_an_abstract_unix_server(loop, as_bytes):
+    async def main():
+        name = f"\0hotloop accepting {os.getpid()}"
+        made = Made()
+        server = await loop.create_unix_server(made, name.encode() if as_bytes else name)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(name)
+            await until(lambda: made.protocols)
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("how", ["a subclass", "the loop object", "the base class"])
+@pytest.mark.parametrize("name", ["_accept_connection2", "_make_socket_transport"])
+def test_a_loop_that_accepts_in_another_way(impl, monkeypatch, name, how):
+    """asyncio calls these methods of the loop for each connection, so a program may replace them."""
+    called = []
+    if how == "a subclass":
+
+        def method(self, *arguments, **keywords):
+            called.append(name)
+            return getattr(super(Loop, self), name)(*arguments, **keywords)
+
+        Loop = type("Loop", (impl.EventLoop,), {name: method})
+        loop = Loop()
+    else:
+        loop = impl.new_event_loop()
+        owner = loop
+        if how == "the base class":
+            owner = next(cls for cls in type(loop).__mro__ if name in cls.__dict__)
+            if not hasattr(owner, "__dict__") or owner.__module__.endswith("_c.network"):
+                loop.close()
+                pytest.skip("a compiled class: its methods cannot be replaced")
+        original = getattr(owner, name)
+
+        def replacement(*arguments, **keywords):
+            called.append(name)
+            return original(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, replacement, raising=True)
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        with socket.create_connection(address) as client:
+            client.send(b"data")
+            await until(lambda: made.protocols and made.protocols[0].data == b"data")
+        await made.gone()
+        await stop(server)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        close_checked(loop)
+    assert called == [name]
+
+
+def test_a_replaced_accept_of_the_socket_class(loop, monkeypatch):
+    accepted = []
+    original = socket.socket.accept
+
+    def accept(self):
+        connection, address = original(self)
+        accepted.append(address)
+        return connection, address
+
+    async def main():
+        made = Made()
+        server, address = await serving(loop, made)
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with socket.create_connection(address) as client:
+            own = client.getsockname()
+            await until(lambda: made.protocols)
+        monkeypatch.undo()
+        assert accepted == [own]
+        await made.gone()
+        await stop(server)
+
+    loop.run_until_complete(main())
+
+
+def test_a_servers_methods_of_another_server(loop):
+    """What is bound to another server counts there."""
+
+    async def main():
+        made = Made()
+        one, address = await serving(loop, made)
+        other, _ = await serving(loop, made)
+        one._attach, one._detach = other._attach, other._detach
+        with socket.create_connection(address):
+            await until(lambda: made.protocols)
+            assert clients_of(other) and not clients_of(one)
+        await made.gone()
+        del one._attach, one._detach
+        await stop(one)
+        await stop(other)
+
+    loop.run_until_complete(main())
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python the descriptor is lost between accept4() and the socket object, as in asyncio")
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_no_memory_to_accept(impl, kind):
+    """The client is served or hung up on, and nothing stays open."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(
+        f"""if True:
+        import _testcapi, gc, socket, tempfile
+        gc.disable()  # it needs memory, too
+        class Greeting(asyncio.Protocol):
+            def connection_made(self, transport):
+                transport.write(b"hello")
+        def descriptors():
+            return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))
+        def run_once(times=1):
+            for _ in range(times):
+                loop.stop()
+                loop.run_forever()
+        def ask():
+            client = socket.socket(listener.family)
+            client.connect(listener.getsockname())
+            client.settimeout(0)
+            return client
+        loop = impl.new_event_loop()
+        told = []
+        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+        folder = tempfile.TemporaryDirectory()
+        if {kind!r} == "tcp":
+            server = loop.run_until_complete(loop.create_server(Greeting, "127.0.0.1", 0))
+        else:
+            server = loop.run_until_complete(loop.create_unix_server(Greeting, folder.name + "/s"))
+        (listener,) = server.sockets
+        bell, rope = socket.socketpair()
+        for allocation in range(-3, 40):
+            before = descriptors()
+            client = ask()
+            rope.send(b"x")
+            loop.add_reader(bell, _testcapi.remove_mem_hooks)
+            if allocation >= 0:
+                # The events come in the order in which the descriptors became ready.
+                loop.call_soon(_testcapi.set_nomemory, allocation, allocation + 1)
+            run_once()
+            _testcapi.remove_mem_hooks()
+            loop.remove_reader(bell)
+            bell.recv(9)
+            run_once(10)
+            try:
+                assert client.recv(99) in (b"hello", b"")
+            except BlockingIOError:
+                raise AssertionError(f"{{allocation}}: the client hangs, {{told}}")
+            except ConnectionError:
+                pass
+            client.close()
+            run_once(10)
+            assert not getattr(server, "_clients", None) and not getattr(server, "_active_count", 0), allocation
+            assert descriptors() == before, f"{{allocation}}: a descriptor is left, {{told}}"
+        server.close()
+        loop.run_until_complete(server.wait_closed())
+        bell.close()
+        rope.close()
+        loop.close()
+        folder.cleanup()
+        """
+    )

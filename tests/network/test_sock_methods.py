@@ -1,0 +1,596 @@
+"""The sock_* methods: at once or after waiting, cancelled, timed out, two at a time."""
+
+import array
+import asyncio
+import errno
+import socket
+import sys
+
+import pytest
+from support.endpoints import assert_free, cancelled, counted_turns, started, turns
+
+
+async def recv(loop, sock):
+    return await loop.sock_recv(sock, 100)
+
+
+async def recv_into(loop, sock):
+    buffer = bytearray(100)
+    return bytes(buffer[: await loop.sock_recv_into(sock, buffer)])
+
+
+async def recvfrom(loop, sock):
+    return (await loop.sock_recvfrom(sock, 100))[0]
+
+
+async def recvfrom_into(loop, sock):
+    buffer = bytearray(100)
+    return bytes(buffer[: (await loop.sock_recvfrom_into(sock, buffer))[0]])
+
+
+receiving = pytest.mark.parametrize("receive", [recv, recv_into, recvfrom, recvfrom_into])
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        sock.setblocking(False)
+        yield sock
+
+
+@pytest.fixture
+def client():
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        yield sock
+
+
+def fill(sock):
+    """Write until the socket is full; how much that was."""
+    sent = 0
+    try:
+        while True:
+            sent += sock.send(b"x" * 65536)
+    except BlockingIOError:
+        return sent
+
+
+async def read_exactly(loop, sock, size):
+    received = bytearray()
+    while len(received) < size:
+        received += await loop.sock_recv(sock, 65536)
+    return bytes(received)
+
+
+@receiving
+def test_receiving_at_once(loop, pair, receive):
+    async def main():
+        pair[1].send(b"there already")
+        assert await receive(loop, pair[0]) == b"there already"
+        assert_free(loop, pair[0])
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_receiving_at_once_takes_no_turn_of_the_loop(loop, pair, receive):
+    async def main():
+        others = []
+        loop.call_soon(others.append, 1)
+        for _ in range(3):
+            pair[1].send(b"x")
+            assert await receive(loop, pair[0]) == b"x"
+        assert others == []
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_receiving_after_waiting(loop, pair, receive):
+    async def main():
+        for number in range(3):
+            waiting = await started(receive(loop, pair[0]))
+            pair[1].send(b"later %d" % number)
+            assert await waiting == b"later %d" % number
+        assert_free(loop, pair[0])
+
+    loop.run_until_complete(main())
+
+
+@receiving
+@pytest.mark.parametrize("before", [True, False])
+def test_receiving_the_end(loop, pair, receive, before):
+    async def main():
+        if before:
+            pair[1].close()
+        waiting = asyncio.ensure_future(receive(loop, pair[0]))
+        await turns(2)
+        pair[1].close()
+        assert await waiting == b""
+        assert_free(loop, pair[0])
+
+    loop.run_until_complete(main())
+
+
+async def connected(loop, listener, client):
+    """The server's end of a TCP connection."""
+    _, (server, _) = await asyncio.gather(loop.sock_connect(client, listener.getsockname()), loop.sock_accept(listener))
+    return server
+
+
+def reset(sock):
+    """Close with a RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    sock.close()
+
+
+@receiving
+def test_the_peer_resets_while_one_receives(loop, listener, client, receive):
+    async def main():
+        server = await connected(loop, listener, client)
+        waiting = await started(receive(loop, client))
+        reset(server)
+        with pytest.raises(ConnectionResetError):
+            await waiting
+        assert_free(loop, client)
+
+    loop.run_until_complete(main())
+
+
+def test_the_peer_resets_while_one_sends(loop, listener, client):
+    async def main():
+        server = await connected(loop, listener, client)
+        waiting = await started(loop.sock_sendall(client, bytes(10_000_000)))
+        reset(server)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            await waiting
+        assert_free(loop, client)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            await loop.sock_sendall(client, b"x")
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_a_cancelled_receive_leaves_nothing_behind(loop, pair, receive):
+    async def main():
+        for _ in range(3):
+            await cancelled(await started(receive(loop, pair[0])))
+            assert_free(loop, pair[0])
+        pair[1].send(b"still here")
+        assert await receive(loop, pair[0]) == b"still here"
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_cancelled_before_it_began(loop, pair, receive):
+    async def main():
+        pair[1].send(b"still here")
+        task = asyncio.ensure_future(receive(loop, pair[0]))
+        await cancelled(task)
+        assert_free(loop, pair[0])
+        assert await receive(loop, pair[0]) == b"still here"
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_cancelled_in_the_turn_in_which_data_arrives(loop, pair, receive):
+    """The cancellation runs first: what has arrived meanwhile is for the next."""
+
+    async def main():
+        task = await started(receive(loop, pair[0]))
+        loop.call_soon(task.cancel)
+        pair[1].send(b"still here")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await receive(loop, pair[0]) == b"still here"
+        assert_free(loop, pair[0])
+
+    loop.run_until_complete(main())
+
+
+@receiving
+def test_timeouts(loop, pair, receive):
+    async def main():
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(receive(loop, pair[0]), 0.001)
+            assert_free(loop, pair[0])
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    await receive(loop, pair[0])
+            assert_free(loop, pair[0])
+        pair[1].send(b"in time")
+        assert await asyncio.wait_for(receive(loop, pair[0]), 60) == b"in time"
+
+    loop.run_until_complete(main())
+
+
+def test_both_directions_of_one_socket(loop, pair):
+    """Each goes on when the other ends or is cancelled."""
+    one, other = pair
+
+    async def main():
+        for first_ends_by in ("success", "cancel"):
+            sending = await started(loop.sock_sendall(one, bytes(3_000_000)))
+            receiving = await started(loop.sock_recv(one, 100))
+            if first_ends_by == "cancel":
+                await cancelled(receiving)
+            else:
+                other.send(b"answer")
+                assert await receiving == b"answer"
+            assert await read_exactly(loop, other, 3_000_000) == bytes(3_000_000)
+            await sending
+
+            receiving = await started(loop.sock_recv(one, 100))
+            sent = fill(one)
+            sending = await started(loop.sock_sendall(one, b"y"))
+            if first_ends_by == "cancel":
+                await cancelled(sending)
+                await read_exactly(loop, other, sent)
+            else:
+                assert (await read_exactly(loop, other, sent + 1))[-1:] == b"y"
+                await sending
+            other.send(b"answer")
+            assert await receiving == b"answer"
+            assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+def test_the_one_who_waits_last_in_a_direction_gets_the_event(loop, pair):
+    """Not a use that asyncio supports, but the end of the first must not disturb the second."""
+    one, other = pair
+
+    async def main():
+        first = await started(loop.sock_recv(one, 100))
+        second = await started(loop.sock_recv(one, 100))
+        await cancelled(first)
+        other.send(b"for the second")
+        assert await second == b"for the second"
+        assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+def test_recv_into_parts_of_a_buffer(loop, pair):
+    one, other = pair
+
+    async def main():
+        buffer = bytearray(b"." * 10)
+        other.send(b"abcde")
+        assert await loop.sock_recv_into(one, memoryview(buffer)[2:5]) == 3
+        assert buffer == b"..abc....."
+        assert await loop.sock_recvfrom_into(one, buffer, 2) == (2, None)
+        assert buffer == b"deabc....."
+        waiting = await started(loop.sock_recvfrom_into(one, memoryview(buffer)[6:], 2))
+        other.send(b"xyz")
+        assert await waiting == (2, None)
+        assert buffer == b"deabc.xy.."
+        buffer.append(0)  # nobody holds it any more
+
+    loop.run_until_complete(main())
+
+
+def test_a_buffer_is_let_go_by_a_cancelled_receive(loop, pair):
+    async def main():
+        buffer = bytearray(10)
+        await cancelled(await started(loop.sock_recv_into(pair[0], buffer)))
+        buffer.append(0)
+        await cancelled(await started(loop.sock_recvfrom_into(pair[0], buffer)))
+        buffer.append(0)
+
+    loop.run_until_complete(main())
+
+
+def test_datagrams(loop):
+    async def main():
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+        ):
+            for sock in (one, other):
+                sock.bind(("127.0.0.1", 0))
+                sock.setblocking(False)
+            waiting = await started(loop.sock_recvfrom(one, 100))
+            assert await loop.sock_sendto(other, b"question", one.getsockname()) == 8
+            assert await waiting == (b"question", other.getsockname())
+            buffer = bytearray(100)
+            waiting = await started(loop.sock_recvfrom_into(other, buffer))
+            assert await loop.sock_sendto(one, memoryview(b"answer"), other.getsockname()) == 6
+            assert await waiting == (6, one.getsockname())
+            assert await loop.sock_sendto(one, b"", other.getsockname()) == 0
+            assert await loop.sock_recvfrom(other, 100) == (b"", one.getsockname())
+            with pytest.raises(OSError) as caught:
+                await loop.sock_sendto(one, bytes(70_000), other.getsockname())
+            assert caught.value.errno == errno.EMSGSIZE
+
+    loop.run_until_complete(main())
+
+
+def test_sendto_waits_for_room(loop, tmp_path):
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other,
+    ):
+        one.setblocking(False)
+        other.setblocking(False)
+        path = str(tmp_path / "socket")
+        other.bind(path)
+        # An unconnected sender is not told that its target has room again, so the socket itself must be what is full.
+        one.connect(path)
+
+        async def main():
+            sent = 0
+            try:
+                while True:
+                    sent += bool(one.sendto(b"filler", path))
+            except BlockingIOError:
+                pass
+            await cancelled(await started(loop.sock_sendto(one, b"cancelled", path)))
+            assert_free(loop, one)
+            waiting = await started(loop.sock_sendto(one, b"last", path))
+            received = [other.recv(100) for _ in range(sent)]
+            assert await waiting == 4
+            assert [*received, other.recv(100)] == [b"filler"] * sent + [b"last"]
+            assert_free(loop, one)
+
+        loop.run_until_complete(main())
+
+
+SEND_TYPES = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "a part": lambda data: memoryview(b"xx" + data + b"yy")[2:-2],
+    "read-only": lambda data: memoryview(bytearray(data)).toreadonly(),
+    "signed bytes": lambda data: memoryview(data).cast("b"),
+    "characters": lambda data: memoryview(data).cast("c"),
+}
+
+
+@pytest.mark.parametrize("make", SEND_TYPES.values(), ids=SEND_TYPES)
+@pytest.mark.parametrize("size", [0, 1, 3_000_000])
+def test_sendall_against_a_slow_reader(loop, pair, make, size):
+    one, other = pair
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+    async def main():
+        sending = asyncio.ensure_future(loop.sock_sendall(one, make(data)))
+        received = bytearray()
+        while len(received) < size:
+            await turns(3)
+            received += await loop.sock_recv(other, 50_000)
+        assert await sending is None
+        assert received == data
+        assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio takes the number of items for that of bytes, and never comes to an end")
+@pytest.mark.parametrize("make", [lambda data: array.array("I", data), lambda data: memoryview(data).cast("I")])
+@pytest.mark.parametrize("size", [4, 3_000_000])
+def test_sendall_sends_bytes_whatever_the_items_are(loop, pair, make, size):
+    one, other = pair
+    data = bytes(number % 251 for number in range(size))
+
+    async def main():
+        sending = asyncio.ensure_future(loop.sock_sendall(one, make(data)))
+        received = bytearray()
+        while len(received) < size:
+            received += await loop.sock_recv(other, 50_000)
+        assert await sending is None
+        assert received == data
+        assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+def test_a_bytearray_cannot_be_resized_while_it_is_sent(loop, pair):
+    async def main():
+        data = bytearray(10_000_000)
+        sending = await started(loop.sock_sendall(pair[0], data))
+        with pytest.raises(BufferError):
+            data.append(1)
+        await cancelled(sending)
+        data.append(1)
+
+    loop.run_until_complete(main())
+
+
+def test_a_cancelled_sendall_sends_no_more(loop, pair):
+    one, other = pair
+
+    async def main():
+        sending = await started(loop.sock_sendall(one, bytes(10_000_000)))
+        await cancelled(sending)
+        assert_free(loop, one)
+        received = 0
+        try:
+            while True:
+                received += len(other.recv(1_000_000))
+                await turns(2)
+        except BlockingIOError:
+            pass
+        assert 0 < received < 10_000_000
+        await loop.sock_sendall(one, b"goes on")
+        assert await loop.sock_recv(other, 100) == b"goes on"
+
+    loop.run_until_complete(main())
+
+
+def test_connecting_and_accepting(loop, listener, client):
+    async def main():
+        accepting = await started(loop.sock_accept(listener))
+        assert await loop.sock_connect(client, listener.getsockname()) is None
+        server, address = await accepting
+        with server:
+            assert address == client.getsockname() and client.getpeername() == listener.getsockname()
+            assert server.gettimeout() == 0 and server.family == socket.AF_INET
+            assert not server.get_inheritable()
+        assert_free(loop, listener)
+        assert_free(loop, client)
+
+    loop.run_until_complete(main())
+
+
+def test_many_accepts(loop, listener):
+    async def main():
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(20)]
+        accepted = [await loop.sock_accept(listener) for _ in clients]
+        assert [address for _, address in accepted] == [client.getsockname() for client in clients]
+        for sock in (*clients, *(server for server, _ in accepted)):
+            sock.close()
+
+    loop.run_until_complete(main())
+
+
+def test_connecting_by_name(loop, listener, client):
+    async def main():
+        await loop.sock_connect(client, ("localhost", listener.getsockname()[1]))
+        assert client.getpeername() == listener.getsockname()
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(main())
+
+
+def test_connecting_to_nobody(loop, client):
+    async def main():
+        with socket.socket() as placeholder:
+            placeholder.bind(("127.0.0.1", 0))
+            address = placeholder.getsockname()
+            with pytest.raises(ConnectionRefusedError):
+                await loop.sock_connect(client, address)
+        assert_free(loop, client)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
+def test_connecting_unix_sockets(loop, tmp_path):
+    async def main():
+        path = tmp_path / "socket"
+        with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+            listener.setblocking(False)
+            client.setblocking(False)
+            with pytest.raises(FileNotFoundError):
+                await loop.sock_connect(client, str(path))
+            listener.bind(str(path))
+            with pytest.raises(ConnectionRefusedError):
+                await loop.sock_connect(client, str(path))
+            listener.listen()
+            await loop.sock_connect(client, bytes(path))
+            with pytest.raises(OSError) as caught:
+                await loop.sock_connect(client, bytes(path))
+            assert caught.value.errno == errno.EISCONN
+            server, address = await loop.sock_accept(listener)
+            with server:
+                assert address == client.getsockname() == ""
+
+    loop.run_until_complete(main())
+
+
+@pytest.fixture
+def deaf_address():
+    """A listener whose queue is full: a connection to it hangs."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(0)
+        clients = []
+        try:
+            for _ in range(20):
+                clients.append(socket.socket())
+                clients[-1].settimeout(0)
+                clients[-1].connect_ex(sock.getsockname())
+            yield sock.getsockname()
+        finally:
+            for one in clients:
+                one.close()
+
+
+def test_a_cancelled_connect_leaves_nothing_behind(loop, deaf_address):
+    async def main():
+        for how in ("cancel", "timeout"):
+            with socket.socket() as client:
+                client.setblocking(False)
+                task = await started(loop.sock_connect(client, deaf_address))
+                if how == "cancel":
+                    await cancelled(task)
+                else:
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(task, 0.001)
+                assert_free(loop, client)
+                assert client.fileno() >= 0
+
+    loop.run_until_complete(main())
+
+
+def test_a_cancelled_accept_leaves_nothing_behind(loop, listener):
+    async def main():
+        for _ in range(3):
+            await cancelled(await started(loop.sock_accept(listener)))
+            assert_free(loop, listener)
+        with socket.create_connection(listener.getsockname()) as client:
+            server, address = await loop.sock_accept(listener)
+            server.close()
+            assert address == client.getsockname()
+
+    loop.run_until_complete(main())
+
+
+def test_an_accept_cancelled_in_the_turn_in_which_a_connection_arrives(impl, loop, listener):
+    if impl.name != "c" and sys.version_info < (3, 14, 10):
+        pytest.skip("asyncio accepts for a cancelled future: https://github.com/python/cpython/issues/153761")
+
+    async def main():
+        task = await started(loop.sock_accept(listener))
+        loop.call_soon(task.cancel)
+        with socket.create_connection(listener.getsockname()) as client:
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            server, address = await asyncio.wait_for(loop.sock_accept(listener), 60)
+            server.close()
+            assert address == client.getsockname()
+
+    loop.run_until_complete(main())
+
+
+def test_the_loop_sleeps_while_everybody_waits(loop, pair, listener):
+    """A waiting method costs no iterations: the loop runs its next one when there is something to do."""
+    turns = counted_turns(loop)
+
+    async def main():
+        tasks = [await started(loop.sock_recv(pair[0], 1)), await started(loop.sock_accept(listener))]
+        del turns[:]
+        await asyncio.sleep(0.02)
+        assert len(turns) < 10
+        for task in tasks:
+            await cancelled(task)
+
+    loop.run_until_complete(main())
+
+
+def test_descriptors_of_closed_sockets_are_used_again(loop):
+    """The number of a socket that was waited on and closed stands for a new one, that nothing was sent to."""
+
+    async def main():
+        for number in range(50):
+            one, other = socket.socketpair()
+            fd = one.fileno()
+            with one, other:
+                one.setblocking(False)
+                task = await started(loop.sock_recv(one, 1))
+                await cancelled(task)
+            new, peer = socket.socketpair()
+            with new, peer:
+                assert fd in (new.fileno(), peer.fileno())
+                new.setblocking(False)
+                waiting = await started(loop.sock_recv(new, 10))
+                peer.send(b"%d" % number)
+                assert await waiting == b"%d" % number
+                assert_free(loop, new)
+
+    loop.run_until_complete(main())

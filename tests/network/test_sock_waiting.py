@@ -1,0 +1,489 @@
+"""How the sock_* methods wait: descriptors that change their file, share it, or are watched by others as well."""
+
+import asyncio
+import gc
+import os
+import socket
+import warnings
+import weakref
+
+import pytest
+from support.endpoints import assert_free, cancelled, counted_turns, settle, started, turns
+
+# In debug mode what takes longer is told of, as it may on a machine that has much else to do.
+NEVER_SLOW = 3600
+
+
+def new_pair():
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    return ends
+
+
+def registered(loop, sock):
+    return loop._selector.get_map().get(sock)
+
+
+async def ping(loop, one, other, content=b"ping"):
+    """Have `one` wait, and get what it waits for."""
+    waiting = await started(loop.sock_recv(one, 100))
+    other.send(content)
+    assert await waiting == content
+
+
+# -- the number of a descriptor is not the file ------------------------------------------------------------------------
+
+
+def test_a_socket_opened_in_the_turn_in_which_the_one_with_its_number_was_closed(loop):
+    async def main():
+        one, other = new_pair()
+        for number in range(20):
+            content = b"%d" % number
+            fd = one.fileno()
+            other.send(content)
+            assert await loop.sock_recv(one, 100) == content
+            one.close()
+            other.close()
+            one, other = new_pair()
+            assert fd in (one.fileno(), other.fileno())
+            if one.fileno() != fd:
+                one, other = other, one
+            loop.call_soon(other.send, content)
+            assert await loop.sock_recv(one, 100) == content
+        one.close()
+        other.close()
+
+    loop.run_until_complete(main())
+
+
+def test_another_object_for_the_same_descriptor(loop, pair):
+    one, other = pair
+
+    async def main():
+        await ping(loop, one, other)
+        again = socket.socket(fileno=one.detach())
+        with again:
+            assert again.gettimeout() == 0 or again.setblocking(False) is None
+            await ping(loop, again, other)
+            assert_free(loop, again)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_another_file_put_under_the_number_by_dup2(loop, pair, ended):
+    one, other = pair
+
+    async def main():
+        replacement, peer = new_pair()
+        with replacement, peer:
+            await ping(loop, one, other)
+            if ended:
+                # Nothing has happened in between: not even a turn of the loop.
+                waiting = await started(loop.sock_recv(one, 100))
+                other.close()
+                assert await waiting == b""
+            else:
+                await turns(3)
+                await settle()
+            os.dup2(replacement.fileno(), one.fileno())
+            await ping(loop, one, peer)
+            assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+def test_the_file_of_a_closed_socket_lives_on(loop):
+    """In a child process, say. What happens to it is reported under a number that is another socket's by now."""
+
+    async def main():
+        one, other = new_pair()
+        await ping(loop, one, other)
+        fd = one.fileno()
+        with one.dup() as duplicate, other:
+            one.close()
+            new, peer = new_pair()
+            with new, peer:
+                if new.fileno() != fd:
+                    new, peer = peer, new
+                assert new.fileno() == fd
+                waiting = await started(loop.sock_recv(new, 100))
+                other.send(b"for the duplicate")
+                await settle()
+                assert not waiting.done()
+                peer.send(b"for the new one")
+                assert await waiting == b"for the new one"
+            assert duplicate.recv(100) == b"for the duplicate"
+
+    loop.run_until_complete(main())
+
+
+def test_the_loop_sleeps_while_a_duplicate_is_readable(loop):
+    turns_taken = counted_turns(loop)
+
+    async def main():
+        one, other = new_pair()
+        await ping(loop, one, other)
+        with one.dup(), other:
+            one.close()
+            other.send(b"x")
+            await settle()
+            del turns_taken[:]
+            await asyncio.sleep(0.02)
+            assert len(turns_taken) < 10
+
+    loop.run_until_complete(main())
+
+
+def test_the_loop_sleeps_while_data_waits_that_nobody_asks_for(loop, pair):
+    one, other = pair
+    turns_taken = counted_turns(loop)
+
+    async def main():
+        await ping(loop, one, other)
+        other.send(b"x")
+        await settle()
+        del turns_taken[:]
+        await asyncio.sleep(0.02)
+        assert len(turns_taken) < 10
+        assert await loop.sock_recv(one, 100) == b"x"
+        await ping(loop, one, other)
+
+    loop.run_until_complete(main())
+
+
+def test_a_socket_is_not_kept_alive(loop, pair):
+    async def main():
+        one, other = new_pair()
+        await ping(loop, one, other)
+        reference = weakref.ref(one)
+        with pytest.warns(ResourceWarning, match="unclosed <socket"):
+            del one
+            gc.collect()
+        assert reference() is None
+        other.close()
+
+    loop.run_until_complete(main())
+
+
+# -- together with others ----------------------------------------------------------------------------------------------
+
+
+def test_the_map_shows_what_is_waited_for_and_nothing_else(loop, pair):
+    one, other = pair
+
+    async def main():
+        before = len(loop._selector.get_map())
+        await ping(loop, one, other)
+        assert registered(loop, one) is None
+        assert one.fileno() not in list(loop._selector.get_map())
+        assert len(loop._selector.get_map()) == before
+        with pytest.raises(KeyError):
+            loop._selector.unregister(one)
+        waiting = await started(loop.sock_recv(one, 100))
+        assert registered(loop, one).fd == one.fileno()
+        assert len(loop._selector.get_map()) == before + 1
+        await cancelled(waiting)
+        assert registered(loop, one) is None
+        loop._selector.register(one, 1, (None, None))
+        loop._selector.unregister(one)
+
+    loop.run_until_complete(main())
+
+
+def test_a_reader_in_place_of_who_receives(loop, pair):
+    """He does not come back before he is cancelled; and then the reader stays."""
+    one, other = pair
+
+    async def main():
+        seen = []
+        receiving = await started(loop.sock_recv(one, 100))
+        loop.add_reader(one, lambda: seen.append(one.recv(100)))
+        other.send(b"for the reader")
+        await settle()
+        assert seen == [b"for the reader"] and not receiving.done()
+        await cancelled(receiving)
+        other.send(b"again")
+        await settle()
+        assert seen == [b"for the reader", b"again"]
+        assert loop.remove_reader(one) is True
+
+    loop.run_until_complete(main())
+
+
+def test_who_receives_in_place_of_a_reader(loop, pair):
+    one, other = pair
+
+    async def main():
+        loop.add_reader(one, pytest.fail, "it was replaced")
+        await ping(loop, one, other)
+        assert loop.remove_reader(one) is False
+        await ping(loop, one, other)
+
+    loop.run_until_complete(main())
+
+
+def test_a_removed_reader_that_is_one_who_receives(loop, pair):
+    one, other = pair
+
+    async def main():
+        receiving = await started(loop.sock_recv(one, 100))
+        assert loop.remove_reader(one) is True
+        assert loop.remove_reader(one) is False
+        other.send(b"x")
+        await settle()
+        assert not receiving.done()
+        await cancelled(receiving)
+        assert one.recv(100) == b"x"
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("first", ["operation", "callback"])
+def test_a_callback_for_the_other_direction(loop, pair, first):
+    one, other = pair
+
+    async def main():
+        room = []
+
+        def writable():
+            room.append(True)
+            loop.remove_writer(one)
+
+        for _ in range(3):
+            if first == "callback":
+                loop.add_writer(one, writable)
+            receiving = await started(loop.sock_recv(one, 100))
+            if first == "operation":
+                loop.add_writer(one, writable)
+            await settle()
+            assert len(room) == 1 and not receiving.done()
+            other.send(b"x")
+            assert await receiving == b"x"
+            assert_free(loop, one)
+            del room[:]
+
+    loop.run_until_complete(main())
+
+
+def test_a_transport_for_a_socket_that_was_waited_on(loop, pair):
+    one, other = pair
+
+    async def main():
+        await ping(loop, one, other)
+        reader, writer = await asyncio.open_connection(sock=one)
+        other.send(b"line\n")
+        assert await reader.readline() == b"line\n"
+        with pytest.raises(RuntimeError, match="is used by transport"):
+            await loop.sock_recv(one, 100)
+        writer.close()
+        await writer.wait_closed()
+
+    loop.run_until_complete(main())
+
+
+def test_two_directions_wait_and_end_in_turns(loop, pair):
+    """Also when both are reported at once."""
+    one, other = pair
+
+    async def main():
+        for _ in range(3):
+            sending = await started(loop.sock_sendall(one, bytes(3_000_000)))
+            receiving = await started(loop.sock_recv(one, 100))
+            other.send(b"answer")
+            received = 0
+            while received < 3_000_000:
+                received += len(await loop.sock_recv(other, 100_000))
+            assert await receiving == b"answer"
+            await sending
+            assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+# -- coroutines --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["throw", "close"])
+def test_ended_by_hand(loop, pair, method):
+    one, other = pair
+
+    async def main():
+        coroutine = loop.sock_recv(one, 100)
+        future = coroutine.send(None)
+        assert asyncio.isfuture(future) and registered(loop, one) is not None
+        future.cancel()  # asyncio's leaves the reader there without
+        if method == "close":
+            coroutine.close()
+        else:
+            with pytest.raises(ZeroDivisionError):
+                coroutine.throw(ZeroDivisionError())
+        await turns(2)
+        assert_free(loop, one)
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            coroutine.send(None)
+        coroutine.close()
+        other.send(b"still there")
+        assert one.recv(100) == b"still there"
+
+    loop.run_until_complete(main())
+
+
+def test_driven_by_hand(loop, pair):
+    one, other = pair
+
+    async def main():
+        coroutine = loop.sock_recv(one, 100)
+        with pytest.raises(TypeError, match="can't send non-None value to a just-started coroutine"):
+            coroutine.send("something")
+        other.send(b"x")
+        with pytest.raises(StopIteration) as stopped:
+            coroutine.send(None)
+        assert stopped.value.value == b"x"
+        coroutine = loop.sock_recv(one, 100)
+        coroutine.send(None)
+        with pytest.raises(RuntimeError, match="await wasn't used with future"):
+            coroutine.send(None)
+        coroutine.close()
+        with pytest.raises(ZeroDivisionError):
+            loop.sock_recv(one, 100).throw(ZeroDivisionError())
+        await turns(2)
+        loop.remove_reader(one)  # asyncio's reader is there until its future is done
+
+    loop.run_until_complete(main())
+
+
+def test_awaited_by_two(loop, pair):
+    one, other = pair
+
+    async def main():
+        coroutine = loop.sock_recv(one, 100)
+
+        async def wait():
+            return await coroutine
+
+        first = await started(wait())
+        with pytest.raises(RuntimeError, match="coroutine is being awaited already"):
+            await wait()
+        other.send(b"for the first")
+        assert await first == b"for the first"
+
+    loop.run_until_complete(main())
+
+
+def test_tasks_of_asyncio(loop, pair):
+    """Its own, in C and in Python."""
+    one, other = pair
+
+    async def main():
+        for kind in (asyncio.tasks._CTask, asyncio.tasks._PyTask):
+            task = kind(loop.sock_recv(one, 100), loop=loop)
+            await turns(2)
+            assert not task.done() and "sock_recv" in repr(task)
+            other.send(b"x")
+            assert await task == b"x"
+            task = kind(loop.sock_recv(one, 100), loop=loop)
+            await turns(2)
+            await cancelled(task)
+            assert_free(loop, one)
+
+    loop.run_until_complete(main())
+
+
+def test_where_it_was_made_is_told_in_debug_mode(loop, pair):
+    async def main():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loop.sock_recv(pair[0], 100)
+        text = str(caught[0].message)
+        assert "sock_recv' was never awaited" in text
+        assert "Coroutine created at" in text and "test_sock_waiting.py" in text
+
+    loop.set_debug(True)
+    loop.slow_callback_duration = NEVER_SLOW
+    loop.run_until_complete(main())
+
+
+def test_debug_mode(loop, pair):
+    one, other = pair
+
+    async def main():
+        for _ in range(3):
+            await ping(loop, one, other)
+            await cancelled(await started(loop.sock_recv(one, 100)))
+            assert_free(loop, one)
+
+    loop.set_debug(True)
+    loop.slow_callback_duration = NEVER_SLOW
+    loop.run_until_complete(main())
+
+
+def test_a_call_soon_of_somebody_else(loop, pair):
+    one, other = pair
+    called = []
+    call_soon = loop.call_soon
+
+    def counting(callback, *args, **keywords):
+        called.append(callback)
+        return call_soon(callback, *args, **keywords)
+
+    async def main():
+        await ping(loop, one, other)
+        loop.call_soon = counting
+        await ping(loop, one, other)
+        del loop.call_soon
+        await ping(loop, one, other)
+        assert called
+
+    loop.run_until_complete(main())
+
+
+def test_others_have_their_turn_while_much_is_sent(loop, pair):
+    """To a reader that is as fast."""
+    one, other = pair
+    size = 20_000_000
+
+    async def drain():
+        received = 0
+        while received < size:
+            received += len(await loop.sock_recv(other, 1_000_000))
+            await asyncio.sleep(0)
+        return received
+
+    async def main():
+        ticks = []
+
+        async def tick():
+            while True:
+                ticks.append(None)
+                await asyncio.sleep(0)
+
+        ticking = asyncio.ensure_future(tick())
+        draining = asyncio.ensure_future(drain())
+        await loop.sock_sendall(one, bytes(size))
+        assert len(ticks) > 5
+        assert await draining == size
+        await cancelled(ticking)
+
+    loop.run_until_complete(main())
+
+
+def test_the_loop_is_closed_meanwhile(impl, pair):
+    loop = impl.new_event_loop()
+    coroutine = loop.sock_recv(pair[0], 100)
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        coroutine.send(None)
+
+
+def test_garbage(impl, pair):
+    """A loop that is dropped with somebody waiting on it."""
+    loop = impl.new_event_loop()
+    coroutine = loop.sock_recv(pair[0], 100)
+    future = coroutine.send(None)
+    dropped = weakref.ref(loop)
+    loop.close()
+    del loop, coroutine, future
+    gc.collect()
+    assert dropped() is None

@@ -1,0 +1,221 @@
+"""P37: the program closes its own socket or file under a transport. The number may be another file's by then, which is
+never written to, read from, closed or forgotten in its place."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import sys
+
+import pytest
+from support.endpoints import Bytes, Datagrams, datagram_pair, reports_of, turns, until
+from support.recording import Recorder
+from support.stepping import run_until
+from support.stream_connections import connected_sockets
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="puts a file under a number by dup2()")
+
+
+@contextlib.contextmanager
+def closed_and_reused(file):
+    """Close a file, as the program that has it, and give its number to one end of another connection, of which nothing
+    may come but what the test puts in. The other end."""
+    number = file.fileno()
+    one, other = socket.socketpair()
+    with one, other:
+        other.setblocking(False)
+        file.close()
+        os.dup2(one.fileno(), number)
+        try:
+            other.send(b"for the next owner")
+            yield other
+            assert os.read(number, 100) == b"for the next owner"
+            with pytest.raises(BlockingIOError):
+                other.recv(100)
+        finally:
+            os.close(number)
+
+
+def next_number_is(number):
+    """Take all lower numbers, so that the next descriptor gets this one, which is free. Returns what to close."""
+    taken = []
+    while (fd := os.dup(0)) < number:
+        taken.append(fd)
+    os.close(fd)
+    assert fd == number
+    return taken
+
+
+WRITES = {
+    "write": lambda transport: transport.write(b"secret"),
+    "writelines": lambda transport: transport.writelines([b"sec", b"ret"]),
+    "much": lambda transport: transport.write(bytearray(100_000)),
+}
+
+
+@pytest.mark.parametrize("turn", ["inside", "outside"])
+@pytest.mark.parametrize("write", WRITES)
+def test_p37_what_is_written_to_a_closed_socket(loop, write, turn):
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    with peer, closed_and_reused(ours):
+        if turn == "inside":
+            loop.call_soon(WRITES[write], protocol.transport)
+        else:
+            WRITES[write](protocol.transport)
+        run_until(loop, lambda: protocol.lost)
+        assert protocol.error.errno == errno.EBADF
+        protocol.transport.write(b"late")
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_p37_the_end_of_a_transport_whose_socket_is_closed(loop, end):
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    with peer, closed_and_reused(ours):
+        getattr(protocol.transport, end)()
+        run_until(loop, lambda: protocol.lost)
+        assert protocol.error is None
+        assert protocol.transport.get_extra_info("sockname") is not None
+
+
+def test_p37_write_eof_of_a_closed_socket(loop):
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    with peer, closed_and_reused(ours) as other:
+        with pytest.raises(OSError) as caught:
+            protocol.transport.write_eof()
+        assert caught.value.errno == errno.EBADF
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        protocol.transport.abort()
+        run_until(loop, lambda: protocol.lost)
+
+
+def test_p37_what_is_read_from_a_closed_socket(loop):
+    """Another descriptor of the same socket keeps it open, and registered with the kernel."""
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    with ours.dup(), peer, closed_and_reused(ours):
+        peer.send(b"reported, if at all, under the old number")
+        loop.run_until_complete(turns(5))
+        protocol.transport.abort()
+        run_until(loop, lambda: protocol.lost)
+        assert not protocol.received
+
+
+@pytest.mark.only("c", reason="asyncio refuses a connection that has the number of a transport that is open")
+def test_p37_the_next_owner_of_the_number_is_accepted(loop):
+    """A server's connection has the number; the end of the transport that had it before does not make it deaf."""
+    old, peer = connected_sockets("pair")
+    protocol, accepted = Recorder(), Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=old))
+    server = loop.run_until_complete(loop.create_server(lambda: accepted, "127.0.0.1", 0))
+    client = socket.socket()
+    number = old.fileno()
+    old.close()
+    taken = next_number_is(number)
+    client.connect(server.sockets[0].getsockname())
+    run_until(loop, lambda: accepted.transport)
+    for fd in taken:
+        os.close(fd)
+    with client, peer:
+        if accepted.transport.get_extra_info("socket").fileno() != number:
+            pytest.skip("something else was opened meanwhile")
+        client.send(b"one")
+        run_until(loop, lambda: accepted.received == b"one")
+        protocol.transport.pause_reading()
+        protocol.transport.close()
+        run_until(loop, lambda: protocol.lost)
+        client.send(b"two")
+        run_until(loop, lambda: accepted.received == b"onetwo")
+        accepted.transport.abort()
+        run_until(loop, lambda: accepted.lost)
+        server.close()
+        loop.run_until_complete(server.wait_closed())
+
+
+def test_p37_datagrams_to_a_closed_socket(loop):
+    async def main():
+        one, other = datagram_pair()
+        transport, protocol = await loop.create_datagram_endpoint(Datagrams, sock=one)
+        with other, closed_and_reused(one):
+            transport.sendto(b"secret")
+            await until(lambda: protocol.errors)
+            assert [error.errno for error in protocol.errors] == [errno.EBADF]
+            transport.close()
+            await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
+# asyncio's transports of pipes go on with the number, whosever it is.
+PIPES = pytest.mark.only("c", "python", reason="asyncio writes to and reads from whatever has the number")
+
+
+@PIPES
+@pytest.mark.parametrize("write", WRITES)
+def test_p37_what_is_written_to_a_closed_pipe(loop, write):
+    async def main():
+        reading, writing = os.pipe()
+        file = os.fdopen(writing, "wb", 0)
+        transport, protocol = await loop.connect_write_pipe(Bytes, file)
+        with closed_and_reused(file):
+            WRITES[write](transport)
+            await until(lambda: protocol.lost)
+            assert protocol.events[-1] == ("lost", "OSError")
+        os.close(reading)
+
+    loop.run_until_complete(main())
+
+
+@PIPES
+def test_p37_what_is_read_from_a_closed_pipe(loop):
+    """Another descriptor keeps the pipe open, and registered with the kernel."""
+
+    async def main():
+        reading, writing = os.pipe()
+        file = os.fdopen(reading, "rb", 0)
+        _, protocol = await loop.connect_read_pipe(Bytes, file)
+        kept = os.dup(reading)
+        with closed_and_reused(file):
+            os.write(writing, b"reported under the old number")
+            await until(lambda: protocol.lost)
+            assert protocol.events[-1] == ("lost", "OSError")
+            assert protocol.data == b""
+        os.close(kept)
+        os.close(writing)
+
+    with reports_of(loop) as reports:
+        loop.run_until_complete(main())
+    assert [report["exception"].errno for report in reports] == [errno.EBADF]
+
+
+def test_p37_a_method_that_waits_at_a_socket_that_is_closed(loop):
+    """sock_recv() waits; the program closes the socket, and gives the number to another that it receives from."""
+
+    async def main():
+        ours, peer = connected_sockets("pair")
+        waiting = asyncio.ensure_future(loop.sock_recv(ours, 10))
+        await turns(2)
+        number = ours.fileno()
+        one, other = socket.socketpair()
+        one.setblocking(False)
+        with peer, one, other:
+            ours.close()
+            os.dup2(one.fileno(), number)
+            with socket.socket(fileno=number) as next_owner:
+                next_owner.setblocking(False)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                receiving = asyncio.ensure_future(loop.sock_recv(next_owner, 10))
+                await turns(2)
+                other.send(b"for it")
+                assert await receiving == b"for it"
+
+    loop.run_until_complete(main())

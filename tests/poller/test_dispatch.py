@@ -1,0 +1,128 @@
+"""Telling of what a poll has found ready: an event that cannot be told comes again, and costs the others nothing."""
+
+import asyncio
+import os
+import socket
+import sys
+
+import pytest
+from support.interpreter import limits_memory
+
+
+@limits_memory
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes where there is no memory to make a function"
+)
+def test_p34_no_memory_while_many_descriptors_become_ready(impl):
+    """Whatever runs out: afterwards all that came is there, and the loop can sleep."""
+    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    impl.run_script(
+        """if True:
+        import asyncio, gc, socket, _testcapi
+        gc.disable()  # it needs memory, too
+
+        class Counter(asyncio.Protocol):
+            count = 0
+            lost = False
+
+            def data_received(self, data):
+                self.count += len(data)
+
+            def connection_lost(self, error):
+                self.lost = True  # asyncio's, where there was no memory to receive
+
+            def has(self, count):
+                return self.lost or self.count == count
+
+        def run(loop, happened):
+            def look():
+                loop.stop() if happened() else loop.call_later(0.001, look)
+            loop.call_soon(look)
+            loop.run_forever()
+
+        def trial(allocation, connected):
+            loop = impl.new_event_loop()
+            loop.set_exception_handler(lambda loop, context: None)
+            protocols, pairs = [], [connected() for _ in range(70)]
+
+            async def setup():
+                for one, other in pairs:
+                    protocols.append((await loop.connect_accepted_socket(Counter, one))[1])
+
+            loop.run_until_complete(setup())
+
+            def begin():
+                for one, other in pairs:
+                    other.send(b"x")
+                loop.call_later(0.001, loop.stop)
+                _testcapi.set_nomemory(allocation, allocation + 1)
+
+            loop.call_soon(begin)
+            try:
+                loop.run_forever()
+            except MemoryError:
+                pass
+            finally:
+                _testcapi.remove_mem_hooks()
+                asyncio._set_running_loop(None)  # for which there may have been no memory
+            run(loop, lambda: all(protocol.has(1) for protocol in protocols))
+            for protocol, (one, other) in zip(protocols, pairs):
+                if not protocol.lost:
+                    other.send(b"y")
+            run(loop, lambda: all(protocol.has(2) for protocol in protocols))
+            sockets = {one.fileno() for one, other in pairs}
+            assert not [key for key, _ in loop._selector.select(0) if key.fd in sockets], "the loop would be busy"
+            for one, other in pairs:
+                one.close()
+                other.close()
+            loop._transports.clear()
+            loop.close()
+
+        def tcp():
+            other = socket.create_connection(listener.getsockname())
+            one = listener.accept()[0]
+            return one, other
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for allocation in range(30):
+                for connected in (socket.socketpair, tcp):
+                    trial(allocation, connected)
+        """,
+        "-W",
+        "ignore::ResourceWarning",
+    )
+
+
+def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
+    """Its duplicate is ready: what fails while that is told affects no other descriptor."""
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(context))
+    one, other = socket.socketpair()
+    one.setblocking(False)
+
+    async def main():
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=one)
+        transport.write(b"x" * 3_000_000)  # so that it is registered for writing
+        assert transport.get_write_buffer_size()
+        duplicate = os.dup(one.fileno())
+        transport.pause_reading()
+        reading, writing = os.pipe()
+        heard = loop.create_future()
+        loop.add_reader(reading, lambda: heard.done() or heard.set_result(os.read(reading, 1)))
+        # Nothing is registered with this loop any more that could tell it of the number.
+        os.close(one.fileno())
+        other.send(b"hello")
+        os.write(writing, b"y")
+        assert await heard == b"y"
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # it polls meanwhile
+        loop.remove_reader(reading)
+        os.dup2(duplicate, one.fileno())
+        os.close(duplicate)
+        transport.abort()
+        await asyncio.sleep(0)
+        os.close(reading)
+        os.close(writing)
+
+    with other:
+        loop.run_until_complete(main())

@@ -1,0 +1,318 @@
+"""Handle and TimerHandle: the whole surface of asyncio's, in and out of debug mode."""
+
+import asyncio
+import contextvars
+import copy
+import decimal
+import fractions
+import sys
+import weakref
+
+import pytest
+from support.implementations import missing_names
+from support.stepping import Clock, run_once
+
+
+def callback(*args):
+    return args
+
+
+def test_p21_isinstance(impl, loop):
+    soon = loop.call_soon(callback)
+    later = loop.call_later(3600, callback)
+    threadsafe = loop.call_soon_threadsafe(callback)
+    assert isinstance(soon, asyncio.Handle) and not isinstance(soon, asyncio.TimerHandle)
+    assert isinstance(later, asyncio.TimerHandle) and isinstance(later, asyncio.Handle)
+    assert isinstance(threadsafe, asyncio.Handle)
+    assert isinstance(soon, impl.Handle) and isinstance(later, impl.TimerHandle)
+    for handle in (soon, later, threadsafe):
+        handle.cancel()
+    run_once(loop)
+
+
+def test_made_by_hand(impl, loop):
+    handle = impl.Handle(callback, (1, 2), loop)
+    assert (handle._callback, handle._args, handle._loop) == (callback, (1, 2), loop)
+    assert handle.cancelled() is False and handle._cancelled is False
+    timer = impl.TimerHandle(12.5, callback, (1,), loop, None)
+    assert (timer.when(), timer._when, timer._scheduled) == (12.5, 12.5, False)
+    context = contextvars.copy_context()
+    assert impl.Handle(callback, (), loop, context)._context is context
+    assert impl.Handle(callback, (), loop, context=context)._context is context
+
+
+def test_a_handle_made_by_hand_runs_by_hand(impl, loop):
+    seen = []
+    handle = impl.Handle(seen.append, ("ran",), loop)
+    handle._run()
+    handle._run()
+    assert seen == ["ran", "ran"]
+
+
+def test_an_exception_from_run_goes_to_the_handler(impl, loop):
+    contexts = []
+    loop.set_exception_handler(lambda loop, context: contexts.append(context))
+    handle = impl.Handle(lambda: 1 / 0, (), loop)
+    handle._run()
+    assert contexts[0]["handle"] is handle
+    assert type(contexts[0]["exception"]) is ZeroDivisionError
+    assert contexts[0]["message"].startswith("Exception in callback test_an_exception_from_run_goes")
+
+
+def test_cancelling_drops_callback_and_arguments_at_once(loop):
+    class Weak:
+        def __call__(self):
+            pytest.fail("it was cancelled")
+
+    for schedule in (loop.call_soon, lambda *args: loop.call_later(3600, *args)):
+        target, argument = Weak(), Weak()
+        references = weakref.ref(target), weakref.ref(argument)
+        handle = schedule(target, argument)
+        handle.cancel()
+        del target, argument
+        assert [reference() for reference in references] == [None, None]
+        assert handle._callback is None and handle._args is None
+        assert handle.cancelled() and handle._cancelled
+    run_once(loop)
+
+
+def test_repr(impl, loop):
+    soon = loop.call_soon(callback, "argument")
+    later = loop.call_later(3600, callback)
+    oracle = asyncio.Handle(callback, ("argument",), loop)
+    assert repr(soon) == repr(oracle)
+    assert repr(later) == repr(asyncio.TimerHandle(later.when(), callback, (), loop))
+    for handle in (soon, oracle, later):
+        handle.cancel()
+    assert repr(soon) == repr(oracle) == "<Handle cancelled>"
+    assert repr(later) == f"<TimerHandle cancelled when={later.when()}>"
+    run_once(loop)
+
+
+def test_repr_in_debug_mode(loop):
+    loop.set_debug(True)
+    soon = loop.call_soon(callback, "argument")
+    later = loop.call_later(3600, callback, "argument")
+    line = sys._getframe().f_lineno
+    assert repr(soon).startswith("<Handle callback('argument') at ")
+    assert repr(soon).endswith(f"created at {__file__}:{line - 2}>")
+    assert repr(later).startswith(f"<TimerHandle when={later.when()} callback('argument') at ")
+    assert repr(later).endswith(f"created at {__file__}:{line - 1}>")
+    before = repr(soon), repr(later)
+    soon.cancel(), later.cancel()
+    assert repr(soon) != before[0] and "cancelled" in repr(soon)
+    assert "callback('argument')" in repr(soon)  # what it was is kept, as text
+    assert "callback('argument')" in repr(later) and "cancelled" in repr(later)
+    run_once(loop)
+
+
+@pytest.mark.parametrize("how", ["call_soon", "call_later", "call_at", "call_soon_threadsafe"])
+def test_source_tracebacks_end_at_the_caller(loop, how):
+    loop.set_debug(True)
+    arguments = {"call_later": (3600,), "call_at": (loop.time() + 3600,)}.get(how, ())
+    handle = getattr(loop, how)(*arguments, callback)
+    line = sys._getframe().f_lineno - 1
+    frame = handle._source_traceback[-1]
+    assert (frame[0], frame[1]) == (__file__, line)
+    handle.cancel()
+    run_once(loop)
+
+
+def test_no_source_traceback_outside_debug_mode(loop):
+    handle = loop.call_soon(callback)
+    assert handle._source_traceback is None
+    handle.cancel()
+    run_once(loop)
+
+
+def test_the_source_traceback_reaches_the_exception_handler(loop):
+    contexts = []
+    loop.set_debug(True)
+    loop.slow_callback_duration = 3600
+    loop.set_exception_handler(lambda loop, context: contexts.append(context))
+    handle = loop.call_soon(lambda: 1 / 0)
+    run_once(loop)
+    assert contexts[0]["source_traceback"] == handle._source_traceback
+
+
+def test_handles_can_be_weakly_referenced(loop):
+    soon, later = loop.call_soon(callback), loop.call_later(0, callback)
+    references = weakref.ref(soon), weakref.ref(later)
+    assert [reference() for reference in references] == [soon, later]
+    del soon, later
+    run_once(loop, 2)
+    assert [reference() for reference in references] == [None, None]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Handle.get_context() came with CPython 3.12")
+def test_get_context(loop):
+    context = contextvars.copy_context()
+    given = loop.call_soon(callback, context=context)
+    copied = loop.call_soon(callback)
+    assert given.get_context() is context
+    assert isinstance(copied.get_context(), contextvars.Context)
+    assert copied.get_context() is not context
+    run_once(loop)
+
+
+def test_handles_hash_and_compare_by_identity(loop):
+    one, other = loop.call_soon(callback), loop.call_soon(callback)
+    assert one != other and one == one
+    assert len({one, other}) == 2
+    run_once(loop)
+
+
+def test_when_is_by_the_loops_clock(loop):
+    low = loop.time()
+    handle = loop.call_later(100, callback)
+    assert low + 100 <= handle.when() <= loop.time() + 100
+    handle.cancel()
+
+
+def test_a_timer_knows_whether_it_is_scheduled(loop):
+    handle = loop.call_later(3600, callback)
+    assert handle._scheduled
+    handle.cancel()
+    ran = loop.call_later(0, callback)
+    run_once(loop)
+    assert not ran._scheduled
+
+
+def test_every_name_of_asyncios_handles_is_there(loop):
+    soon, later = loop.call_soon(callback), loop.call_later(3600, callback)
+    for handle, oracle in ((soon, asyncio.Handle), (later, asyncio.TimerHandle)):
+        assert missing_names(handle, oracle) == []
+        handle.cancel()
+    run_once(loop)
+
+
+@pytest.mark.parametrize("when", [3, fractions.Fraction(1, 3), decimal.Decimal("0.1"), 0.1, 10**17 + 1])
+def test_a_timer_of_any_number_equals_itself(impl, loop, when):
+    timer = impl.TimerHandle(when, callback, (1,), loop)
+    another = impl.TimerHandle(when, callback, (1,), loop)
+    assert timer.when() == when and type(timer.when()) is type(when)
+    assert timer == another and hash(timer) == hash(another)
+    assert timer <= another and timer >= another and not timer < another and not timer > another
+    later = impl.TimerHandle(when + 1, callback, (1,), loop)
+    assert timer != later and timer < later and later > timer
+
+
+@pytest.mark.parametrize("how", ["call_soon", "call_later", "call_soon_threadsafe"])
+def test_copies(loop, how):
+    """A copy has what the handle has, and is another one."""
+    seen = []
+    handle = loop.call_later(3600, seen.append, 1) if how == "call_later" else getattr(loop, how)(seen.append, 1)
+    duplicate = copy.copy(handle)
+    assert type(duplicate) is type(handle) and duplicate is not handle
+    for name in ("_callback", "_args", "_context", "_loop", "_cancelled", "_repr", "_source_traceback"):
+        assert getattr(duplicate, name) == getattr(handle, name)
+    if how == "call_later":
+        assert duplicate == handle and duplicate.when() == handle.when()
+    handle.cancel()
+    assert not duplicate._cancelled
+    run_once(loop)
+    assert seen == []
+    duplicate._run()
+    assert seen == [1]
+
+
+def test_copies_of_a_subclass(impl, loop):
+    class Named(impl.Handle):
+        __slots__ = ("name",)
+
+    class Free(impl.Handle):
+        pass
+
+    named = Named(callback, (1,), loop)
+    named.name = "x"
+    assert copy.copy(named).name == "x"
+    free = Free(callback, (1,), loop)
+    free.name = "y"
+    assert copy.copy(free).name == "y" and copy.copy(free)._args == (1,)
+
+
+def test_attributes_can_be_set(loop):
+    """As those of asyncio's handles: what runs is what they hold then."""
+    seen, reports = [], []
+    loop.set_exception_handler(lambda loop, context: reports.append(type(context["exception"])))
+    context = contextvars.Context()
+    variable = contextvars.ContextVar("variable")
+
+    handle = loop.call_soon(callback)
+    handle._callback = lambda *args: (seen.append(args), variable.set(1))
+    handle._args = [1, 2]
+    handle._context = context
+    assert handle._args == [1, 2]
+    loop.call_soon(seen.append, "cancelled")._cancelled = True
+    again = loop.call_soon(seen.append, "after all")
+    again._cancelled = True
+    again._cancelled = False
+    assert again.cancelled() is False
+    for name in ("_callback", "_args"):
+        setattr(loop.call_soon(callback), name, None)
+    run_once(loop)
+    assert seen == [(1, 2), "after all"]
+    assert context[variable] == 1
+    assert reports == [TypeError, TypeError]
+
+    handle = loop.call_soon(callback)
+    handle._repr = "what it was"
+    handle._source_traceback = None
+    assert repr(handle) == "what it was"
+    del handle
+    run_once(loop)
+    # Which may be the same one again.
+    handle = loop.call_soon(callback)
+    assert handle._repr is None and repr(handle) != "what it was"
+    handle._loop = None
+    assert handle._loop is None
+    run_once(loop)
+
+
+def test_what_is_no_context_is_reported(loop):
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+    for wrong in (None, 1, "x"):
+        loop.call_soon(callback)._context = wrong
+        timer = loop.call_later(-1, callback)
+        timer._context = wrong
+        assert timer._context is wrong
+    run_once(loop, 2)
+    assert len(reports) == 6
+    assert {type(report) for report in reports} <= {TypeError, AttributeError}
+
+
+def test_the_deadline_of_a_pending_timer_can_be_set(loop):
+    clock = Clock.replacing_time_of(loop)
+    seen = []
+    timer = loop.call_later(1, seen.append, "later")
+    timer._when = clock.now + 20
+    assert timer.when() == clock.now + 20
+    clock.advance(10)
+    run_once(loop)
+    assert seen == []
+    timer._when = fractions.Fraction(clock.now)
+    assert timer.when() == clock.now and type(timer.when()) is fractions.Fraction
+    clock.advance(1)
+    run_once(loop)
+    assert seen == ["later"]
+    timer._when = 1.0
+    assert timer.when() == 1.0 and not timer._scheduled
+    run_once(loop)
+    assert seen == ["later"]
+
+
+@pytest.mark.only("c", reason="a heap that programs see is not put in order by itself")
+def test_pending_timers_are_put_in_order_when_their_deadlines_are_set(loop):
+    clock = Clock.replacing_time_of(loop)
+    seen = []
+    timers = [loop.call_later(number + 1, seen.append, number) for number in range(100)]
+    for timer in timers:
+        timer._when = 2 * clock.now - timer.when() + 200
+    with pytest.raises(TypeError):
+        timers[0]._when = "soon"
+    timers[50].cancel()
+    clock.advance(300)
+    run_once(loop)
+    assert seen == [number for number in reversed(range(100)) if number != 50]
+    assert len(loop._scheduled) == 0

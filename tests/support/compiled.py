@@ -1,0 +1,55 @@
+"""The functions that the compiled modules have for each other, called from tests.
+
+They cannot be reached from Python, and what other compiled code makes of them would hide what they do. Cython keeps
+their addresses in `__pyx_capi__`, which is how its modules find each other's.
+"""
+
+import ctypes
+import functools
+import importlib
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "ext" / "hotloop" / "_c"
+
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_name_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+
+
+def _pointer(capsule):
+    name = _name_of(capsule)
+    return _pointer_of(capsule, ctypes.c_char_p(name).value if name else None)
+
+
+def function(module, name, result, *arguments):
+    """The C function `name` of hotloop._c.`module`, which may raise exceptions. The types are those of ctypes."""
+    capsules = importlib.import_module(f"hotloop._c.{module}").__pyx_capi__
+    return ctypes.PYFUNCTYPE(result, *arguments)(_pointer(capsules[name]))
+
+
+def method(cls, name, result, *arguments):
+    """The C method `name` of an extension class, or of one that it is derived from; called with the instance first.
+
+    Skips the test where the sources are not at hand: only the class's .pxd says which place of its table that is."""
+    names = next(filter(None, map(_methods, cls.__mro__)))
+    table = ctypes.cast(_pointer(cls.__pyx_vtable__), ctypes.POINTER(ctypes.c_void_p))
+    return ctypes.PYFUNCTYPE(result, ctypes.py_object, *arguments)(table[names.index(name)])
+
+
+@functools.cache
+def _methods(cls):
+    """The names of a class's C methods, as its .pxd declares them."""
+    source = SOURCES.joinpath(*cls.__module__.split(".")[2:]).with_suffix(".pxd")
+    if not source.exists():
+        pytest.skip(
+            f"{source.name}, which has the order of {cls.__name__}'s methods, is not part of an installed package"
+        )
+    _, _, rest = source.read_text(encoding="utf-8").partition(f"cdef class {cls.__name__}:\n")
+    body = itertools.takewhile(lambda line: not line or line.startswith(" "), rest.splitlines())
+    found = [re.match(r"    cdef [^#(]*?(\w+)\(", line) for line in body]
+    return [match[1] for match in found if match]

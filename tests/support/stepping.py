@@ -1,0 +1,75 @@
+"""Ways to move a loop by hand, and clocks that only move when they are told to."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+def run_once(loop: asyncio.AbstractEventLoop, times: int = 1) -> None:
+    """Exactly one iteration each time: after a stop(), run_forever() polls without waiting and runs one batch."""
+    for _ in range(times):
+        loop.stop()
+        loop.run_forever()
+
+
+def run_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -> None:
+    """Run until `happened()` is true. The test's hang guard is the only time limit."""
+
+    def look() -> None:
+        if happened():
+            loop.stop()
+        else:
+            # A breath between looks: with work always queued the loop would never wait in its poll.
+            loop.call_later(0.001, look)
+
+    loop.call_soon(look)
+    loop.run_forever()
+
+
+def burn(seconds: float) -> None:
+    """Keep the thread busy for at least that long; on a loaded machine longer, never shorter."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+class Clock:
+    """Stands in for `loop.time`; moves only when a test moves it."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+    @classmethod
+    def replacing_time_of(cls, loop: asyncio.AbstractEventLoop) -> "Clock":
+        clock = cls()
+        loop.time = clock  # type: ignore[method-assign]
+        return clock
+
+
+def run_until_done(loop, future):
+    """What nest_asyncio puts in the place of run_until_complete(): it works while the loop runs."""
+    while not future.done():
+        loop._run_once()
+        if loop._stopping:
+            break
+    return future.result()
+
+
+def nested(loop, coroutine):
+    """Run a coroutine to its end from inside a callback or a task of the same loop."""
+    running, current = asyncio._get_running_loop(), asyncio.current_task(loop)
+    task = loop.create_task(coroutine)
+    if current is not None:
+        asyncio.tasks._leave_task(loop, current)
+    try:
+        return run_until_done(loop, task)
+    finally:
+        if current is not None:
+            asyncio.tasks._enter_task(loop, current)
+        asyncio._set_running_loop(running)

@@ -1,0 +1,214 @@
+"""Stream transports of the loop under test, each with a plain socket as its peer that only the test moves."""
+
+import asyncio
+import contextlib
+import dataclasses
+import select
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.recording import Recorder
+from support.stepping import run_once, run_until
+
+HAS_UNIX = hasattr(socket, "AF_UNIX")
+KINDS = ["tcp", *(["unix", "pair"] if HAS_UNIX else [])]
+
+# Sizes in bytes. Left to itself Linux lets the two buffers of a TCP connection grow to some ten megabytes.
+SOCKET_BUFFER = 128 << 10
+MORE_THAN_FITS = 2 << 20
+
+
+def _listener(kind: str, folder: str) -> socket.socket:
+    if kind == "unix":
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(Path(folder, "socket")))
+    else:
+        # With the protocol named, as getaddrinfo() names it: asyncio sets TCP_NODELAY on no others.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return listener
+
+
+def connected_sockets(kind: str) -> tuple[socket.socket, socket.socket]:
+    """Two connected, non-blocking stream sockets: the one that connected and the one that was accepted. Between
+    them the kernel keeps less than MORE_THAN_FITS."""
+    if kind == "pair":
+        ours, peer = socket.socketpair()
+    else:
+        with tempfile.TemporaryDirectory() as folder, _listener(kind, folder) as listener:
+            ours = socket.socket(listener.family, listener.type, listener.proto)
+            for sock in (ours, listener):  # an accepted socket gets the listener's
+                _set_buffers(sock)
+            ours.connect(listener.getsockname())
+            peer, _ = listener.accept()
+    ours.setblocking(False)
+    peer.setblocking(False)
+    return ours, peer
+
+
+def sockets_of(loop: asyncio.SelectorEventLoop) -> tuple[socket.socket, socket.socket]:
+    """The same over TCP, where the loop makes the first as create_connection() does for a host and a port: no program
+    has it, so that what is written to it may wait for the end of a turn."""
+    with tempfile.TemporaryDirectory() as folder, _listener("tcp", folder) as listener:
+        _set_buffers(listener)
+        kind = (listener.family, listener.type, listener.proto, "")
+        ours = loop.run_until_complete(loop._connect_sock([], (*kind, listener.getsockname())))  # type: ignore[attr-defined]
+        _set_buffers(ours)
+        peer, _ = listener.accept()
+    peer.setblocking(False)
+    return ours, peer
+
+
+def _set_buffers(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+
+
+def wait_for(sock: Any, events: int) -> None:
+    """Block until the kernel reports one of `events` (select.POLLIN, ...); errors and hang-ups always count."""
+    poll = select.poll()
+    poll.register(sock.fileno(), events)
+    poll.poll()
+
+
+def reset(sock: socket.socket) -> None:
+    """Close a socket so that the other end gets a reset. A Unix socket resets if something was left unread in it."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+@dataclasses.dataclass
+class Connection:
+    """A transport, its first protocol, and the socket at the other end."""
+
+    loop: asyncio.SelectorEventLoop
+    transport: asyncio.Transport
+    protocol: Any
+    peer: socket.socket
+    socket: Any  # the TransportSocket
+
+    def send(self, data: bytes) -> None:
+        """Send from the peer all of `data`, which must fit into the socket's buffer, and have it arrive."""
+        assert self.peer.send(data) == len(data)
+        wait_for(self.socket, select.POLLIN)
+
+    def end(self) -> None:
+        """Half-close the peer's side, and have that arrive."""
+        self.peer.shutdown(socket.SHUT_WR)
+        wait_for(self.socket, select.POLLIN)
+
+    def reset(self) -> None:
+        """Have the peer reset the connection, and the reset arrive."""
+        if self.peer.family == getattr(socket, "AF_UNIX", None) and not select.select([self.peer], [], [], 0)[0]:
+            with self.socket.dup() as ours:
+                ours.send(b"unread")
+        reset(self.peer)
+        wait_for(self.socket, 0)
+
+    def receive(self, count: int) -> bytes:
+        """Run the loop until the peer has read `count` bytes; fewer if the end comes before."""
+        received = bytearray()
+
+        def enough() -> bool:
+            while len(received) < count:
+                data = self.peer_read(count - len(received))
+                if data is None:
+                    return False
+                if not data:
+                    return True
+                received.extend(data)
+            return True
+
+        run_until(self.loop, enough)
+        return bytes(received)
+
+    def peer_read(self, count: int) -> bytes | None:
+        """What the peer finds in one go, `count` bytes at most: b"" at the end, be it a reset, None for nothing yet."""
+        try:
+            return self.peer.recv(min(count, 1 << 20))
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            return b""
+
+    def receive_all(self) -> bytes:
+        """Run the loop until the peer has read to the end of what is sent to it."""
+        return self.receive(1 << 40)
+
+    def fill(self) -> int:
+        """Write until the kernel takes no more; how much was written. The loop must not be running."""
+        self.transport.write(b"f" * MORE_THAN_FITS)
+        written = MORE_THAN_FITS
+        before = 0
+        while before != (before := self.transport.get_write_buffer_size()):
+            run_once(self.loop, 2)
+        assert before, "the kernel took everything"
+        return written
+
+    def run_until_lost(self) -> None:
+        run_until(self.loop, lambda: self.protocol.lost)
+
+
+class Connections:
+    """Makes connections on a loop and takes them down. What its exception handler is told is kept for the test, and a
+    report that no test took is a failure."""
+
+    def __init__(self, loop: asyncio.SelectorEventLoop) -> None:
+        self.loop = loop
+        self.reports: list[dict[str, Any]] = []
+        self.opened: list[Connection] = []
+        loop.set_exception_handler(lambda loop, context: self.reports.append(context))
+
+    def open(self, kind: str = "pair", protocol: Any = None) -> Connection:
+        """A connection whose protocol has been told of it; a Recorder unless another protocol is given."""
+        return self.over(*(sockets_of(self.loop) if kind == "tcp" else connected_sockets(kind)), protocol)
+
+    def over(self, ours: socket.socket, peer: socket.socket, protocol: Any = None) -> Connection:
+        protocol = Recorder() if protocol is None else protocol
+        transport, _ = self.loop.run_until_complete(self.loop.create_connection(lambda: protocol, sock=ours))
+        connection = Connection(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
+        self.opened.append(connection)
+        return connection
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        taken, self.reports = self.reports, []
+        return taken
+
+    def close(self) -> None:
+        for connection in self.opened:
+            if connection.socket.fileno() != -1:
+                connection.transport.abort()
+            connection.peer.close()
+        for connection in self.opened:
+            run_until(self.loop, lambda connection=connection: connection.socket.fileno() == -1)
+            if hasattr(connection.protocol, "check_life_cycle"):
+                connection.protocol.check_life_cycle()
+        assert not self.reports, f"the exception handler was called: {self.reports}"
+
+
+@contextlib.contextmanager
+def connections_on(loop: asyncio.SelectorEventLoop) -> Iterator[Connections]:
+    connections = Connections(loop)
+    try:
+        yield connections
+    finally:
+        connections.close()
+
+
+def is_asyncios(transport: object) -> bool:
+    """Whether the transport is the standard library's own, on whatever loop: the twin's are subclasses of those."""
+    modules = [base.__module__ for base in type(transport).__mro__]
+    return modules[0].startswith("asyncio.") or "asyncio.selector_events" in modules
+
+
+def skip_on_asyncios(transport: object, cause: str) -> None:
+    """Skip the test if what it runs on is asyncio's own transport, which is at fault in the way that `cause` says."""
+    if is_asyncios(transport):
+        pytest.skip(f"asyncio's own transport: {cause}")

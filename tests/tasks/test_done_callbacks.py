@@ -1,0 +1,159 @@
+"""add_done_callback() and remove_done_callback() while comparing callbacks runs code."""
+
+import asyncio
+import itertools
+
+import pytest
+from support.stepping import run_once
+
+
+class Callback:
+    """Equal to what it is told, after it has done what it is told."""
+
+    def __init__(self, equal, act=lambda: None):
+        self.equal = equal
+        self.act = act
+        self.called = 0
+
+    def __eq__(self, other):
+        act, self.act = self.act, lambda: None
+        act()
+        return self.equal
+
+    __hash__ = object.__hash__
+
+    def __call__(self, future):
+        self.called += 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_callback_is_itself_before_it_is_compared(loop, count):
+    future = loop.create_future()
+    callback = Callback(equal=False)
+    for _ in range(count):
+        future.add_done_callback(callback)
+    assert future.remove_done_callback(callback) == count
+    assert not future._callbacks
+    future.set_result(None)
+    run_once(loop)
+    assert callback.called == 0
+
+
+def test_a_comparison_that_fails(loop):
+    def fail():
+        raise ZeroDivisionError
+
+    for others in range(3):
+        future = loop.create_future()
+        callbacks = [Callback(equal=False) for _ in range(others)] + [Callback(equal=True, act=fail)]
+        for callback in callbacks:
+            future.add_done_callback(callback)
+        with pytest.raises(ZeroDivisionError):
+            future.remove_done_callback(print)
+        assert [callback for callback, _ in future._callbacks] == callbacks
+        future.set_result(None)
+        run_once(loop)
+        assert [callback.called for callback in callbacks] == [1] * len(callbacks)
+
+
+def test_a_callback_that_is_added_meanwhile_is_called(loop):
+    """As the first, among two and among three."""
+    for place, count in ((0, 1), (1, 2), (2, 3), (0, 3)):
+        future = loop.create_future()
+        late = Callback(equal=False)
+        callbacks = [Callback(equal=False) for _ in range(count)]
+        callbacks[place].act = lambda future=future, late=late: future.add_done_callback(late)
+        for callback in callbacks:
+            future.add_done_callback(callback)
+        assert future.remove_done_callback(print) == 0
+        future.set_result(None)
+        run_once(loop)
+        assert late.called == 1
+        assert [callback.called for callback in callbacks] == [1] * count
+
+
+def outcome(loop, equal, place, act):
+    """What is removed, left and called, with an action during one of the comparisons."""
+    future = loop.create_future()
+    callbacks = [Callback(equal=each) for each in equal]
+    added = Callback(equal=True)
+    acts = {
+        "end": lambda: future.done() or future.set_result(None),
+        "add": lambda: future.add_done_callback(added),
+    }
+    callbacks[place].act = acts[act]
+    for callback in callbacks:
+        future.add_done_callback(callback)
+    removed = future.remove_done_callback(object())
+    left = len(future._callbacks or ())
+    if not future.done():
+        future.set_result(None)
+    run_once(loop)
+    return removed, left, [callback.called for callback in [*callbacks, added]]
+
+
+def test_the_same_as_asyncio_whatever_happens_meanwhile(loop):
+    reference = asyncio.SelectorEventLoop()
+    try:
+        for count in (1, 2, 3, 4):
+            for equal in itertools.product((False, True), repeat=count):
+                for place, act in itertools.product(range(count), ("end", "add")):
+                    scenario = (equal, place, act)
+                    assert (scenario, outcome(loop, *scenario)) == (scenario, outcome(reference, *scenario))
+    finally:
+        reference.close()
+
+
+def test_callbacks_that_are_removed_meanwhile(loop):
+    """What remains may be called, as under asyncio, which counts in its own way; never twice."""
+    for count in (1, 2, 3, 4):
+        for place in range(count):
+            future = loop.create_future()
+            callbacks = [Callback(equal=False) for _ in range(count)]
+            callbacks[place].act = lambda future=future, last=callbacks[-1]: future.remove_done_callback(last)
+            for callback in callbacks:
+                future.add_done_callback(callback)
+            future.remove_done_callback(print)
+            future.set_result(None)
+            run_once(loop)
+            assert all(callback.called <= 1 for callback in callbacks)
+            assert [callback.called for callback in callbacks[:place]] == [1] * place
+
+
+def test_a_task_that_waits_is_compared_as_its_wakeup(loop):
+    compared = []
+
+    class Looks:
+        def __eq__(self, other):
+            compared.append(other)
+            return False
+
+        __hash__ = None
+
+    async def main():
+        await future
+
+    future = loop.create_future()
+    tasks = [loop.create_task(main()) for _ in range(3)]
+    run_once(loop)
+    assert future.remove_done_callback(Looks()) == 0
+    assert len(compared) == 3 and all(callable(callback) for callback in compared)
+    future.set_result(None)
+    for task in tasks:
+        loop.run_until_complete(task)
+
+
+def test_the_order_is_that_of_adding_after_the_first_was_removed(loop):
+    calls = []
+    future = loop.create_future()
+
+    def first(future):
+        calls.append("first")
+
+    for name in "abc":
+        future.add_done_callback(first if name == "a" else lambda future, name=name: calls.append(name))
+    assert future.remove_done_callback(first) == 1
+    future.add_done_callback(lambda future: calls.append("d"))
+    future.set_result(None)
+    run_once(loop)
+    assert calls == ["b", "c", "d"]

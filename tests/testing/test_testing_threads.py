@@ -1,0 +1,224 @@
+"""Loops of hotloop.testing beside threads: which hold the clock, and which could end what looks like a deadlock."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import inspect
+import math
+import queue
+import threading
+import time
+
+import pytest
+from support.virtual_time import _loop, _run  # noqa: F401
+
+from hotloop import allow_inspection, testing, watch_stalls
+from hotloop.testing import DeadlockError
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def looked_at_from_a_thread(loop):
+    """What the clock shows when the loop has gone to sleep, having found nothing else to do."""
+    time.sleep(0.05)
+    return loop.time()
+
+
+@contextlib.asynccontextmanager
+async def timer_pending():
+    """A timer that is due at once unless something holds the clock."""
+    timer = asyncio.get_running_loop().call_later(1, print, "the clock was not held")
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# -- what holds the clock ----------------------------------------------------------------------------------------------
+
+
+def test_work_that_was_given_to_an_executor(run):
+    """By its own submit(), also if it has to wait for a thread."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            async with timer_pending():
+                jobs = [executor.submit(looked_at_from_a_thread, loop) for _ in range(3)]
+                assert await asyncio.gather(*map(asyncio.wrap_future, reversed(jobs))) == [0.0, 0.0, 0.0]
+            assert not loop.clock.held
+            await asyncio.sleep(5)
+        return now()
+
+    assert run(main()) == 5
+
+
+def test_what_wraps_no_executors_work_holds_nothing(run):
+    """Nothing works on a coroutine of the loop's own, or on a future that a timer of the loop sets."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(str)  # there are executors
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(5), loop))
+        future = concurrent.futures.Future()
+        loop.call_later(5, future.set_result, "set")
+        assert await asyncio.wrap_future(future) == "set"
+        return now()
+
+    assert run(main()) == 10
+
+
+def test_a_worker_thread_of_anyio(run):
+    to_thread = pytest.importorskip("anyio.to_thread", reason="anyio is not installed")
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        for _ in range(2):  # by a new thread, and by one that was idle
+            async with timer_pending():
+                assert await to_thread.run_sync(looked_at_from_a_thread, loop) == now()
+            assert not loop.clock.held
+            await asyncio.sleep(5)
+        return now()
+
+    assert run(main()) == 10
+
+
+def test_another_thread_is_given_the_grace_of_io(run):
+    """As a library has one that keeps a thread for a connection: what it is at is not known."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        jobs = queue.SimpleQueue()
+
+        def work():
+            while (future := jobs.get()) is not None:
+                loop.call_soon_threadsafe(future.set_result, looked_at_from_a_thread(loop))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            async with timer_pending():
+                future = loop.create_future()
+                jobs.put(future)
+                assert await future == 0.0
+        finally:
+            jobs.put(None)
+            thread.join()
+
+    run(main(), io_grace=60)
+
+
+# -- deadlocks ---------------------------------------------------------------------------------------------------------
+
+
+async def deadlock():
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.only("c", "python", reason="asyncio's loops have no instruments")
+def test_the_instruments_wake_nobody(run, socket_path):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with watch_stalls(loop, 60), allow_inspection(loop, socket_path):
+            await deadlock()
+
+    with pytest.raises(DeadlockError):
+        run(main())
+
+
+def test_idle_workers_wake_nobody(run):
+    to_thread = pytest.importorskip("anyio.to_thread", reason="anyio is not installed")
+
+    async def main():
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            await asyncio.wrap_future(executor.submit(str))
+            await to_thread.run_sync(str)
+            await deadlock()
+
+    with pytest.raises(DeadlockError):
+        run(main())
+
+
+def test_a_worker_that_works_may_wake_the_loop(run):
+    """Though it has told no future of the loop's."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def work():
+            asleep.wait()
+            loop.call_soon_threadsafe(future.set_result, "woken")
+
+        asleep = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            executor.submit(work)
+            threading.Timer(0.05, asleep.set).start()
+            return await future
+
+    assert run(main()) == "woken"
+
+
+# -- beside something periodic -----------------------------------------------------------------------------------------
+
+
+async def tick(every=1.0):
+    while True:
+        await asyncio.sleep(every)
+
+
+@pytest.mark.parametrize("every", [1e-3, 1.0, 86400.0])
+def test_a_deadlock_beside_a_periodic_task(run, every):
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(tick(every), name="ticking")
+            group.create_task(deadlock(), name="waiting")
+
+    with pytest.raises(DeadlockError, match="the clock has jumped 100 times in this run, to") as raised:
+        run(main(), max_jumps=100)
+    assert "waiting: deadlock(), at" in str(raised.value)
+
+
+def test_a_jump_may_be_long_and_each_run_counts_anew(loop):
+    loop._max_jumps = 3
+    for _ in range(3):
+        for _ in range(3):
+            loop.run_until_complete(asyncio.sleep(1e5))
+    assert loop.time() == 9e5
+    loop.clock.freeze()
+
+    async def advance(times):
+        for _ in range(times):
+            await loop.clock.advance(1)
+
+    loop.run_until_complete(advance(3))
+    task = loop.create_task(advance(4))
+    with pytest.raises(DeadlockError):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+
+
+def test_without_a_limit(run):
+    async def main():
+        task = asyncio.create_task(tick())
+        await asyncio.sleep(1000.5)
+        task.cancel()
+        return now()
+
+    assert run(main(), max_jumps=None) == 1000.5
+    with pytest.raises(DeadlockError):
+        run(main(), max_jumps=1000)
+
+
+@pytest.mark.parametrize("call", [testing.run, testing.run_seeds, testing.new_event_loop])
+def test_there_is_a_limit_unless_a_program_says_otherwise(call):
+    assert inspect.signature(call).parameters["max_jumps"].default == 1_000_000
+
+
+@pytest.mark.parametrize("jumps", [0, -1, 1.5, math.inf, True, "many"])
+def test_limits_that_are_none(jumps):
+    error = ValueError if jumps in (0, -1) and jumps is not True else TypeError
+    with pytest.raises(error, match="max_jumps must be"):
+        testing.new_event_loop(max_jumps=jumps)

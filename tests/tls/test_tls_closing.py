@@ -1,0 +1,413 @@
+"""TLS: close(), abort(), and how the peer leaves; what is still sent, what is still told, and how the connection ends.
+
+P03: after close() no more data is delivered, and the socket is gone within `ssl_shutdown_timeout`, whatever the peer
+does: test_tls_timeouts.py has more of it.
+"""
+
+import asyncio
+import os
+import ssl
+
+import pytest
+from support.certificates import TLS_1_2, TLS_1_3, every_version
+from support.recording import when_data_comes
+from support.stepping import run_once, run_until
+from support.stream_connections import skip_on_asyncios
+from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side, secured_on
+
+SOON = 0.05  # seconds; a timeout that is waited for
+ENDED = ["connection_made", "eof_received", "connection_lost"]
+
+
+@every_side
+@every_version
+@every_protocol
+def test_close(tls, side, version, make_protocol):
+    """What was written goes first, then close_notify; the peer's answer to it is an end like any other."""
+    secured = tls.open(side, make_protocol(), version=version)
+    secured.transport.write(b"last words")
+    assert not secured.transport.is_closing()
+    assert secured.transport.close() is None
+    assert secured.transport.is_closing()
+    secured.run_until(lambda: secured.peer.saw_close_notify)
+    assert secured.peer.received == b"last words"
+    assert secured.socket.fileno() != -1 and not secured.protocol.lost, "it waits for the peer's close_notify"
+    secured.run_until_lost()
+    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+    assert secured.socket.fileno() == -1
+    secured.run_until(lambda: secured.peer.saw_end)
+
+
+@every_side
+def test_close_sends_much(tls, side):
+    secured = tls.open(side, kind="tcp")
+    data = os.urandom(3_000_000)
+    secured.transport.write(data)
+    secured.transport.close()
+    secured.run_until_lost()
+    assert secured.peer.received == data and secured.peer.saw_close_notify
+    assert secured.protocol.error is None
+
+
+@every_side
+@every_version
+def test_close_from_inside_a_write_that_pauses(tls, side, version):
+    secured = tls.open(side, version=version)
+    secured.protocol.hooks["pause_writing"] = lambda: secured.transport.close()
+    written = 0
+    while not secured.transport.is_closing():
+        secured.transport.write(b"p" * PIECE)
+        written += PIECE
+    secured.run_until_lost()
+    assert secured.peer.received == b"p" * written
+    assert secured.protocol.error is None
+
+
+def test_closing_once_more_changes_nothing(tls):
+    secured = tls.open()
+    for _ in range(3):
+        secured.transport.close()
+        assert secured.transport.is_closing()
+    secured.run_until_lost()
+    secured.transport.close()
+    assert secured.protocol.calls == ENDED
+
+
+@every_side
+@every_version
+def test_abort(tls, side, version):
+    """Nothing more is sent or told but the end, which comes later than the call."""
+    secured = tls.open(side, version=version, kind="tcp")
+    secured.fill()
+    secured.send(b"unread")
+    assert secured.transport.abort() is None
+    assert secured.transport.is_closing() and not secured.protocol.lost
+    run_until(tls.loop, lambda: secured.protocol.lost)
+    assert secured.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
+    assert secured.protocol.error is None
+    assert secured.socket.fileno() == -1
+    secured.peer.read()
+    assert not secured.peer.saw_close_notify
+
+
+def test_aborting_once_more_changes_nothing(tls):
+    secured = tls.open()
+    secured.transport.abort()
+    secured.transport.abort()
+    secured.run_until_lost()
+    secured.transport.abort()
+    run_once(tls.loop, 3)
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+def test_abort_after_close(tls, side):
+    secured = tls.open(side, kind="tcp")
+    secured.fill()
+    secured.transport.close()
+    secured.transport.abort()
+    secured.run_until_lost(peer_reads=False)
+    assert secured.protocol.error is None
+
+
+def test_abort_after_two_closes(tls):
+    secured = tls.open()
+    skip_on_asyncios(secured.transport, "the second close() makes it forget its connection")
+    secured.transport.close()
+    secured.transport.close()
+    secured.transport.abort()
+    secured.run_until_lost(peer_reads=False)
+    assert secured.protocol.error is None
+    for call in ("is_reading", "get_write_buffer_size", "get_write_buffer_limits", "pause_reading", "resume_reading"):
+        getattr(secured.transport, call)()
+
+
+@every_side
+@pytest.mark.parametrize("how", ["close", "abort", "lost"])
+def test_p09_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
+    """It is dropped, however often and by either method. asyncio's logger may be told of it; nobody else is."""
+    secured = tls.open(side, kind="tcp")
+    if how == "lost":
+        secured.reset()
+        secured.run_until_lost(peer_reads=False)
+    else:
+        getattr(secured.transport, how)()
+    for _ in range(7):
+        secured.transport.write(b"dropped")
+        secured.transport.writelines([b"dropped", b"", b"too"])
+    secured.transport.write(b"")
+    secured.transport.writelines([])
+    with pytest.raises(TypeError):
+        secured.transport.write("text")
+    if how != "lost":
+        secured.run_until_lost()
+    for _ in range(7):
+        secured.transport.write(b"dropped")
+        secured.transport.writelines([b"dropped"])
+    run_once(tls.loop, 3)
+    assert secured.peer.received == b""
+    assert secured.protocol.calls.count("connection_lost") == 1
+    assert set(asyncio_log.take()) <= {"SSL connection is closed", "socket.send() raised exception."}
+
+
+@pytest.mark.parametrize("first", ["close", "abort"])
+def test_close_after_the_end(tls, first):
+    secured = tls.open()
+    getattr(secured.transport, first)()
+    secured.run_until_lost()
+    secured.transport.close()
+    secured.transport.abort()
+    run_once(tls.loop, 3)
+    assert secured.protocol.calls[-1] == "connection_lost"
+
+
+HOOKS = ["connection_made", "data", "eof_received", "pause_writing", "connection_lost"]
+
+
+@every_side
+@every_protocol
+@pytest.mark.parametrize("call", ["close", "abort"])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_ending_from_every_callback(load_implementation, impl, certificates, side, make_protocol, call, hook):
+    """The callbacks that follow are those that follow on asyncio."""
+
+    def played(implementation):
+        loop = implementation.new_event_loop()
+        try:
+            with secured_on(loop, certificates) as connections:
+                protocol = make_protocol()
+                end = lambda: getattr(protocol.transport, call)()  # noqa: E731
+                when_data_comes(protocol, end) if hook == "data" else protocol.hooks.update({hook: end})
+                secured = connections.open(side, protocol, kind="pair")
+                if secured.peer.shaken:
+                    secured.peer.write(b"some data")
+                while not secured.writing_paused and not secured.transport.is_closing():
+                    secured.transport.write(b"x" * PIECE)
+                secured.run_until(lambda: protocol.received or protocol.lost)
+                secured.peer.notify_close()
+                secured.run_until_lost()
+                error = protocol.error and (type(protocol.error), getattr(protocol.error, "reason", None))
+                return protocol.calls, bytes(protocol.received), error
+        finally:
+            loop.close()
+
+    expected = played(load_implementation("asyncio"))
+    assert expected[0][-1] == "connection_lost"
+    assert played(impl) == expected
+
+
+@every_side
+@every_version
+@pytest.mark.parametrize("ending", ["close_notify", "close_notify and end", "end alone"])
+def test_the_peer_leaves(tls, side, version, ending):
+    """However it leaves, the end is told once and without an error; close_notify is answered."""
+    secured = tls.open(side, version=version)
+    if "notify" in ending:
+        secured.peer.notify_close()
+    if "end" in ending:
+        secured.end()
+    secured.run_until_lost()
+    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+    assert secured.transport.is_closing()
+    secured.run_until(lambda: secured.peer.saw_end)
+    if ending == "close_notify":
+        assert secured.peer.saw_close_notify
+
+
+@every_side
+def test_what_eof_received_writes_is_sent(tls, side):
+    secured = tls.open(side)
+    secured.protocol.hooks["eof_received"] = lambda: secured.transport.write(b"farewell")
+    secured.peer.notify_close()
+    secured.run_until_lost()
+    assert secured.protocol.error is None
+    secured.run_until(lambda: secured.peer.saw_end)
+    assert secured.peer.received == b"farewell"
+
+
+def test_a_reset(tls):
+    secured = tls.open(kind="tcp")
+    secured.reset()
+    secured.run_until_lost()
+    assert isinstance(secured.protocol.error, ConnectionResetError)
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+def test_a_reset_while_we_close(tls, side):
+    secured = tls.open(side, kind="tcp")
+    secured.transport.close()
+    secured.reset()
+    secured.run_until_lost()
+    assert isinstance(secured.protocol.error, ConnectionResetError)
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+def test_both_close_at_once(tls, side):
+    secured = tls.open(side)
+    secured.peer.notify_close()
+    secured.transport.close()
+    secured.run_until_lost()
+    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+
+
+@every_side
+def test_a_peer_that_leaves_upon_our_close_notify_without_its_own(tls, side):
+    secured = tls.open(side)
+    secured.transport.close()
+    secured.run_until(lambda: secured.peer.saw_close_notify)
+    secured.end()
+    secured.run_until(lambda: secured.protocol.lost)
+    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+
+
+# P03
+
+
+@every_side
+@every_version
+@every_protocol
+def test_p03_data_that_waits_in_the_kernel_when_we_close_is_not_delivered(tls, side, version, make_protocol):
+    secured = tls.open(side, make_protocol(), version=version)
+    secured.deliver(b"before")
+    secured.send(b"after")
+    secured.transport.close()
+    secured.run_until_lost()
+    assert secured.protocol.received == b"before"
+    assert secured.socket.fileno() == -1
+
+
+@every_side
+@every_version
+def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls, side, version):
+    secured = tls.open(side, version=version)
+    secured.transport.close()
+    secured.peer.write(b"after")
+    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
+    assert isinstance(secured.protocol.error, ssl.SSLError)
+    assert secured.protocol.error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+@every_protocol
+@pytest.mark.parametrize("then", ["resume", "stay paused"])
+def test_p03_closing_while_reading_is_paused(tls, side, make_protocol, then):
+    """What was held back stays undelivered, also if reading is resumed afterwards."""
+    secured = tls.open(side, make_protocol(), ssl_shutdown_timeout=SOON)
+    secured.transport.pause_reading()
+    secured.send(b"held back")
+    run_once(tls.loop, 5)
+    secured.transport.close()
+    if then == "resume":
+        secured.transport.resume_reading()
+    secured.run_until_lost()
+    assert not secured.protocol.received
+    assert "data" not in secured.protocol.calls
+
+
+def test_p03_closing_from_inside_buffer_updated(tls):
+    """With more decrypted than the buffer holds."""
+    protocol = ViewRecorder(10)
+    secured = tls.open("server", protocol)
+    skip_on_asyncios(secured.transport, "its close() fills the buffer once more")
+    protocol.hooks["buffer_updated"] = lambda: secured.transport.close()
+    secured.peer.write(b"0123456789and more than that")
+    secured.run_until_lost()
+    assert protocol.received == b"0123456789"
+
+
+@every_side
+@every_protocol
+def test_p03_closing_from_inside_a_callback(tls, side, make_protocol):
+    protocol = make_protocol()
+    secured = tls.open(side, protocol)
+    when_data_comes(protocol, lambda: secured.transport.close())
+    secured.deliver(b"first")
+    secured.peer.write(b"second")
+    secured.run_until_lost()
+    assert protocol.received == b"first"
+
+
+@every_side
+@every_version
+def test_p03_a_peer_that_says_nothing(tls, side, version):
+    secured = tls.open(side, version=version, ssl_shutdown_timeout=SOON)
+    secured.transport.close()
+    secured.run_until(lambda: secured.protocol.lost)
+    assert isinstance(secured.protocol.error, TimeoutError)
+    assert str(secured.protocol.error) == "SSL shutdown timed out"
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    assert secured.socket.fileno() == -1
+
+
+@pytest.mark.only("c", reason="asyncio refuses a timeout of 0 with ValueError")
+@every_side
+@every_version
+def test_p03_a_shutdown_timeout_of_nothing_is_an_abort(tls, side, version):
+    secured = tls.open(side, version=version, ssl_shutdown_timeout=0)
+    secured.deliver(b"data")
+    secured.transport.close()
+    run_once(tls.loop, 3)
+    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert secured.protocol.error is None
+    assert secured.socket.fileno() == -1
+
+
+def test_the_timer_is_gone_with_the_connection(tls):
+    secured = tls.open(ssl_shutdown_timeout=1000)
+    secured.transport.close()
+    secured.run_until_lost()
+    run_once(tls.loop, 3)
+    assert [handle for handle in tls.loop._scheduled if not handle.cancelled()] == []
+
+
+@pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3])
+def test_streams_wait_until_it_is_closed(impl, certificates, version):
+    async def main():
+        errors = []
+        served = asyncio.Event()
+
+        async def serve(reader, writer):
+            assert await reader.read() == b"data"
+            writer.close()
+            await writer.wait_closed()
+            served.set()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certificates.server_context()) as server:
+            _, writer = await asyncio.open_connection(
+                *server.sockets[0].getsockname(), ssl=certificates.client_context(version)
+            )
+            writer.write(b"data")
+            writer.close()
+            assert writer.is_closing()
+            await writer.wait_closed()
+            await served.wait()
+        assert not errors
+
+    impl.run(main())
+
+
+def test_a_transport_that_nobody_closed(impl, certificates):
+    """It warns, as asyncio's does, and its socket goes with it."""
+    impl.run_script(
+        """
+import gc, socket, warnings
+from support.certificates import issued
+from support.tls_connections import secured_on
+loop = impl.new_event_loop()
+connections = secured_on(loop, issued())
+connections = connections.__enter__()
+secured = connections.open("server", kind="pair")
+peer = secured.peer.socket
+loop.close()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    del secured, connections, loop
+    gc.collect()
+messages = [str(warning.message) for warning in caught if warning.category is ResourceWarning]
+assert any("unclosed transport" in message for message in messages), messages
+peer.close()
+"""
+    )

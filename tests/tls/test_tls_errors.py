@@ -1,0 +1,382 @@
+"""TLS: handshakes that fail, timeouts, callbacks that raise, and who is told of what: caller, protocol, exception
+handler, debug log."""
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+
+import pytest
+from support.certificates import OTHER_HOST, TLS_1_2, TLS_1_3, every_version
+from support.endpoints import settle, until
+from support.recording import Recorder, when_data_comes
+from support.stepping import run_once, run_until
+from support.stream_connections import connected_sockets, is_asyncios, reset
+from support.tls_connections import ViewRecorder, every_protocol, every_side, run_until_or_error
+
+REPORT = {"message", "exception", "transport", "protocol"}
+
+
+@pytest.fixture
+def debug_log():
+    """What asyncio's logger is told at DEBUG."""
+    messages = []
+
+    class Listening(logging.Handler):
+        def emit(self, record):
+            messages.append((record.getMessage(), record.exc_info and record.exc_info[0]))
+
+    handler = Listening(logging.DEBUG)
+    logger = logging.getLogger("asyncio")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield messages
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
+# Handshakes that fail
+
+
+def contexts_that_do_not_fit(certificates, why):
+    """The client's and the server's."""
+    client, server = certificates.client_context(), certificates.server_context()
+    if why == "unknown authority":
+        client = certificates.client_context(trusts=False)
+    elif why == "another host":
+        server = certificates.server_context(other=True)
+    elif why == "no version":
+        client.maximum_version, server.minimum_version = TLS_1_2, TLS_1_3
+    elif why == "no cipher":
+        client, server = certificates.client_context(TLS_1_2), certificates.server_context(TLS_1_2)
+        client.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+        server.set_ciphers("ECDHE-ECDSA-AES256-GCM-SHA384")
+    return client, server
+
+
+REASONS = {
+    "unknown authority": ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT_UNKNOWN_CA"),
+    "another host": ("CERTIFICATE_VERIFY_FAILED", "SSLV3_ALERT_BAD_CERTIFICATE"),
+    "no version": ("TLSV1_ALERT_PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL"),
+    "no cipher": ("SSLV3_ALERT_HANDSHAKE_FAILURE", "NO_SHARED_CIPHER"),
+}
+
+
+@every_side
+@pytest.mark.parametrize("why", REASONS)
+def test_ends_that_do_not_agree(tls, side, why):
+    """The caller gets OpenSSL's error; the protocol and the exception handler get nothing."""
+    client, server = contexts_that_do_not_fit(tls.certificates, why)
+    ours, theirs = (client, server) if side == "client" else (server, client)
+    making, peer, protocol = tls.begin(side, context=ours, peer_context=theirs)
+    error = tls.failure(making, peer)
+    assert isinstance(error, ssl.SSLError)
+    assert similar(error.reason) == similar(REASONS[why][0 if side == "client" else 1])
+    if "VERIFY" in error.reason:
+        assert type(error) is ssl.SSLCertVerificationError and isinstance(error, ssl.CertificateError)
+        assert error.verify_code > 0 and error.verify_message
+    assert protocol.calls == []
+
+
+def similar(reason):
+    """OpenSSL has given some alerts other names over time."""
+    return re.sub("^(TLSV1|SSLV3|TLSV13)_", "", reason).replace("TLS_", "")
+
+
+@every_side
+def test_the_socket_is_closed_when_the_handshake_fails(tls, side):
+    making, peer, _ = tls.begin(side)
+    peer.send_raw(b"no TLS at all, whatever one may think of it\n")
+    run_until(tls.loop, making.done)
+    assert isinstance(making.exception(), ssl.SSLError)
+    run_until(tls.loop, lambda: peer.pump() or peer.saw_end)
+    peer.socket.close()
+
+
+@every_side
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\n" * 50,
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.0\r\n",
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16\x03\x01\xff\xff" + b"x" * 100,
+        b"\x15\x03\x03\x00\x02\x02\x28",
+        b"\x17\x03\x03\x00\x20" + b"d" * 32,
+        bytes(range(256)),
+    ],
+    ids=["lines", "HTTP", "SSH", "bad handshake", "too long", "alert", "data", "bytes"],
+)
+def test_a_peer_that_speaks_something_else(tls, side, garbage):
+    making, peer, protocol = tls.begin(side)
+    peer.send_raw(garbage)
+    run_until(tls.loop, making.done)
+    assert isinstance(making.exception(), ssl.SSLError)
+    assert protocol.calls == []
+    peer.socket.close()
+
+
+@every_side
+@every_version
+@pytest.mark.parametrize("step", [0, 1])
+@pytest.mark.parametrize("how", ["end", "close", "reset"])
+def test_a_peer_that_leaves_in_the_handshake(tls, side, version, step, how):
+    making, peer, protocol = tls.begin(side, version=version, kind="tcp")
+    for _ in range(step):
+        peer.shake()
+        run_once(tls.loop, 5)
+    if how == "end":
+        peer.push()
+        peer.socket.shutdown(socket.SHUT_WR)
+    elif how == "close":
+        peer.pump()  # with something unread the kernel would reset
+        peer.socket.close()
+    else:
+        reset(peer.socket)
+    run_until(tls.loop, making.done)
+    assert isinstance(making.exception(), ConnectionResetError)
+    assert protocol.calls == []
+    peer.socket.close()
+
+
+@every_side
+@every_version
+def test_a_handshake_that_is_broken_in_the_middle(tls, side, version):
+    making, peer, protocol = tls.begin(side, version=version)
+    run_until_or_error(
+        tls.loop, lambda: peer.shake() or len(peer.received) or peer.incoming.pending or peer.pump() or 1
+    )
+    run_once(tls.loop, 5)
+    peer.push()
+    peer.send_raw(b"garbage in the middle" * 10)
+    run_until(tls.loop, making.done)
+    assert isinstance(making.exception(), ssl.SSLError)
+    assert protocol.calls == []
+    peer.socket.close()
+
+
+@every_side
+def test_a_failed_handshake_in_the_debug_log(tls, debug_log, side):
+    """And nowhere else. Not debugging, not even there."""
+    for debug in (False, True):
+        tls.loop.set_debug(debug)
+        debug_log.clear()
+        making, peer, _ = tls.begin(side)
+        peer.send_raw(b"no TLS at all, whatever one may think of it\n")
+        run_until(tls.loop, making.done)
+        run_once(tls.loop, 3)
+        peer.socket.close()
+        assert isinstance(making.exception(), ssl.SSLError)
+        failures = [one for one in debug_log if "SSL handshake failed" in one[0]]
+        assert [kind for _, kind in failures] == ([ssl.SSLError] if debug else [])
+
+
+def test_a_refused_certificate_in_the_debug_log(tls, debug_log):
+    tls.loop.set_debug(True)
+    context = tls.certificates.client_context(trusts=False)
+    making, peer, _ = tls.begin("client", context=context)
+    assert isinstance(tls.failure(making, peer), ssl.SSLCertVerificationError)
+    assert [kind for text, kind in debug_log if "SSL handshake failed on verifying the certificate" in text] == [
+        ssl.SSLCertVerificationError
+    ]
+
+
+@every_side
+def test_a_handshake_in_the_debug_log(tls, debug_log, side):
+    tls.loop.set_debug(True)
+    secured = tls.open(side)
+    texts = [text for text, _ in debug_log]
+    assert sum("starts SSL handshake" in text for text in texts) == 1
+    assert sum(bool(re.search(r"SSL handshake took \d+\.\d ms", text)) for text in texts) == 1
+    debug_log.clear()
+    secured.end()
+    secured.run_until_lost()
+    assert any("received EOF" in text for text, _ in debug_log)
+
+
+def test_no_debug_log_without_debugging(tls, debug_log):
+    secured = tls.open("client")
+    secured.end()
+    secured.run_until_lost()
+    assert not [text for text, _ in debug_log if "SSL" in text or "EOF" in text]
+
+
+# Timeouts
+
+
+@every_side
+@pytest.mark.parametrize("name", ["ssl_handshake_timeout", "ssl_shutdown_timeout"])
+@pytest.mark.parametrize("value", [-1, -0.001])
+def test_timeouts_that_cannot_be(tls, side, name, value):
+    ours, theirs = connected_sockets("pair")
+    context = tls.certificates.context(side)
+    if side == "client":
+        making = tls.loop.create_connection(Recorder, sock=ours, ssl=context, server_hostname="x", **{name: value})
+    else:
+        making = tls.loop.connect_accepted_socket(Recorder, ours, ssl=context, **{name: value})
+    with ours, theirs, pytest.raises(ValueError, match=f"{name} should be a positive number, got {value}"):
+        tls.loop.run_until_complete(making)
+
+
+def test_a_handshake_timeout_of_nothing_cannot_be(tls):
+    ours, theirs = connected_sockets("pair")
+    context = tls.certificates.server_context()
+    making = tls.loop.connect_accepted_socket(Recorder, ours, ssl=context, ssl_handshake_timeout=0)
+    with ours, theirs, pytest.raises(ValueError, match="ssl_handshake_timeout should be a positive number, got 0"):
+        tls.loop.run_until_complete(making)
+
+
+# Callbacks that raise
+
+
+def raising(*_):
+    raise ZeroDivisionError("from inside a callback")
+
+
+@every_side
+@every_protocol
+def test_data_received_that_fails(tls, side, make_protocol):
+    """It ends the connection; the handler and connection_lost() get the exception."""
+    protocol = make_protocol()
+    when_data_comes(protocol, raising)
+    secured = tls.open(side, protocol)
+    secured.peer.write(b"data")
+    secured.run_until_lost()
+    (report,) = tls.take_reports()
+    assert report["message"] == "Fatal error on SSL protocol"
+    assert isinstance(report["exception"], ZeroDivisionError) and report.keys() == REPORT
+    assert is_asyncios(secured.transport) or report["protocol"] is protocol
+    assert protocol.error is report["exception"]
+    assert protocol.calls == ["connection_made", "data", "connection_lost"]
+
+
+def test_get_buffer_that_fails(tls):
+    secured = tls.open("server", ViewRecorder(get_buffer=raising))
+    secured.peer.write(b"data")
+    secured.run_until_lost()
+    reports = tls.take_reports()
+    assert reports and {report["message"] for report in reports} == {"Fatal error on SSL protocol"}
+    assert isinstance(secured.protocol.error, ZeroDivisionError)
+    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+def test_an_os_error_from_data_received_is_reported_to_nobody(tls, side):
+    """It is taken for the connection's own, as asyncio takes it: connection_lost() gets it, the debug log has it."""
+    protocol = Recorder()
+
+    def fail():
+        raise OSError("a file's, say")
+
+    protocol.hooks["data_received"] = fail
+    secured = tls.open(side, protocol)
+    secured.peer.write(b"data")
+    secured.run_until_lost()
+    assert type(protocol.error) is OSError
+
+
+@every_side
+@pytest.mark.parametrize("ending", ["close_notify", "end alone"])
+def test_eof_received_that_fails(tls, side, ending):
+    secured = tls.open(side, Recorder(eof_received=raising))
+    secured.peer.notify_close() if ending == "close_notify" else secured.end()
+    secured.run_until_lost()
+    (report,) = tls.take_reports()
+    assert report["message"] == "Error calling eof_received()"
+    assert isinstance(report["exception"], ZeroDivisionError) and report.keys() == REPORT
+    assert secured.protocol.error is report["exception"]
+    assert secured.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
+
+
+@every_side
+def test_connection_made_that_fails(tls, side):
+    making, peer, protocol = tls.begin(side, Recorder(connection_made=raising))
+    run_until_or_error(tls.loop, lambda: (peer.shake() or True) and making.done())
+    run_until(tls.loop, lambda: protocol.lost)
+    assert isinstance(making.exception(), ZeroDivisionError)
+    assert protocol.error is making.exception()
+    assert protocol.calls == ["connection_made", "connection_lost"]
+    (report,) = tls.take_reports()
+    assert isinstance(report["exception"], ZeroDivisionError) and report.keys() >= {"message", "exception", "transport"}
+    peer.socket.close()
+
+
+def test_connection_lost_that_fails(tls):
+    secured = tls.open("client", Recorder(connection_lost=raising))
+    secured.transport.abort()
+    secured.run_until_lost()
+    run_once(tls.loop, 3)
+    (report,) = tls.take_reports()
+    assert isinstance(report["exception"], ZeroDivisionError)
+    assert secured.socket.fileno() == -1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@every_protocol
+def test_what_ends_the_program_ends_run_forever(tls, make_protocol, error):
+    protocol = make_protocol()
+    secured = tls.open("server", protocol)
+
+    def fail():
+        del protocol.hooks["data_received" if isinstance(protocol, asyncio.Protocol) else "buffer_updated"]
+        raise error
+
+    when_data_comes(protocol, fail)
+    secured.send(b"data")
+    finished = []
+    with pytest.raises(error):
+        run_until(tls.loop, lambda: finished)
+    assert not protocol.lost
+    finished.append(True)
+    tls.loop.run_forever()  # until the look that was left sees that
+
+
+# What a server tells
+
+
+def test_a_server_is_quiet_about_its_clients_failures(impl, certificates, asyncio_log):
+    """A client that speaks something else, or refuses the certificate, is no news unless debugging."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        reports = []
+        loop.set_exception_handler(lambda loop, context: reports.append(context))
+        server = await loop.create_server(Recorder, "127.0.0.1", 0, ssl=certificates.server_context())
+        address = server.sockets[0].getsockname()
+        with socket.create_connection(address) as client:
+            client.sendall(b"no TLS at all, whatever one may think of it\n")
+            client.setblocking(False)
+            while await loop.sock_recv(client, 1000):
+                pass
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await loop.create_connection(
+                Recorder, *address, ssl=certificates.client_context(trusts=False), server_hostname="localhost"
+            )
+        await settle()
+        if not loop.get_debug():
+            assert reports == []
+        else:
+            assert {report["message"] for report in reports} == {"Error on transport creation for incoming connection"}
+            assert all(report.keys() >= {"message", "exception"} for report in reports)
+            # asyncio's client does not send the alert about the certificate: the server sees it leave.
+            first, second = (type(report["exception"]) for report in reports)
+            assert first is ssl.SSLError and second in (ssl.SSLError, ConnectionResetError)
+        transport, protocol = await loop.create_connection(
+            Recorder, *address, ssl=certificates.client_context(), server_hostname="localhost"
+        )
+        transport.close()
+        await until(lambda: protocol.lost)
+        server.close()
+        await settle()
+
+    impl.run(main())
+    impl.run(main(), debug=True)
+
+
+def test_the_name_of_another_host_is_named_in_the_error(tls):
+    making, peer, _ = tls.begin("client", server_hostname=OTHER_HOST)
+    error = tls.failure(making, peer)
+    assert isinstance(error, ssl.SSLCertVerificationError) and OTHER_HOST in error.verify_message

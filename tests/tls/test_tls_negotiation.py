@@ -1,0 +1,248 @@
+"""TLS: what the two ends agree on. SNI, client certificates, ALPN, sessions, and what follows the handshake."""
+
+import ssl
+
+from support.certificates import CLIENT, HOST, OTHER_HOST, TLS_1_2, TLS_1_3, every_version
+from support.recording import Recorder
+from support.stepping import run_once, run_until
+from support.stream_connections import connected_sockets
+from support.tls_connections import Peer, every_side, other
+
+
+def object_of(secured):
+    return secured.transport.get_extra_info("ssl_object")
+
+
+@every_side
+@every_version
+def test_versions(tls, side, version):
+    secured = tls.open(side, version=version)
+    assert object_of(secured).version() == secured.peer.tls.version() == version.name.replace("_", ".")
+    assert secured.transport.get_extra_info("cipher") == object_of(secured).cipher() == secured.peer.tls.cipher()
+
+
+@every_side
+def test_the_newest_version_that_both_know(tls, certificates, side):
+    secured = tls.open(side, peer_context=certificates.context(other(side), TLS_1_2))
+    assert object_of(secured).version() == "TLSv1.2"
+    secured = tls.open(side)
+    assert object_of(secured).version() == "TLSv1.3"
+
+
+@every_side
+def test_no_version_in_common(tls, certificates, side):
+    context, theirs = certificates.context(side, TLS_1_2), certificates.context(other(side), TLS_1_3)
+    making, peer, protocol = tls.begin(side, context=context, peer_context=theirs)
+    assert isinstance(tls.failure(making, peer), ssl.SSLError)
+    assert protocol.calls == []
+
+
+@every_side
+@every_version
+def test_alpn(tls, certificates, side, version):
+    context, theirs = certificates.context(side, version), certificates.context(other(side), version)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    theirs.set_alpn_protocols(["other", "http/1.1"])
+    secured = tls.open(side, context=context, peer_context=theirs)
+    assert object_of(secured).selected_alpn_protocol() == "http/1.1"
+    assert secured.peer.tls.selected_alpn_protocol() == "http/1.1"
+
+
+@every_side
+def test_alpn_of_one_end_only(tls, certificates, side):
+    context = certificates.context(side)
+    context.set_alpn_protocols(["h2"])
+    secured = tls.open(side, context=context)
+    assert object_of(secured).selected_alpn_protocol() is None
+
+
+def test_the_servers_sni_callback(tls, certificates):
+    asked = []
+    context = certificates.server_context()
+
+    def choose(tls_object, name, asked_of):
+        asked.append((type(tls_object), name, asked_of is context))
+        tls_object.context = certificates.server_context(other=True)
+
+    context.sni_callback = choose
+    theirs = certificates.client_context()
+    theirs.check_hostname = False
+    secured = tls.open("server", context=context, peer_context=theirs)
+    assert asked == [(ssl.SSLObject, HOST, True)]
+    assert ("DNS", OTHER_HOST) in secured.peer.tls.getpeercert()["subjectAltName"]
+    assert secured.transport.get_extra_info("sslcontext") is context
+
+
+def test_an_sni_callback_that_refuses(tls, certificates):
+    context = certificates.server_context()
+    context.sni_callback = lambda *_: ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+    making, peer, protocol = tls.begin("server", context=context)
+    error = tls.failure(making, peer)
+    assert isinstance(error, ssl.SSLError) and "callback failed" in str(error).lower().replace("_", " ")
+    assert protocol.calls == []
+
+
+def test_sni_as_the_client(tls, certificates):
+    asked = []
+    theirs = certificates.server_context()
+    theirs.sni_callback = lambda _, name, __: asked.append(name)
+    secured = tls.open("client", peer_context=theirs)
+    assert asked == [HOST] and object_of(secured).server_hostname == HOST
+
+
+def test_no_sni_without_a_name(tls, certificates):
+    asked = []
+    theirs = certificates.server_context()
+    theirs.sni_callback = lambda _, name, __: asked.append(name)
+    context = certificates.client_context()
+    context.check_hostname = False
+    secured = tls.open("client", context=context, peer_context=theirs, server_hostname="")
+    assert asked == [None] and object_of(secured).server_hostname is None
+
+
+@every_version
+def test_a_clients_certificate_that_the_server_asks_for(tls, certificates, version):
+    context = certificates.server_context(version, asks_for_certificate=True)
+    theirs = certificates.client_context(version, has_certificate=True)
+    secured = tls.open("server", context=context, peer_context=theirs)
+    subject = secured.transport.get_extra_info("peercert")["subjectAltName"]
+    assert subject == (("email", CLIENT),)
+    secured.deliver(b"data")
+
+
+@every_version
+def test_our_certificate_as_the_client(tls, certificates, version):
+    context = certificates.client_context(version, has_certificate=True)
+    theirs = certificates.server_context(version, asks_for_certificate=True)
+    secured = tls.open("client", context=context, peer_context=theirs)
+    assert secured.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
+    secured.deliver(b"data")
+
+
+@every_version
+def test_a_client_without_the_certificate_that_the_server_asks_for(tls, certificates, version):
+    context = certificates.server_context(version, asks_for_certificate=True)
+    making, peer, protocol = tls.begin("server", context=context, version=version)
+    error = tls.failure(making, peer)
+    assert isinstance(error, ssl.SSLError) and error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    assert protocol.calls == []
+
+
+def test_tls_1_3_tells_a_client_after_its_handshake_that_its_certificate_is_missing(tls, certificates):
+    theirs = certificates.server_context(TLS_1_3, asks_for_certificate=True)
+    making, peer, protocol = tls.begin("client", peer_context=theirs)
+
+    def refused():
+        try:
+            return peer.shake()
+        except ssl.SSLError:
+            return making.done()
+
+    run_until(tls.loop, refused)
+    making.result()
+    run_until(tls.loop, lambda: protocol.lost)
+    assert isinstance(protocol.error, ssl.SSLError) and protocol.error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert protocol.calls == ["connection_made", "connection_lost"]
+    peer.socket.close()
+
+
+def test_a_certificate_asked_for_after_the_handshake(tls, certificates):
+    """TLS 1.3 alone can do it; our end as the server asks while the client reads."""
+    context = certificates.server_context(TLS_1_3)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.post_handshake_auth = True
+    certificates.authority.configure_trust(context)
+    theirs = certificates.client_context(TLS_1_3, has_certificate=True)
+    theirs.post_handshake_auth = True
+    secured = tls.open("server", context=context, peer_context=theirs)
+    assert not object_of(secured).getpeercert()
+    object_of(secured)._sslobj.verify_client_post_handshake()
+    secured.transport.write(b"who are you?")
+    assert secured.receive(12) == b"who are you?"
+    secured.deliver(b"this is me")
+    assert object_of(secured).getpeercert()["subjectAltName"] == (("email", CLIENT),)
+    assert not secured.transport.get_extra_info("peercert"), "what the handshake brought"
+
+
+def test_our_end_is_asked_for_its_certificate_after_the_handshake(tls, certificates):
+    context = certificates.client_context(TLS_1_3, has_certificate=True)
+    context.post_handshake_auth = True
+    theirs = certificates.server_context(TLS_1_3)
+    theirs.verify_mode = ssl.CERT_OPTIONAL
+    theirs.post_handshake_auth = True
+    certificates.authority.configure_trust(theirs)
+    secured = tls.open("client", context=context, peer_context=theirs)
+    secured.peer.tls._sslobj.verify_client_post_handshake()
+    secured.peer.write(b"?")
+    secured.run_until(lambda: secured.protocol.received == b"?" and secured.peer.tls.getpeercert())
+    assert secured.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
+
+
+@every_version
+def test_a_client_resumes_a_session_of_our_server(tls, certificates, version):
+    """The server's tickets come after the handshake in TLS 1.3: with them the second handshake needs no certificate."""
+    context, theirs = certificates.server_context(version), certificates.client_context(version)
+    secured = tls.open("server", context=context, peer_context=theirs)
+    secured.transport.write(b"data")
+    assert secured.receive(4) == b"data"
+    session = secured.peer.tls.session
+    assert session.has_ticket
+    making, peer, protocol = tls.begin("server", context=context, peer_context=theirs)
+    peer = Peer(peer.socket, theirs, "client", session)
+    run_until(tls.loop, lambda: peer.shake() and making.done())
+    again = tls.adopt(making.result()[0], protocol, peer)
+    assert peer.tls.session_reused and object_of(again).session_reused
+    again.deliver(b"data")
+
+
+@every_version
+def test_the_session_of_our_client(tls, certificates, version):
+    """Readable from `ssl_object`; what came with or after the handshake resumes in a connection of the peer's own."""
+    context, theirs = certificates.client_context(version), certificates.server_context(version)
+    secured = tls.open("client", context=context, peer_context=theirs)
+    secured.deliver(b"data")
+    session = object_of(secured).session
+    assert session.has_ticket and not object_of(secured).session_reused
+    one, other_end = connected_sockets("pair")
+    client, server = Peer(one, context, "client", session), Peer(other_end, theirs, "server")
+    with one, other_end:
+        while not all([client.shake(), server.shake()]):
+            pass
+        assert client.tls.session_reused and server.tls.session_reused
+
+
+@every_side
+def test_what_follows_the_handshake_comes_with_data(tls, side):
+    """In TLS 1.3 the server's session tickets: no data, and nobody is told."""
+    secured = tls.open(side, version=TLS_1_3)
+    run_once(tls.loop, 5)
+    assert secured.protocol.calls == ["connection_made"]
+    secured.transport.write(b"one")
+    assert secured.receive(3) == b"one"
+    secured.deliver(b"two")
+    assert secured.protocol.calls == ["connection_made", "data"]
+
+
+@every_side
+@every_version
+def test_data_in_the_same_segment_as_the_end_of_the_handshake(tls, side, version):
+    """The end that finishes first may send at once: it is read with what completes the handshake at the other."""
+    making, peer, protocol = tls.begin(side, Recorder(), version=version)
+
+    def finished():
+        if peer.shaken:
+            return making.done()
+        peer.pump()
+        try:
+            peer.tls.do_handshake()
+            peer.shaken = True
+            peer.tls.write(b"early")
+        except ssl.SSLWantReadError:
+            pass
+        peer.pump()
+        return False
+
+    run_until(tls.loop, finished)
+    tls.adopt(making.result()[0], protocol, peer)
+    run_until(tls.loop, lambda: protocol.received == b"early")
+    assert protocol.calls == ["connection_made", "data"]

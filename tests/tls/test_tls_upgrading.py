@@ -1,0 +1,384 @@
+"""start_tls(): a connection that becomes TLS, in both directions, with bytes there already, and TLS inside TLS.
+
+P13: a PROXY header and the ClientHello in one segment; start_tls() while writing is paused.
+"""
+
+import asyncio
+import contextlib
+import select
+import socket
+import ssl
+import sys
+
+import pytest
+from support.certificates import HOST, every_version
+from support.endpoints import settle, until
+from support.recording import Recorder
+from support.stepping import run_once, run_until
+from support.stream_connections import KINDS, connected_sockets, is_asyncios, reset, skip_on_asyncios, wait_for
+from support.tls_connections import PIECE, Peer, Plain, every_protocol, every_side, other
+
+STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@every_side
+@every_version
+@every_protocol
+def test_upgrading(tls, kind, side, version, make_protocol):
+    plain = Plain(tls, side, make_protocol(), kind, version)
+    secured = plain.upgrade()
+    assert secured.transport is not plain.transport
+    assert isinstance(secured.transport, asyncio.Transport)
+    assert secured.transport.get_protocol() is plain.protocol
+    secured.deliver(b"hello")
+    secured.transport.write(b"and back")
+    assert secured.receive(8) == b"and back"
+    secured.transport.close()
+    secured.run_until_lost()
+    assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+    assert plain.protocol.transport is plain.transport, "connection_made() came once, for the plain one"
+    assert plain.protocol.error is None
+
+
+@every_side
+def test_what_the_upgraded_transport_knows(tls, side):
+    plain = Plain(tls, side)
+    names = {name: plain.transport.get_extra_info(name) for name in ("peername", "sockname")}
+    assert plain.transport.get_extra_info("ssl_object") is None
+    secured = plain.upgrade()
+    assert {name: secured.transport.get_extra_info(name) for name in names} == names
+    assert secured.transport.get_extra_info("socket").fileno() == secured.socket.fileno()
+    assert isinstance(secured.transport.get_extra_info("ssl_object"), ssl.SSLObject)
+    assert isinstance(secured.transport.get_extra_info("sslcontext"), ssl.SSLContext)
+
+
+@every_side
+def test_after_data_both_ways(tls, side):
+    plain = Plain(tls, side)
+    plain.transport.write(b"STARTTLS\n")
+    plain.socket.send(b"go ahead\n")
+    run_until(tls.loop, lambda: plain.protocol.received == b"go ahead\n")
+    wait_for(plain.socket, select.POLLIN)
+    assert plain.socket.recv(100) == b"STARTTLS\n"
+    plain.protocol.received.clear()
+    secured = plain.upgrade()
+    secured.deliver(b"secret")
+
+
+@every_side
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
+    """All of it before the first byte of the handshake, however slowly it is read."""
+    plain = Plain(tls, side, kind="pair")
+    if size > 10:
+        skip_on_asyncios_protocol(tls, plain)
+    plain.transport.write(b"p" * size)
+    upgrading, peer = plain.begin()
+    run_once(tls.loop, 5)
+    received = bytearray()
+
+    def read():
+        with contextlib.suppress(BlockingIOError):
+            received.extend(plain.socket.recv(size - len(received)))
+        return len(received) == size
+
+    run_until(tls.loop, read)
+    assert received == b"p" * size
+    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    secured = tls.adopt(upgrading.result(), plain.protocol, peer)
+    secured.deliver(b"secret")
+
+
+def skip_on_asyncios_protocol(tls, plain):
+    """Skip if the loop's TLS is asyncio's, whose protocol an upgrade while writing is paused makes fail."""
+    probe = Plain(tls, "server", kind="pair").upgrade()
+    if is_asyncios(probe.transport):
+        plain.transport.abort()
+        plain.run_until_lost()
+    skip_on_asyncios(probe.transport, "resume_writing() of its SSLProtocol asserts that it was told to pause")
+
+
+@every_side
+@every_version
+def test_p13_upgrading_while_writing_is_paused(tls, side, version):
+    plain = Plain(tls, side, kind="pair", version=version)
+    skip_on_asyncios_protocol(tls, plain)
+    written = 0
+    while "pause_writing" not in plain.protocol.calls:
+        plain.transport.write(b"p" * PIECE)
+        written += PIECE
+    upgrading, peer = plain.begin()
+    run_once(tls.loop, 5)
+    received = bytearray()
+
+    def read():
+        with contextlib.suppress(BlockingIOError):
+            received.extend(plain.socket.recv(written - len(received)))
+        return len(received) == written
+
+    run_until(tls.loop, read)
+    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    secured = tls.adopt(upgrading.result(), plain.protocol, peer)
+    secured.deliver(b"secret")
+    secured.transport.write(b"and back")
+    assert secured.receive(8) == b"and back"
+    filled = secured.fill()
+    assert secured.receive(filled) == b"f" * filled
+
+
+@every_protocol
+def test_while_reading_is_paused(tls, make_protocol):
+    """The handshake is read all the same, and so is what follows."""
+    plain = Plain(tls, "server", make_protocol())
+    plain.transport.pause_reading()
+    secured = plain.upgrade()
+    assert secured.transport.is_reading()
+    secured.deliver(b"data")
+
+
+@every_side
+@every_version
+def test_what_the_peer_sends_before_our_end_is_upgraded(tls, side, version):
+    """It waits in the kernel: the first flight, if the peer is the client."""
+    plain = Plain(tls, side, version=version)
+    plain.transport.pause_reading()
+    run_once(tls.loop, 2)
+    peer = Peer(plain.socket, tls.certificates.context(other(side), version), other(side))
+    peer.shake()
+    if side == "server":
+        wait_for(plain.transport.get_extra_info("socket"), select.POLLIN)
+    upgrading, _ = plain.begin()
+    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    tls.adopt(upgrading.result(), plain.protocol, peer).deliver(b"data")
+
+
+def hello_of(peer):
+    """The first flight of a client, not sent."""
+    with pytest.raises(ssl.SSLWantReadError):
+        peer.tls.do_handshake()
+    return peer.outgoing.read()
+
+
+@every_version
+@pytest.mark.parametrize("hello_cut", [None, 1, 100])
+def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, version, hello_cut):
+    """Or with the first bytes of the ClientHello only. The server reads a line, then upgrades."""
+    header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        served = loop.create_future()
+        gone = asyncio.Event()
+
+        async def serve(reader, writer):
+            try:
+                line = await reader.readline()
+                await until(lambda: reader._buffer)
+                await writer.start_tls(certificates.server_context())
+                writer.write(line + await reader.readexactly(4))
+                await writer.drain()
+                served.set_result(await reader.read())
+            except BaseException as error:
+                served.set_exception(error)
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+                gone.set()
+
+        ours, theirs = connected_sockets("tcp")
+        peer = Peer(theirs, certificates.client_context(version), "client")
+        hello = hello_of(peer)
+        peer.send_raw(header + hello[:hello_cut])
+        reader = asyncio.StreamReader()
+        await loop.connect_accepted_socket(lambda: asyncio.StreamReaderProtocol(reader, serve), ours)
+        if hello_cut is not None:
+            await settle()
+            peer.send_raw(hello[hello_cut:])
+        await until(lambda: peer.shake() or served.done())
+        if not served.done():
+            peer.write(b"data")
+            await until(lambda: peer.read() or len(peer.received) == len(header) + 4)
+            peer.notify_close()
+            await until(lambda: peer.read() or peer.saw_end)
+        theirs.close()
+        assert await served == b""
+        await gone.wait()
+        assert bytes(peer.received) == header + b"data"
+
+    if impl.name != "c" and sys.version_info < (3, 14, 4):
+        pytest.skip(f"asyncio's own start_tls(): {STALE}")
+    impl.run(main())
+
+
+@every_version
+def test_streams_upgrade_on_both_ends(impl, certificates, version):
+    async def main():
+        served = asyncio.get_running_loop().create_future()
+
+        async def serve(reader, writer):
+            assert await reader.readline() == b"STARTTLS\n"
+            writer.write(b"go ahead\n")
+            await writer.start_tls(certificates.server_context())
+            writer.write(await reader.readexactly(100_000))
+            await writer.drain()
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+            served.set_result(None)
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(b"STARTTLS\n")
+            assert await reader.readline() == b"go ahead\n"
+            await writer.start_tls(certificates.client_context(version), server_hostname=HOST)
+            writer.write(b"s" * 100_000)
+            assert await reader.readexactly(100_000) == b"s" * 100_000
+            writer.close()
+            await writer.wait_closed()
+            await served
+        await settle()
+
+    impl.run(main())
+
+
+@every_version
+@pytest.mark.parametrize("size", [5, 2_000_000])
+def test_tls_inside_tls(impl, certificates, version, size):
+    """The outer handshake is over, the inner one and all data go through it, in both directions."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        ours, theirs = connected_sockets("tcp")
+        client, server = Recorder(), Recorder()
+        client_context, server_context = certificates.client_context(version), certificates.server_context()
+        (outer, _), (outer_server, _) = await asyncio.gather(
+            loop.create_connection(lambda: client, sock=ours, ssl=client_context, server_hostname=HOST),
+            loop.connect_accepted_socket(lambda: server, theirs, ssl=server_context),
+        )
+        inner, inner_server = await asyncio.gather(
+            loop.start_tls(outer, client, client_context, server_hostname=HOST),
+            loop.start_tls(outer_server, server, server_context, server_side=True),
+        )
+        assert inner.get_extra_info("ssl_object") is not outer.get_extra_info("ssl_object")
+        assert inner.get_extra_info("peername") == outer.get_extra_info("peername")
+        inner.write(b"u" * size)
+        inner_server.writelines([b"d" * size])
+        await until(lambda: len(server.received) == len(client.received) == size)
+        assert (server.received, client.received) == (b"u" * size, b"d" * size)
+        inner.close()
+        await until(lambda: server.lost and client.lost)
+        assert (client.error, server.error) == (None, None)
+        assert outer.is_closing() and outer_server.is_closing()
+        for protocol in (client, server):
+            protocol.check_life_cycle()
+            assert protocol.calls[-2:] == ["eof_received", "connection_lost"]
+        await settle()
+
+    impl.run(main())
+
+
+@every_side
+def test_a_handshake_that_fails_closes_the_connection(tls, side):
+    plain = Plain(tls, side)
+    upgrading, _ = plain.begin()
+    plain.socket.send(b"this is no handshake\n" * 3)
+    run_until(tls.loop, upgrading.done)
+    plain.run_until_lost()
+    assert isinstance(upgrading.exception(), ssl.SSLError)
+    assert plain.protocol.calls == ["connection_made", "connection_lost"]
+    assert plain.protocol.error is upgrading.exception()
+    assert plain.transport.is_closing()
+
+
+@every_side
+@pytest.mark.parametrize("how", ["end", "reset"])
+def test_a_peer_that_leaves_in_the_middle(tls, side, how):
+    plain = Plain(tls, side)
+    sock = plain.transport.get_extra_info("socket")
+    upgrading, peer = plain.begin()
+    peer.shake()
+    run_once(tls.loop, 5)
+    if how == "end":
+        plain.socket.shutdown(socket.SHUT_WR)
+    else:
+        reset(plain.socket)
+    run_until(tls.loop, lambda: upgrading.done() and sock.fileno() == -1)
+    run_once(tls.loop, 3)
+    assert isinstance(upgrading.exception(), ConnectionResetError)
+    # asyncio tells the protocol when TLS has failed, not when the connection below it has.
+    assert plain.protocol.calls == ["connection_made", "connection_lost"][: 2 if how == "end" else 1]
+    assert plain.transport.is_closing()
+    plain.socket.close()
+
+
+@every_side
+@pytest.mark.parametrize("close", ["close", "abort"])
+def test_a_connection_that_was_closed(tls, side, close):
+    """By its owner, in the same turn: there is no transport to give, and no error to raise."""
+    plain = Plain(tls, side)
+    context = tls.certificates.context(side)
+    host = {"server_side": True} if side == "server" else {"server_hostname": HOST}
+
+    async def main():
+        getattr(plain.transport, close)()
+        assert await tls.loop.start_tls(plain.transport, plain.protocol, context, **host) is None
+        if is_asyncios(plain.transport):
+            # It begins the handshake nevertheless.
+            await asyncio.sleep(0.02)
+
+    host["ssl_handshake_timeout"] = 0.01
+    tls.loop.run_until_complete(main())
+    plain.run_until_lost()
+    assert plain.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@every_side
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+def test_cancelling(tls, side, turns):
+    """It closes the connection. A protocol that is not told so was not asked: the handshake is not over."""
+    plain = Plain(tls, side)
+    sock = plain.transport.get_extra_info("socket")
+    upgrading, _ = plain.begin()
+    run_once(tls.loop, turns)
+    upgrading.cancel()
+    run_until(tls.loop, upgrading.done)
+    assert upgrading.cancelled()
+    if not turns:  # it had not begun
+        assert not plain.transport.is_closing()
+        plain.transport.abort()
+    run_until(tls.loop, lambda: sock.fileno() == -1)
+    run_once(tls.loop, 3)
+    assert plain.protocol.calls == ["connection_made", "connection_lost"][: 2 if not turns else 1]
+    plain.socket.close()
+
+
+def test_what_cannot_be_upgraded(tls):
+    loop, context = tls.loop, tls.certificates.client_context()
+    plain = Plain(tls, "client")
+    for wrong in (None, True, "context"):
+        with pytest.raises(TypeError, match="SSLContext"):
+            loop.run_until_complete(loop.start_tls(plain.transport, plain.protocol, wrong))
+    with pytest.raises(TypeError, match="not supported by start_tls"):
+        loop.run_until_complete(loop.start_tls(asyncio.Transport(), plain.protocol, context))
+    for name in ("ssl_handshake_timeout", "ssl_shutdown_timeout"):
+        with pytest.raises(ValueError, match=f"{name} should be a positive number"):
+            loop.run_until_complete(loop.start_tls(plain.transport, plain.protocol, context, **{name: -1}))
+    plain.transport.write(b"still plain")
+    wait_for(plain.socket, select.POLLIN)
+    assert plain.socket.recv(100) == b"still plain"
+    plain.transport.abort()
+    plain.run_until_lost()
+
+
+def test_the_kind_of_protocol_may_change(tls):
+    """The protocol that is given takes over, whatever had the transport before."""
+    plain = Plain(tls, "server")
+    first, plain.protocol = plain.protocol, Recorder()
+    secured = plain.upgrade()
+    secured.deliver(b"data")
+    secured.transport.abort()
+    run_until(tls.loop, lambda: plain.protocol.lost)
+    assert first.calls == ["connection_made"] and plain.protocol.calls == ["data", "connection_lost"]
+    secured.protocol = first

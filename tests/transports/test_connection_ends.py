@@ -1,0 +1,300 @@
+"""What was received before a connection's end is delivered before it: paused or not, over TLS and plain, on TCP, Unix
+sockets and pipes, whatever the order in which resuming and the end come.
+
+The tests put both into one turn of the loop, which a loaded machine does by chance.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+
+import pytest
+from support.certificates import every_version
+from support.recording import Recorder
+from support.stepping import run_once, run_until
+from support.stream_connections import KINDS, connections_on, skip_on_asyncios, wait_for
+from support.tls_connections import AT_THE_END, Plain, ViewRecorder, every_protocol, every_side, numbered
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+TLS_ENDINGS = ["close_notify", "close_notify and end", "end alone"]
+WHOLE_LIFE = ["connection_made", "data", "eof_received", "connection_lost"]
+
+
+@pytest.fixture
+def connections(loop):
+    with connections_on(loop) as connections:
+        yield connections
+
+
+def end_tls(secured, ending):
+    if "notify" in ending:
+        secured.peer.notify_close()
+    if "end" in ending:
+        secured.end()
+    wait_for(secured.socket, select.POLLIN)
+
+
+def hold(secured, data):
+    """Have the paused transport take in `data`."""
+    secured.transport.pause_reading()
+    secured.send(data)
+    run_until(secured.loop, lambda: secured.transport.get_read_buffer_size() >= len(data))
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+@every_side
+@every_version
+@every_protocol
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+@pytest.mark.parametrize("size", [100, 60_000, 100_000])
+def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol, ending, size):
+    secured = tls.open(side, make_protocol(), version=version, kind="tcp")
+    if make_protocol is ViewRecorder and size > 65536:
+        skip_on_asyncios(secured.transport, AT_THE_END)
+    hold(secured, numbered(size))
+    end_tls(secured, ending)
+    # It runs ahead of the end, and what it schedules behind it.
+    tls.loop.call_soon(secured.transport.resume_reading)
+    secured.run_until_lost()
+    assert secured.protocol.received == numbered(size)
+    assert secured.protocol.calls == WHOLE_LIFE
+    assert secured.protocol.error is None
+
+
+@every_side
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+@pytest.mark.parametrize("paused_after", range(3))
+@pytest.mark.parametrize("turns", range(5))
+def test_p36_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after, turns):
+    """Before it and behind it; paused before the data, between two parts, or behind them."""
+    secured = tls.open(side, kind="tcp")
+    data = numbered(30_000)
+    for number, part in enumerate([data[:10_000], data[10_000:]]):
+        if number == paused_after:
+            secured.transport.pause_reading()
+        secured.send(part)
+        run_once(tls.loop, 3)
+    secured.transport.pause_reading()
+    if turns >= 3:
+        end_tls(secured, ending)
+        run_once(tls.loop, turns - 3)
+        tls.loop.call_soon(secured.transport.resume_reading)
+    else:
+        tls.loop.call_soon(secured.transport.resume_reading)
+        run_once(tls.loop, turns)
+        end_tls(secured, ending)
+    secured.run_until_lost()
+    assert secured.protocol.received == data
+    assert secured.protocol.calls == WHOLE_LIFE
+
+
+@every_protocol
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
+    """Also by those that the end brings."""
+    protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
+    secured = tls.open("server", protocol, kind="tcp")
+    skip_on_asyncios(secured.transport, "what it has when the end comes it does not keep for a protocol that pauses")
+
+    def pause():
+        secured.transport.pause_reading()
+        tls.loop.call_soon(secured.transport.resume_reading)
+
+    protocol.hooks.update(data_received=pause, buffer_updated=pause)
+    hold(secured, numbered(50_000))
+    end_tls(secured, ending)
+    tls.loop.call_soon(secured.transport.resume_reading)
+    secured.run_until_lost()
+    assert protocol.received == numbered(50_000)
+    assert protocol.calls == WHOLE_LIFE
+
+
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+def test_p36_tls_is_told_of_the_end_twice(tls, ending):
+    """The transport below tells it again when it is resumed: the protocol is still paused."""
+    secured = tls.open("server", kind="tcp")
+    hold(secured, numbered(1000))
+    end_tls(secured, ending)
+    run_once(tls.loop, 3)
+    secured.transport.set_read_buffer_limits(500, 100)
+    secured.transport.set_read_buffer_limits()
+    skip_on_asyncios(secured.transport, "the second time it drops what it holds")
+    run_once(tls.loop, 3)
+    assert secured.protocol.calls == ["connection_made"]
+    secured.transport.resume_reading()
+    secured.run_until_lost()
+    assert secured.protocol.received == numbered(1000)
+    assert secured.protocol.calls == WHOLE_LIFE
+
+
+def resume_beside_a_reset(tls, side, protocol, resume):
+    secured = tls.open(side, protocol, kind="tcp")
+    hold(secured, numbered(50_000))
+    secured.reset()
+    resume(secured.transport.resume_reading)
+    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
+    assert secured.protocol.received == numbered(50_000)
+    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert isinstance(secured.protocol.error, ConnectionResetError)
+
+
+@every_side
+@every_protocol
+def test_p36_tls_is_resumed_ahead_of_a_reset(tls, side, make_protocol):
+    resume_beside_a_reset(tls, side, make_protocol(), tls.loop.call_soon)
+
+
+@every_side
+@every_protocol
+@pytest.mark.only("c", reason="asyncio's TLS drops what it holds when the connection below is lost")
+def test_p36_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
+    """Timers come behind what the poller has reported."""
+    resume_beside_a_reset(tls, side, make_protocol(), lambda callback: tls.loop.call_later(0, callback))
+
+
+@every_side
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+def test_p36_tls_after_start_tls(tls, side, ending):
+    secured = Plain(tls, side).upgrade()
+    hold(secured, numbered(1000))
+    end_tls(secured, ending)
+    tls.loop.call_soon(secured.transport.resume_reading)
+    secured.run_until_lost()
+    assert secured.protocol.received == numbered(1000)
+    assert secured.protocol.calls == WHOLE_LIFE
+
+
+class Streams(asyncio.StreamReaderProtocol):
+    """Called for what arrives, which the other is not."""
+
+
+async def read_all(reader, turns):
+    received = bytearray()
+    while data := await reader.read(700):
+        received += data
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    return bytes(received)
+
+
+@pytest.mark.parametrize("make_protocol", [asyncio.StreamReaderProtocol, Streams])
+@pytest.mark.parametrize("ending", TLS_ENDINGS)
+@pytest.mark.parametrize("turns", range(4))
+def test_p36_tls_read_through_a_small_stream_reader(tls, make_protocol, ending, turns):
+    reader = asyncio.StreamReader(limit=500, loop=tls.loop)
+    secured = tls.open("client", make_protocol(reader, loop=tls.loop), kind="tcp")
+    data = numbered(20_000)
+    for part in (data[:5000], data[5000:]):
+        secured.send(part)
+        run_once(tls.loop, 3)
+    end_tls(secured, ending)
+    # The first read resumes the transport, in the turn in which the end comes.
+    reading = tls.loop.create_task(read_all(reader, turns))
+    run_until(tls.loop, reading.done)
+    assert reading.result() == data
+    secured.transport.close()
+    run_until(tls.loop, lambda: secured.is_gone)
+
+
+# -- plain -------------------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@every_protocol
+@pytest.mark.parametrize("ending", ["half-closed", "closed"])
+@pytest.mark.parametrize("turns", range(4))
+def test_p36_a_stream_is_resumed_some_turns_from_the_end(loop, connections, kind, make_protocol, ending, turns):
+    connection = connections.open(kind, make_protocol())
+    connection.transport.pause_reading()
+    connection.send(numbered(50_000))
+    run_once(loop, 3)
+    if turns < 3:
+        loop.call_soon(connection.transport.resume_reading)
+        run_once(loop, turns)
+    if ending == "half-closed":
+        connection.end()
+    else:
+        connection.peer.close()
+        wait_for(connection.socket, select.POLLIN)
+    if turns == 3:
+        loop.call_soon(connection.transport.resume_reading)
+    connection.run_until_lost()
+    assert connection.protocol.received == numbered(50_000)
+    assert connection.protocol.calls == WHOLE_LIFE
+    assert connection.protocol.error is None
+
+
+@every_protocol
+@pytest.mark.parametrize("turns", [0, 3])
+def test_p36_a_stream_is_resumed_in_the_turn_of_a_reset(loop, connections, make_protocol, turns):
+    """The kernel keeps what came before it."""
+    connection = connections.open("tcp", make_protocol())
+    connection.transport.pause_reading()
+    connection.send(numbered(50_000))
+    run_once(loop, 3)
+    connection.reset()
+    run_once(loop, turns)
+    loop.call_soon(connection.transport.resume_reading)
+    connection.run_until_lost()
+    assert connection.protocol.received == numbered(50_000)
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert isinstance(connection.protocol.error, ConnectionResetError)
+
+
+@every_kind
+@every_protocol
+def test_p36_a_stream_is_paused_by_each_piece(loop, connections, kind, make_protocol):
+    protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
+    connection = connections.open(kind, protocol)
+
+    def pause():
+        connection.transport.pause_reading()
+        loop.call_soon(connection.transport.resume_reading)
+
+    protocol.hooks.update(data_received=pause, buffer_updated=pause)
+    connection.send(numbered(50_000))
+    connection.end()
+    connection.run_until_lost()
+    assert protocol.received == numbered(50_000)
+    assert protocol.calls == WHOLE_LIFE
+
+
+@every_kind
+@pytest.mark.parametrize("turns", range(3))
+def test_p36_a_stream_read_through_a_small_stream_reader(loop, connections, kind, turns):
+    reader = asyncio.StreamReader(limit=500, loop=loop)
+    connection = connections.open(kind, asyncio.StreamReaderProtocol(reader, loop=loop))
+    connection.send(numbered(10_000))
+    run_once(loop, 3)
+    connection.send(numbered(5000))
+    connection.end()
+    reading = loop.create_task(read_all(reader, turns))
+    run_until(loop, reading.done)
+    assert reading.result() == numbered(10_000) + numbered(5000)
+    connection.transport.close()
+    run_until(loop, lambda: connection.socket.fileno() == -1)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_p36_a_pipe_is_resumed_some_turns_from_the_end(loop, turns):
+    reading, writing = os.pipe()
+    protocol = Recorder()
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(os.fdopen(writing, "wb", 0))
+        pipe = stack.enter_context(os.fdopen(reading, "rb", 0))
+        transport, _ = loop.run_until_complete(loop.connect_read_pipe(lambda: protocol, pipe))
+        transport.pause_reading()
+        assert writer.write(numbered(50_000)) == 50_000
+        run_once(loop, 3)
+        if turns < 3:
+            loop.call_soon(transport.resume_reading)
+            run_once(loop, turns)
+        writer.close()
+        if turns == 3:
+            loop.call_soon(transport.resume_reading)
+        run_until(loop, lambda: protocol.lost)
+    assert protocol.received == numbered(50_000)
+    assert protocol.calls == WHOLE_LIFE

@@ -1,0 +1,322 @@
+"""Datagram endpoints: what a protocol does in a callback holds at once, also for datagrams that have arrived already.
+
+However many datagrams an endpoint takes from the kernel at a time, the protocol must not be able to tell.
+"""
+
+import asyncio
+import socket
+import sys
+
+import pytest
+from support.endpoints import Datagrams, close, counted_turns, datagram_pair, drain, over, reports_of, settle, until
+from support.implementations import load
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
+
+PENDING = [b"%d" % number for number in range(8)]  # no more: Linux queues 10 datagrams on a Unix socket
+
+
+class Acting(Datagrams):
+    """Does something once, upon the third datagram."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def datagram_received(self, data, address):
+        super().datagram_received(data, address)
+        if data == PENDING[2]:
+            self.act(self)
+
+
+@pytest.fixture
+def acting(loop):
+    """Makes an endpoint with all of PENDING in its socket: (transport, protocol, other end)."""
+    peers = []
+
+    def make(act):
+        one, other = datagram_pair()
+        peers.append(other)
+        made = loop.run_until_complete(over(loop, one, lambda: Acting(act)))
+        for data in PENDING:
+            other.send(data)
+        return *made, other
+
+    yield make
+    for peer in peers:
+        peer.close()
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+def test_nothing_is_delivered_after_close(loop, acting, how):
+    transport, protocol, _ = acting(lambda protocol: getattr(protocol.transport, how)())
+    loop.run_until_complete(until(lambda: protocol.lost))
+    loop.run_until_complete(settle())
+    assert protocol.received == PENDING[:3]
+    assert protocol.events == ["made", ("lost", None)]
+    assert transport.is_closing()
+
+
+def test_nothing_is_delivered_while_paused_and_nothing_is_lost(loop, acting):
+    transport, protocol, other = acting(lambda protocol: protocol.transport.pause_reading())
+    loop.run_until_complete(until(lambda: len(protocol.received) == 3))
+    loop.run_until_complete(settle())
+    assert protocol.received == PENDING[:3] and not transport.is_reading()
+    transport.pause_reading()
+    other.send(b"later")
+    loop.run_until_complete(settle())
+    assert protocol.received == PENDING[:3]
+    transport.resume_reading()
+    transport.resume_reading()
+    assert transport.is_reading()
+    loop.run_until_complete(until(lambda: len(protocol.received) == len(PENDING) + 1))
+    assert protocol.received == [*PENDING, b"later"]
+    loop.run_until_complete(close(transport))
+
+
+def test_paused_and_closed_before_what_is_left_was_delivered(loop, acting):
+    transport, protocol, _ = acting(lambda protocol: protocol.transport.pause_reading())
+    loop.run_until_complete(until(lambda: len(protocol.received) == 3))
+    loop.run_until_complete(close(transport))
+    transport.resume_reading()
+    loop.run_until_complete(settle())
+    assert protocol.received == PENDING[:3]
+    assert protocol.events == ["made", ("lost", None)]
+
+
+def test_the_rest_goes_to_a_new_protocol(loop, acting):
+    new = Datagrams()
+    transport, protocol, _ = acting(lambda protocol: protocol.transport.set_protocol(new))
+    loop.run_until_complete(until(lambda: len(new.received) == len(PENDING) - 3))
+    assert (protocol.received, new.received) == (PENDING[:3], PENDING[3:])
+    assert transport.get_protocol() is new
+    loop.run_until_complete(close(transport))
+    assert (protocol.events, new.events) == (["made"], [("lost", None)])
+
+
+def test_stopping_the_loop_keeps_the_rest(loop, acting):
+    transport, protocol, _ = acting(lambda protocol: loop.stop())
+    loop.run_forever()
+    assert protocol.received[:3] == PENDING[:3]
+    loop.run_until_complete(until(lambda: len(protocol.received) == len(PENDING)))
+    assert protocol.received == PENDING
+    loop.run_until_complete(close(transport))
+
+
+def test_a_replaced_datagram_received_is_used_at_once(loop, acting):
+    later = []
+
+    def act(protocol):
+        protocol.datagram_received = lambda data, address: later.append(data)
+
+    transport, protocol, _ = acting(act)
+    loop.run_until_complete(until(lambda: len(later) == len(PENDING) - 3))
+    assert (protocol.received, later) == (PENDING[:3], PENDING[3:])
+    loop.run_until_complete(close(transport))
+
+
+def test_answers_keep_their_order_among_other_sends(loop, acting):
+    def act(protocol):
+        for number in range(5):
+            protocol.transport.sendto(b"answer %d" % number)
+
+    transport, _, other = acting(act)
+    loop.run_until_complete(until(lambda: transport.get_protocol().received == PENDING))
+    loop.run_until_complete(settle())
+    assert drain(other) == [b"answer %d" % number for number in range(5)]
+    loop.run_until_complete(close(transport))
+
+
+def test_what_is_sent_before_close_in_a_callback_is_sent(loop, acting):
+    def act(protocol):
+        protocol.transport.sendto(b"goodbye")
+        protocol.transport.close()
+
+    _, protocol, other = acting(act)
+    loop.run_until_complete(until(lambda: protocol.lost))
+    assert drain(other) == [b"goodbye"]
+
+
+def test_closing_in_connection_made(loop):
+    class Closing(Datagrams):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            transport.sendto(b"hello and goodbye")
+            transport.close()
+
+    one, other = datagram_pair()
+    with other:
+        other.send(b"too late")
+        _, protocol = loop.run_until_complete(over(loop, one, Closing))
+        loop.run_until_complete(until(lambda: protocol.lost))
+        loop.run_until_complete(settle())
+        assert drain(other) == [b"hello and goodbye"]
+        assert protocol.received == [] and protocol.events == ["made", ("lost", None)]
+
+
+def test_closing_in_pause_writing(loop):
+    class Closing(Datagrams):
+        def pause_writing(self):
+            super().pause_writing()
+            self.transport.abort()
+
+    one, other = datagram_pair()
+    transport, protocol = loop.run_until_complete(over(loop, one, Closing))
+    with other:
+        while "pause" not in protocol.events:
+            transport.sendto(bytes(1000))
+        loop.run_until_complete(until(lambda: protocol.lost))
+        assert protocol.events == ["made", "pause", ("lost", None)]
+
+
+def test_sending_in_resume_writing(loop):
+    class Sending(Datagrams):
+        def resume_writing(self):
+            super().resume_writing()
+            self.transport.sendto(b"resumed")
+
+    async def main():
+        one, other = datagram_pair()
+        transport, protocol = await over(loop, one, Sending)
+        with other:
+            sent = []
+            while "pause" not in protocol.events:
+                sent.append(b"%d" % len(sent) + bytes(1000))
+                transport.sendto(sent[-1])
+            received = []
+            while len(received) < len(sent) + 1:
+                received += drain(other)
+                await asyncio.sleep(0)
+            assert sorted(received) == sorted([*sent, b"resumed"])
+            assert [data for data in received if data != b"resumed"] == sent
+            await close(transport)
+
+    loop.run_until_complete(main())
+
+
+def test_exceptions_in_flow_control_are_reported(loop):
+    class Failing(Datagrams):
+        def pause_writing(self):
+            super().pause_writing()
+            raise ZeroDivisionError("pause")
+
+        def resume_writing(self):
+            super().resume_writing()
+            raise ZeroDivisionError("resume")
+
+    async def main():
+        one, other = datagram_pair()
+        transport, protocol = await over(loop, one, Failing)
+        with other, reports_of(loop) as reports:
+            while "pause" not in protocol.events:
+                transport.sendto(bytes(1000))
+            while "resume" not in protocol.events:
+                drain(other)
+                await asyncio.sleep(0)
+            assert [str(report["exception"]) for report in reports] == ["pause", "resume"]
+            assert [report["message"] for report in reports] == [
+                "protocol.pause_writing() failed",
+                "protocol.resume_writing() failed",
+            ]
+            assert all(report["transport"] is transport and report["protocol"] is protocol for report in reports)
+            assert not transport.is_closing()
+            transport.abort()
+            await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
+def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
+    """Each answers at once, for ever; timers, callbacks and other descriptors go on meanwhile."""
+
+    class Answering(Datagrams):
+        def datagram_received(self, data, address):
+            self.received.append(1)
+            self.transport.sendto(data)
+
+    async def main():
+        one, other = datagram_pair()
+        first, protocol = await over(loop, one, Answering)
+        second, _ = await over(loop, other, Answering)
+        for _ in range(5):
+            first.sendto(b"ball")
+        quiet, peer = datagram_pair()
+        with quiet, peer:
+            await until(lambda: len(protocol.received) > 100)
+            waiting = asyncio.ensure_future(loop.sock_recv(quiet, 10))
+            await asyncio.sleep(0.001)
+            peer.send(b"me too")
+            assert await waiting == b"me too"
+        second.abort()
+        first.abort()
+        await until(lambda: protocol.lost and second.get_protocol() is None)
+
+    loop.run_until_complete(main())
+
+
+def test_closing_one_endpoint_in_the_callback_of_another(loop):
+    """Both are ready in the same poll. The one that runs first closes the other, which must hear nothing any more."""
+
+    class Rival(Datagrams):
+        def datagram_received(self, data, address):
+            super().datagram_received(data, address)
+            self.rival.transport.abort()
+
+    async def main():
+        pairs = [datagram_pair() for _ in range(2)]
+        protocols = [(await over(loop, pair[0], Rival))[1] for pair in pairs]
+        protocols[0].rival, protocols[1].rival = protocols[1], protocols[0]
+        for _, peer in pairs:
+            peer.send(b"x")
+        await until(lambda: any(protocol.lost for protocol in protocols))
+        await settle()
+        assert sorted(protocol.received for protocol in protocols) == [[], [b"x"]]
+        for protocol in protocols:
+            protocol.transport.abort()
+        await until(lambda: all(protocol.lost for protocol in protocols))
+        for _, peer in pairs:
+            peer.close()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a full queue is an error and no wait")
+@pytest.mark.parametrize("waiting", [1, 4])
+def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, waiting):
+    """asyncio returns to its loop after the error of a datagram, and resumes a paused protocol only after the last."""
+
+    class Noting(Datagrams):
+        def error_received(self, error):
+            self.events.append((type(error).__name__, len(self.turns)))
+
+        def resume_writing(self):
+            self.events.append(("resume", len(self.turns)))
+
+    def events_on(implementation):
+        loop = implementation.new_event_loop()
+        turns = counted_turns(loop)
+        ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+        try:
+            with ours, peer:
+                peer.bind(str(tmp_path / implementation.name))  # and not connected: the kernel queues some ten for it
+                ours.connect(str(tmp_path / implementation.name))
+                ours.setblocking(False)
+                transport, protocol = loop.run_until_complete(over(loop, ours, Noting))
+                protocol.turns = []
+                # asyncio of 3.13.0 counts the header of each datagram and never takes it off again.
+                transport.set_write_buffer_limits(high=200, low=200)
+                while "pause" not in protocol.events:
+                    transport.sendto(b"x" * 1000)
+                for _ in range(waiting - 1):
+                    transport.sendto(b"x" * 1000)
+                peer.close()
+                protocol.turns = turns
+                del turns[:]
+                loop.run_until_complete(until(lambda: protocol.events[-1][0] == "resume"))
+                loop.run_until_complete(close(transport))
+        finally:
+            loop.close()
+            (tmp_path / implementation.name).unlink()
+        return protocol.events
+
+    assert events_on(impl) == events_on(load("asyncio"))

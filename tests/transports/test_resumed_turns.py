@@ -1,0 +1,106 @@
+"""Reading is resumed in the turn in which something was reported: what has arrived comes in the next, as on asyncio.
+
+asyncio cancels the handle of a read when it is paused, and the next poll reports again what is there to be read.
+"""
+
+import asyncio
+import os
+import select
+
+import pytest
+from support.endpoints import close, datagram_pair, drain, turns
+from support.implementations import load
+from support.stream_connections import HAS_UNIX, KINDS, MORE_THAN_FITS, connected_sockets, wait_for
+
+
+class Receiver(asyncio.Protocol):
+    received = lost = False
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.received = True
+
+    def datagram_received(self, data, address):
+        self.received = True
+
+    def connection_lost(self, error):
+        self.lost = True
+
+
+async def open_reading(loop, kind):
+    """A transport that reads, and how its other end sends and is closed."""
+    if kind == "pipe":
+        ours, peer = os.pipe()
+        transport, protocol = await loop.connect_read_pipe(Receiver, os.fdopen(ours, "rb", 0))
+        return transport, protocol, lambda: os.write(peer, b"x"), lambda: os.close(peer)
+    if kind == "datagram":
+        ours, peer = datagram_pair()
+        transport, protocol = await loop.create_datagram_endpoint(Receiver, sock=ours)
+    else:
+        ours, peer = connected_sockets(kind)
+        transport, protocol = await loop.create_connection(Receiver, sock=ours)
+    return transport, protocol, lambda: peer.send(b"x"), peer.close
+
+
+async def turns_until_received(protocol):
+    count = 0
+    while not protocol.received:
+        await asyncio.sleep(0)
+        count += 1
+    return count
+
+
+async def paused_and_resumed(loop, kind):
+    transport, protocol, send, close_peer = await open_reading(loop, kind)
+    await turns(5)
+    send()
+    if kind == "tcp":
+        wait_for(transport.get_extra_info("socket"), select.POLLIN)
+    await turns(1)
+    # The poll has reported it, and the transport's turn comes after this task's.
+    transport.pause_reading()
+    transport.resume_reading()
+    count = await turns_until_received(protocol)
+    await close(transport)
+    close_peer()
+    return count
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="asyncio has no pipes there")
+@pytest.mark.parametrize("kind", [*KINDS, "pipe", "datagram"])
+def test_paused_and_resumed_after_data_was_reported(impl, kind):
+    expected, count = [one.run(scenario(paused_and_resumed, kind)) for one in (load("asyncio"), impl)]
+    assert count == expected
+
+
+async def resumed_when_writing_is_possible(loop, kind):
+    ours, peer = connected_sockets(kind)
+    transport, protocol = await loop.create_connection(Receiver, sock=ours)
+    transport.pause_reading()
+    transport.write(bytes(MORE_THAN_FITS))
+    peer.send(b"x")
+    wait_for(ours, select.POLLIN)
+    await turns(5)
+    drain(peer)
+    wait_for(ours, select.POLLOUT)
+    await turns(1)
+    # What the poll has reported is that there is room; the data was there before.
+    transport.resume_reading()
+    count = await turns_until_received(protocol)
+    transport.abort()
+    peer.close()
+    while not protocol.lost:
+        await asyncio.sleep(0)
+    return count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_resumed_after_writing_was_reported(impl, kind):
+    expected, count = [one.run(scenario(resumed_when_writing_is_possible, kind)) for one in (load("asyncio"), impl)]
+    assert count == expected
+
+
+async def scenario(play, kind):
+    return await play(asyncio.get_running_loop(), kind)

@@ -1,0 +1,349 @@
+"""Two users of one descriptor: a terminal or a socket that is read by one pipe transport and written by another."""
+
+import asyncio
+import os
+import pty
+import socket
+import sys
+import tty
+
+import pytest
+from support.endpoints import Bytes, Recorder, reports_of, settle, until
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
+
+
+def terminal():
+    """(master as an unbuffered file, slave as a descriptor) of a raw pseudo-terminal."""
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    return os.fdopen(master, "r+b", 0), slave
+
+
+# More than a terminal holds in the queues of both of its sides, however late the kernel moves it from one to the other.
+MUCH = 1 << 18
+
+
+def fill(transport):
+    """Write so much that some of it stays queued in the transport until the other side is read; how much that was."""
+    transport.write(b"x" * MUCH)
+    assert transport.get_write_buffer_size() > 0
+    return MUCH
+
+
+async def read_all(fd, count):
+    """`count` bytes of a descriptor that has as many, sooner or later."""
+    received = b""
+    os.set_blocking(fd, False)
+    while len(received) < count:
+        try:
+            received += os.read(fd, 65536)
+        except BlockingIOError:
+            await asyncio.sleep(0.001)
+    return received
+
+
+@pytest.mark.parametrize("order", ["reader first", "writer first"])
+def test_both_directions_of_a_terminal(loop, order):
+    async def main():
+        master, slave = terminal()
+        connects = [(loop.connect_read_pipe, Bytes), (loop.connect_write_pipe, Recorder)]
+        if order == "writer first":
+            connects.reverse()
+        pairs = [await connect(protocol, master) for connect, protocol in connects]
+        if order == "writer first":
+            pairs.reverse()
+        (source, heard), (target, told) = pairs
+
+        os.write(slave, b"typed")
+        target.write(b"shown")
+        await until(lambda: heard.data == b"typed")
+        assert await read_all(slave, 5) == b"shown"
+
+        # Neither direction's pauses are the other's.
+        target.set_write_buffer_limits(high=MUCH)
+        sent = fill(target)
+        source.pause_reading()
+        os.write(slave, b"unread")
+        await settle()
+        assert heard.data == b"typed"
+        assert await read_all(slave, sent) == b"x" * sent
+        await until(lambda: target.get_write_buffer_size() == 0)
+        source.resume_reading()
+        await until(lambda: heard.data == b"typedunread")
+
+        target.close()
+        await until(lambda: told.lost)
+        source.close()
+        await until(lambda: heard.lost)
+        os.close(slave)
+        assert heard.events == told.events == ["made", ("lost", None)]
+
+    loop.run_until_complete(main())
+
+
+def test_a_callback_beside_a_transport(loop):
+    """add_writer() on the descriptor of a read pipe."""
+
+    async def main():
+        master, slave = terminal()
+        source, heard = await loop.connect_read_pipe(Bytes, master)
+        writable = loop.create_future()
+        loop.add_writer(master, lambda: writable.done() or writable.set_result(None))
+        await writable
+        os.write(slave, b"typed")
+        await until(lambda: heard.data == b"typed")
+        assert loop.remove_writer(master) is True
+        os.write(slave, b" more")
+        await until(lambda: heard.data == b"typed more")
+        source.close()
+        await until(lambda: heard.lost)
+        os.close(slave)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio takes what there is to read for a hang-up if the writer comes second")
+@pytest.mark.parametrize("order", ["reader first", "writer first"])
+def test_both_directions_of_a_socket(loop, order):
+    async def main():
+        one, other = socket.socketpair()
+        if order == "reader first":
+            source, heard = await loop.connect_read_pipe(Bytes, one)
+        target, told = await loop.connect_write_pipe(Recorder, one)
+        if order == "writer first":
+            source, heard = await loop.connect_read_pipe(Bytes, one)
+        other.send(b"there")
+        target.write(b"back")
+        await until(lambda: heard.data == b"there")
+        assert await read_all(other.fileno(), 4) == b"back"
+        target.close()
+        source.close()
+        await until(lambda: heard.lost and told.lost)
+        assert heard.events == told.events == ["made", ("lost", None)]
+        other.close()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio goes on with the number, whosever it is")
+@pytest.mark.parametrize("queued", [True, False])
+def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queued):
+    """One of the two closes the file they share. Its number is a pipe's soon after."""
+
+    async def main():
+        master, slave = terminal()
+        number = master.fileno()
+        source, heard = await loop.connect_read_pipe(Bytes, master)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        if queued:
+            fill(target)
+        reading, writing = os.pipe()
+        source.close()
+        await until(lambda: heard.lost)
+        assert master.closed
+        os.dup2(writing, number)
+        try:
+            os.set_blocking(reading, False)
+            calls = []
+            loop.add_writer(number, calls.append, None)
+            await until(lambda: calls)
+            target.write(b"not yours")
+            target.write(b"not yours")
+            await until(lambda: told.lost)
+            assert told.events[-1] == ("lost", "OSError")
+            del calls[:]
+            await until(lambda: calls)
+            assert loop.remove_writer(number) is True
+            with pytest.raises(BlockingIOError):
+                os.read(reading, 100)
+        finally:
+            for fd in (number, reading, writing, slave):
+                os.close(fd)
+
+    loop.run_until_complete(main())
+
+
+def test_a_writer_that_waits_hears_of_the_end(loop):
+    """The other side of the terminal goes while the writer waits for room. The reader is told, and closes the file."""
+
+    async def main():
+        master, slave = terminal()
+        _, heard = await loop.connect_read_pipe(Bytes, master)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        fill(target)
+        await settle()
+        assert not told.lost
+        os.close(slave)
+        await until(lambda: heard.lost and told.lost)
+        assert told.events[-1] == ("lost", "OSError")
+
+    with reports_of(loop):
+        loop.run_until_complete(main())
+
+
+def test_a_file_that_leaves_its_descriptor_open(loop):
+    """What one transport closes may be only its view of the descriptor."""
+
+    async def main():
+        master, slave = terminal()
+        view = os.fdopen(master.fileno(), "rb", 0, closefd=False)
+        source, heard = await loop.connect_read_pipe(Bytes, view)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        source.close()
+        await until(lambda: heard.lost)
+        assert view.closed and not master.closed
+        sent = fill(target)
+        assert await read_all(slave, sent) == b"x" * sent
+        await until(lambda: target.get_write_buffer_size() == 0)
+        target.close()
+        await until(lambda: told.lost)
+        os.close(slave)
+
+    loop.run_until_complete(main())
+
+
+def test_nothing_is_reported_while_paused(loop):
+    """A paused pipe that has something to read does not keep the loop busy."""
+
+    async def main():
+        reading, writing = os.pipe()
+        source, heard = await loop.connect_read_pipe(Bytes, os.fdopen(reading, "rb", 0))
+        for _ in range(3):
+            source.pause_reading()
+            os.write(writing, b"x")
+            await settle()
+            assert reading not in [key.fd for key, _ in loop._selector.select(0)]
+            count = len(heard.data)
+            source.resume_reading()
+            await until(lambda count=count: len(heard.data) > count)
+        os.close(writing)
+        await until(lambda: heard.lost)
+
+    loop.run_until_complete(main())
+
+
+def test_nothing_is_reported_when_all_is_written(loop):
+    async def main():
+        reading, writing = os.pipe()
+        target, told = await loop.connect_write_pipe(Recorder, os.fdopen(writing, "wb", 0))
+        for _ in range(3):
+            sent = fill(target)
+            await read_all(reading, sent)
+            await until(lambda: target.get_write_buffer_size() == 0)
+            await settle()
+            assert writing not in [key.fd for key, _ in loop._selector.select(0)]
+        target.close()
+        await until(lambda: told.lost)
+        os.close(reading)
+
+    loop.run_until_complete(main())
+
+
+def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
+    """A duplicate keeps it in the kernel's set, which goes on reporting events that no callback waits for."""
+
+    async def main():
+        master, slave = terminal()
+        source, heard = await loop.connect_read_pipe(Bytes, master)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        await settle()
+        fill(target)
+        duplicate = os.dup(master.fileno())
+        source.pause_reading()
+        master.close()
+        os.write(slave, b"typed")
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # it polls meanwhile
+        assert heard.data == b""
+        if not told.lost:  # by an attempt to write more: the terminal may have room again
+            target.abort()
+        source.close()
+        await until(lambda: heard.lost and told.lost)
+        os.close(slave)
+        os.close(duplicate)
+
+    loop.run_until_complete(main())
+
+
+def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_written_all(loop):
+    async def main():
+        near, far = socket.socketpair()
+        far.setblocking(False)
+        fd = near.detach()
+
+        class Writer(Recorder):
+            def resume_writing(self):
+                super().resume_writing()
+                # Before the next poll, which reports that the descriptor can be read and written.
+                handle.cancel()
+                far.send(b"y")
+
+        target, told = await loop.connect_write_pipe(Writer, os.fdopen(fd, "wb", 0))
+        target.set_write_buffer_limits(0)
+        await settle()
+        handle = loop._add_reader(fd, print)  # which the public method refuses beside a transport
+        sent = fill(target)
+        assert await read_all(far.fileno(), sent) == b"x" * sent
+        await until(lambda: "resume" in told.events)
+        await settle()
+        assert not loop._remove_reader(fd)
+        target.abort()
+        await until(lambda: told.lost)
+        far.close()
+
+    loop.run_until_complete(main())
+
+
+def test_a_loop_whose_iterations_are_asyncios(loop):
+    """Who replaces _run_once() takes the events from select() and hands them to _process_events()."""
+    loop._run_once = lambda: asyncio.BaseEventLoop._run_once(loop)
+
+    async def main():
+        master, slave = terminal()
+        source, heard = await loop.connect_read_pipe(Bytes, master)
+        target, told = await loop.connect_write_pipe(Recorder, master)
+        os.write(slave, b"typed")
+        await until(lambda: heard.data == b"typed")
+        sent = fill(target)
+        assert await read_all(slave, sent) == b"x" * sent
+        await until(lambda: target.get_write_buffer_size() == 0)
+        source.pause_reading()
+        os.write(slave, b"more")
+        await settle()
+        source.resume_reading()
+        await until(lambda: heard.data == b"typedmore")
+        for transport in (target, source):
+            transport.close()
+        await until(lambda: heard.lost and told.lost)
+        os.close(slave)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio's classes are made by their constructors alone")
+@pytest.mark.parametrize("name", ["ReadPipeTransport", "WritePipeTransport"])
+def test_p04_a_transport_that_was_never_opened(impl, name):
+    from hotloop._c import pipe
+
+    cls = getattr(pipe, name)
+    for transport in (cls(), cls.__new__(cls)):
+        assert transport.is_closing() and transport.get_protocol() is None
+        assert transport.get_extra_info("pipe") is None
+        assert repr(transport) == f"<{name} closed fd=-1 closed>"
+        transport.close()
+        transport.abort()
+        transport._fatal_error(OSError())
+        transport._force_close(None)
+        if name == "ReadPipeTransport":
+            transport.pause_reading()
+            transport.resume_reading()
+            assert not transport.is_reading()
+        else:
+            transport.write(b"x")
+            transport.writelines([b"x"])
+            transport.write_eof()
+            transport.set_write_buffer_limits(0)
+            assert transport.get_write_buffer_size() == 0
+        transport._start(None)
+        transport._run()

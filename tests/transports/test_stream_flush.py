@@ -1,0 +1,233 @@
+"""P19: when what is written reaches the kernel, and in how many system calls. The peers are blocking sockets that are
+read while the loop stands still: what they get has been sent without its help. A test that fails hangs in recv()
+until the guard of the `impl` fixture ends it."""
+
+import asyncio
+import socket
+import struct
+import sys
+
+import pytest
+from support.recording import Recorder, when_data_comes
+from support.stepping import run_once, run_until
+from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def connections(loop):
+    with connections_on(loop) as connections:
+        yield connections
+
+
+def blocking(connection):
+    connection.peer.setblocking(True)
+    return connection
+
+
+def read_exactly(sock, count):
+    return sock.recv(count, socket.MSG_WAITALL)
+
+
+@every_kind
+def test_p19_written_while_the_loop_is_not_running(connections, kind):
+    connection = blocking(connections.open(kind))
+    connection.transport.write(b"at ")
+    assert read_exactly(connection.peer, 3) == b"at "
+    connection.transport.writelines([b"on", b"ce"])
+    assert read_exactly(connection.peer, 4) == b"once"
+    assert connection.transport.get_write_buffer_size() == 0
+
+
+@every_kind
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_p19_written_in_the_last_turn_before_a_stop(loop, connections, kind, count):
+    connection = blocking(connections.open(kind))
+
+    def write():
+        for number in range(count):
+            connection.transport.write(b"%03d" % number)
+        loop.stop()
+
+    loop.call_soon(write)
+    loop.run_forever()
+    assert read_exactly(connection.peer, 3 * count) == b"".join(b"%03d" % number for number in range(count))
+
+
+@pytest.mark.parametrize("how", ["stop", "return", "raise", "interrupt"])
+@pytest.mark.parametrize("where", ["callback", "task", "data_received", "timer"])
+def test_p19_however_the_run_ends(loop, connections, how, where):
+    connection = blocking(connections.open("tcp"))
+    finished = loop.create_future()
+
+    def write():
+        connection.transport.write(b"one")
+        connection.transport.writelines([b"two"])
+        connection.transport.write(b"three")
+        if how == "stop":
+            loop.stop()
+        elif how == "raise":
+            loop.stop()
+            raise ZeroDivisionError
+        elif how == "interrupt":
+            raise KeyboardInterrupt
+        else:
+            finished.set_result(None)
+
+    async def task():
+        write()
+
+    if where == "callback":
+        loop.call_soon(write)
+    elif where == "timer":
+        loop.call_later(0.001, write)
+    elif where == "task":
+        running = loop.create_task(task())
+        # Where it fails, that is the task's to tell.
+        running.add_done_callback(lambda task: loop.call_soon(loop.stop) if task.exception() else None)
+    else:
+        when_data_comes(connection.protocol, write)
+        connection.send(b"begin")
+    if how == "interrupt":
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+    elif how == "return":
+        loop.run_until_complete(finished)
+    else:
+        loop.run_forever()
+    assert read_exactly(connection.peer, 11) == b"onetwothree"
+    connections.take_reports()
+    run_once(loop, 2)
+    finished.cancel()
+
+
+def test_p19_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
+    """The callback after the writing one, in the next turn, finds it at the peer."""
+    connection = connections.open("tcp")
+    found = []
+
+    def look():
+        found.append(connection.peer_read(100))
+
+    def write():
+        connection.transport.write(b"one")
+        connection.transport.write(b"two")
+        loop.call_soon(look)
+
+    loop.call_soon(write)
+    run_once(loop, 2)
+    assert found == [b"onetwo"]
+
+
+def test_p19_a_busy_loop_does_not_delay_it(loop, connections):
+    """Work queued without end, and a peer that answers each message only when it has come."""
+    connection = connections.open("tcp")
+    answers = 0
+
+    def work():
+        nonlocal answers
+        if answers < 20:
+            loop.call_soon(work)
+            if connection.peer_read(100):
+                answers += 1
+                connection.peer.send(b"next")
+
+    when_data_comes(connection.protocol, lambda: connection.transport.write(b"message"))
+    connection.transport.write(b"message")
+    loop.call_soon(work)
+    run_until(loop, lambda: answers == 20)
+    run_once(loop, 3)
+
+
+def test_p19_written_before_the_first_run(impl):
+    loop = impl.new_event_loop()
+    ours, peer = connected_sockets("tcp")
+    peer.setblocking(True)
+    transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=ours))
+    transport.write(b"between two runs")
+    assert read_exactly(peer, 16) == b"between two runs"
+    transport.close()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert protocol.lost
+    peer.close()
+    loop.close()
+
+
+def test_p19_order_between_sockets(loop, connections):
+    """What is written first to one connection is there when the second one's data is, if the turn is the same."""
+    one, other = connections.open("pair"), connections.open("pair")
+
+    def write():
+        one.transport.write(b"first")
+        other.transport.write(b"second")
+        loop.stop()
+
+    loop.call_soon(write)
+    loop.run_forever()
+    assert (one.peer_read(100), other.peer_read(100)) == (b"first", b"second")
+
+
+def test_written_in_connection_made(loop, connections):
+    ours, peer = connected_sockets("tcp")
+    protocol = Recorder(connection_made=lambda: protocol.transport.write(b"greeting"))
+    connection = blocking(connections.over(ours, peer, protocol))
+    assert read_exactly(connection.peer, 8) == b"greeting"
+
+
+def test_written_and_closed_in_one_turn(loop, connections):
+    connection = blocking(connections.open("tcp"))
+
+    def write():
+        connection.transport.write(b"last words")
+        connection.transport.close()
+        loop.stop()
+
+    loop.call_soon(write)
+    loop.run_forever()
+    assert read_exactly(connection.peer, 10) == b"last words"
+
+
+def test_a_buffer_with_pending_data_keeps_its_order(loop, connections):
+    """A later small write does not overtake, though there may be room for it first."""
+    connection = connections.open("tcp")
+    written = connection.fill()
+    connection.peer_read(65536)
+    connection.transport.write(b"tail")
+    received = connection.receive(written + 4 - 65536)
+    assert received.endswith(b"ftail")
+    connection.transport.write(bytes(MORE_THAN_FITS))
+    assert connection.receive(MORE_THAN_FITS) == bytes(MORE_THAN_FITS)
+
+
+# struct tcp_info of linux/tcp.h: 8 octets, 24 32-bit and 4 64-bit fields, then segs_out, segs_in, notsent_bytes,
+# min_rtt, data_segs_in, data_segs_out.
+DATA_SEGMENTS_OUT = 156
+
+
+def data_segments(sock):
+    """How many segments with data in them a TCP socket has sent. Without Nagle's algorithm a system call that is taken
+    in full makes at least one, and one that fits into a segment makes exactly one."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
+    return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
+@pytest.mark.parametrize("turn", ["inside", "outside"])
+def test_p19_writelines_is_one_system_call(loop, connections, turn):
+    connection = connections.open("tcp")
+    # What is counted is what it is taken for: sends that are apart are segments apart.
+    before = data_segments(connection.socket)
+    with connection.socket.dup() as sock:
+        for _ in range(10):
+            sock.send(b"x" * 100)
+            connection.receive(100)
+    if data_segments(connection.socket) - before != 10:
+        pytest.skip("this kernel does not send each piece in a segment of its own, or does not count them")
+    before = data_segments(connection.socket)
+    if turn == "inside":
+        loop.call_soon(connection.transport.writelines, [b"y" * 100] * 50)
+    else:
+        connection.transport.writelines([b"y" * 100] * 50)
+    assert connection.receive(5000) == b"y" * 5000
+    assert data_segments(connection.socket) - before == 1

@@ -1,0 +1,288 @@
+"""P35: what a program does itself with a transport's socket, and what it asks the transport, comes after what it has
+written before in the same turn. The peers are blocking sockets, read while the loop stands still."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+from support.recording import Recorder
+from support.stepping import run_once, run_until
+from support.stream_connections import Connection, connected_sockets, reset
+
+SECONDS_FOR_BYTES = 20
+ways = pytest.mark.parametrize("way", ["connected", "accepted", "brought"])
+
+
+@contextlib.contextmanager
+def connection(loop, way):
+    """A TCP connection whose transport was made for a host and a port, by a server, or for a socket of the program."""
+    protocol = Recorder()
+    if way == "accepted":
+        serving = loop.create_server(lambda: protocol, "127.0.0.1", 0)
+        server = loop.run_until_complete(serving)
+        peer = socket.create_connection(server.sockets[0].getsockname())
+        run_until(loop, lambda: protocol.transport)
+        server.close()
+        run_once(loop, 2)
+    elif way == "connected":
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            loop.run_until_complete(loop.create_connection(lambda: protocol, *listener.getsockname()))
+            peer, _ = listener.accept()
+    else:
+        ours, peer = connected_sockets("tcp")
+        loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    peer.settimeout(SECONDS_FOR_BYTES)
+    transport = protocol.transport
+    with peer:
+        yield Connection(loop, transport, protocol, peer, transport.get_extra_info("socket"))
+        transport.abort()
+        run_until(loop, lambda: protocol.lost)
+
+
+def in_one_turn(loop, function):
+    """Run a function as a callback; what it raises is raised."""
+
+    async def run():
+        return function()
+
+    return loop.run_until_complete(run())
+
+
+LOOKS = {
+    "shutdown": lambda transport, sock: sock.shutdown(socket.SHUT_WR),
+    "setsockopt": lambda transport, sock: sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    "getsockopt": lambda transport, sock: sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+    "fileno": lambda transport, sock: sock.fileno(),
+    "dup": lambda transport, sock: sock.dup().close(),
+    "socket of the socket": lambda transport, sock: sock._sock,
+    "socket of the transport": lambda transport, sock: transport._sock,
+    "is_closing": lambda transport, sock: transport.is_closing(),
+    "is_reading": lambda transport, sock: transport.is_reading(),
+    "get_write_buffer_size": lambda transport, sock: transport.get_write_buffer_size(),
+    "set_write_buffer_limits": lambda transport, sock: transport.set_write_buffer_limits(),
+    "write_eof": lambda transport, sock: transport.write_eof(),
+    "close": lambda transport, sock: transport.close(),
+    "abort": lambda transport, sock: transport.abort(),
+}
+
+
+@ways
+@pytest.mark.parametrize("look", LOOKS)
+def test_p35_what_shows_the_difference_sends_first(loop, way, look):
+    with connection(loop, way) as opened:
+
+        def write_and_look():
+            opened.transport.write(b"written ")
+            opened.transport.write(b"before")
+            LOOKS[look](opened.transport, opened.socket)
+            return opened.peer.recv(14, socket.MSG_WAITALL)
+
+        assert in_one_turn(loop, write_and_look) == b"written before"
+
+
+@ways
+@pytest.mark.parametrize("exposed_by", ["fileno", "dup", "socket of the socket", "socket of the transport"])
+def test_p35_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exposed_by):
+    with connection(loop, way) as opened:
+        LOOKS[exposed_by](opened.transport, opened.socket)
+
+        def write():
+            opened.transport.write(b"one")
+            opened.transport.writelines([b"two", b"three"])
+            return opened.peer.recv(11, socket.MSG_WAITALL)
+
+        assert in_one_turn(loop, write) == b"onetwothree"
+
+
+@pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="passes descriptors along")
+def test_p35_descriptors_sent_by_the_program(loop):
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    with open(os.devnull) as file, peer:
+
+        def write_and_send():
+            protocol.transport.write(b"header:")
+            socket.send_fds(ours, [b"F"], [file.fileno()])
+
+        in_one_turn(loop, write_and_send)
+        data, fds, _, _ = socket.recv_fds(peer, 7, 1)
+        assert (data, fds) == (b"header:", [])
+        data, fds, _, _ = socket.recv_fds(peer, 7, 1)
+        assert (data, len(fds)) == (b"F", 1)
+        os.close(fds[0])
+        protocol.transport.abort()
+        run_until(loop, lambda: protocol.lost)
+
+
+PIECES = {"bytes": b"x" * 100, "bytearray": bytearray(100), "much": bytearray(100_000)}
+
+
+@ways
+@pytest.mark.parametrize("piece", PIECES)
+def test_p35_a_write_to_a_peer_that_is_gone(loop, way, piece):
+    """The connection is closing as soon as write() has returned, and connection_lost() has the error of that write."""
+    with connection(loop, way) as opened:
+        reset(opened.peer)
+
+        def write_and_ask():
+            while opened.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x07":  # TCP_CLOSE
+                time.sleep(0.001)
+            opened.transport.write(PIECES[piece])
+            return opened.transport.is_closing(), opened.transport.is_reading()
+
+        assert in_one_turn(loop, write_and_ask) == (True, False)
+        run_until(loop, lambda: opened.protocol.lost)
+        assert type(opened.protocol.error) is ConnectionResetError
+
+
+def test_p35_drain_tells_of_a_peer_that_is_gone(loop):
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            peer, _ = listener.accept()
+            reset(peer)
+            # Nothing of the loop's runs in between.
+            info = writer.get_extra_info("socket")
+            while info.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x07":
+                time.sleep(0.001)
+            writer.write(b"in vain")
+            with pytest.raises(ConnectionResetError, match="Connection lost"):
+                await writer.drain()
+            with pytest.raises(ConnectionResetError):
+                await writer.wait_closed()
+
+    loop.run_until_complete(main())
+
+
+if sys.platform != "linux":
+    for test in (test_p35_a_write_to_a_peer_that_is_gone, test_p35_drain_tells_of_a_peer_that_is_gone):
+        globals()[test.__name__] = pytest.mark.skip(reason="looks at Linux's TCP_INFO")(test)
+
+
+# pytest's faulthandler_timeout has a thread of its own, of which fork() warns; from 3.15 on the warning can be raised.
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("end", ["close", "abort", "is_closing"])
+def test_p35_a_forked_child_sends_nothing_of_its_parents(loop, end):
+    """What was written before the fork is sent once."""
+    with connection(loop, "accepted") as opened:
+
+        def write_and_fork():
+            opened.transport.write(b"once")
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    getattr(opened.transport, end)()
+                finally:
+                    os._exit(0)
+            os.waitpid(pid, 0)
+            opened.transport.write_eof()
+
+        in_one_turn(loop, write_and_fork)
+        assert opened.peer.recv(100, socket.MSG_WAITALL) == b"once"
+
+
+def test_p35_another_thread_may_look_on(loop):
+    """It asks what it likes; the loop's thread alone sends, and calls the protocol."""
+    with connection(loop, "accepted") as opened:
+
+        def look():
+            opened.transport.is_closing()
+            opened.transport.get_write_buffer_size()
+            opened.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            opened.socket.fileno()
+
+        def write_and_wait():
+            opened.transport.write(b"one ")
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            opened.transport.write(b"two")
+
+        in_one_turn(loop, write_and_wait)
+        assert opened.peer.recv(7, socket.MSG_WAITALL) == b"one two"
+
+
+DATA_SEGMENTS_OUT = 156
+
+
+@pytest.mark.only("c", reason="gathers what is written in a turn")
+@pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
+@pytest.mark.parametrize("way", ["connected", "accepted"])
+def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
+    """Servers ask each connection for its addresses and set TCP_NODELAY: that costs no segment for each write."""
+
+    def segments(sock):
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
+        return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
+
+    with connection(loop, way) as opened:
+        assert isinstance(opened.socket, asyncio.trsock.TransportSocket)
+        opened.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert opened.socket.getpeername() == opened.peer.getsockname()
+        assert opened.socket.getsockname() == opened.peer.getpeername()
+        assert (opened.socket.family, opened.socket.type) == (socket.AF_INET, socket.SOCK_STREAM)
+        assert opened.socket.proto in (0, socket.IPPROTO_TCP)
+        assert repr(opened.socket).startswith("<asyncio.TransportSocket fd=")
+        before = segments(opened.socket)
+
+        def write():
+            for _ in range(10):
+                opened.transport.write(b"x" * 10)
+
+        in_one_turn(loop, write)
+        assert opened.peer.recv(100, socket.MSG_WAITALL) == b"x" * 100
+        assert segments(opened.socket) == before + 1
+
+
+@pytest.mark.only("c", reason="asyncio's transports are part of cycles of their own")
+def test_asking_for_the_socket_makes_no_garbage(loop):
+    """What it is given, which knows the transport, does not keep it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        protocol = Recorder()
+        loop.run_until_complete(loop.create_connection(lambda: protocol, *listener.getsockname()))
+        protocol.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        gc.collect()
+        gc.disable()
+        try:
+            protocol.transport.close()
+            run_until(loop, lambda: protocol.lost)
+            gone = weakref.ref(protocol.transport)
+            run_once(loop, 2)
+            protocol.transport = None
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "pair"])
+@pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup", "is_closing"])
+def test_p35_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
+    secured = tls.open(kind=kind)
+    secured.peer.socket.settimeout(SECONDS_FOR_BYTES)
+
+    def write_and_look():
+        secured.transport.write(b"written ")
+        secured.transport.write(b"before")
+        LOOKS[look](secured.transport, secured.socket)
+        received = b""
+        while len(received) < 14:
+            try:
+                received += secured.peer.tls.read(100)
+            except ssl.SSLWantReadError:
+                data = secured.peer.socket.recv(1 << 16)
+                assert data
+                secured.peer.incoming.write(data)
+        return received
+
+    assert in_one_turn(tls.loop, write_and_look) == b"written before"
+    secured.peer.socket.setblocking(False)

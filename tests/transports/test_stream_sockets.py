@@ -1,0 +1,193 @@
+"""P24: any stream socket that the system has works as `sock=`, whatever its family and the form of its addresses."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+
+import pytest
+from support.endpoints import Bytes, settle, until
+
+LINUX = sys.platform.startswith("linux")
+HAS_UNIX = hasattr(socket, "AF_UNIX")
+IPPROTO_MPTCP = getattr(socket, "IPPROTO_MPTCP", 262)  # not where libc is older than the kernel
+VMADDR_CID_LOCAL = 1  # refused by bind() where the kernel has no loopback for vsock
+MUCH = bytes(range(256)) * 4096  # more than a socket takes at once
+FLOW = ("pause", "resume")
+
+INTERNET = {
+    "IPv4": lambda: bound(socket.AF_INET, ("127.0.0.1", 0)),
+    "IPv6": lambda: bound(socket.AF_INET6, ("::1", 0)),
+    "MPTCP": lambda: bound(socket.AF_INET, ("127.0.0.1", 0), IPPROTO_MPTCP),
+    "SCTP": lambda: bound(socket.AF_INET, ("127.0.0.1", 0), socket.IPPROTO_SCTP),
+    "vsock": lambda: bound(socket.AF_VSOCK, (VMADDR_CID_LOCAL, 5000)),
+}
+UNIX_NAMES = {
+    "ordinary": lambda folder: os.path.join(folder, "s"),
+    "not ascii": lambda folder: os.path.join(folder, "ä"),
+    "abstract": lambda folder: f"\0hotloop stream {os.getpid()}",
+    "abstract with zeros": lambda folder: b"\0hotloop stream\0\0%d\0" % os.getpid(),
+    "abstract, not utf-8": lambda folder: b"\0hotloop stream %d \xff\xfe" % os.getpid(),
+    "autobound": lambda folder: "",
+}
+
+
+class Subclass(socket.socket):
+    """Its recv() and send() are its own, so that no transport may go past them."""
+
+    used = 0
+
+    def recv(self, *arguments):
+        Subclass.used += 1
+        return super().recv(*arguments)
+
+
+def bound(family, address, proto=0):
+    sock = socket.socket(family, socket.SOCK_STREAM, proto)
+    try:
+        sock.bind(address)
+        sock.listen()
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def connected(listener):
+    """A plain socket that is connected to a listening one."""
+    client = socket.socket(listener.family, listener.type, listener.proto)
+    try:
+        client.connect(listener.getsockname())
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def to_be_had(make, *arguments):
+    """What `make()` returns, or a skip that says why this system has no such sockets."""
+    try:
+        return make(*arguments)
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"not to be had here: {error}")
+
+
+async def talk(one, other):
+    """Both directions, little and much, and then the end."""
+    for sender, receiver in ((one, other), (other, one)):
+        sender.transport.write(b"little")
+        await until(lambda receiver=receiver: receiver.data == b"little")
+        sender.transport.writelines([b"and", MUCH])
+        expected = b"littleand" + MUCH
+        await until(lambda receiver=receiver, expected=expected: len(receiver.data) >= len(expected))
+        assert receiver.data == expected
+    one.transport.close()
+    await until(lambda: one.lost and other.lost)
+    assert [event for event in one.events if event not in FLOW] == ["made", ("lost", None)]
+    assert [event for event in other.events if event not in FLOW] == ["made", "eof", ("lost", None)]
+
+
+async def serve_and_talk(loop, listener, client):
+    """Both the listening and the connected socket are given to the loop. What it tells of them is what they say."""
+    accepted = []
+
+    def accept():
+        accepted.append(Bytes())
+        return accepted[-1]
+
+    names = client.getsockname(), client.getpeername()
+    create_server = (
+        loop.create_unix_server if listener.family == getattr(socket, "AF_UNIX", None) else loop.create_server
+    )
+    server = await create_server(accept, sock=listener)
+    transport, protocol = await loop.create_connection(Bytes, sock=client)
+    assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
+    assert transport.get_extra_info("socket").family == listener.family
+    await until(lambda: accepted and accepted[0].transport)
+    assert accepted[0].transport.get_extra_info("peername") == names[0]
+    await talk(protocol, accepted[0])
+    server.close()
+    await server.wait_closed()
+    await settle()
+    assert client.fileno() == listener.fileno() == -1
+
+
+def run_over(loop, make, *arguments):
+    listener = to_be_had(make, *arguments)
+    try:
+        client = to_be_had(connected, listener)
+    except BaseException:
+        listener.close()
+        raise
+    loop.run_until_complete(serve_and_talk(loop, listener, client))
+
+
+@pytest.mark.parametrize("kind", INTERNET)
+def test_p24_stream_sockets(loop, kind):
+    run_over(loop, INTERNET[kind])
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
+@pytest.mark.parametrize("names", UNIX_NAMES)
+def test_p24_unix_stream_sockets(loop, tmp_path, names):
+    if not LINUX and names not in ("ordinary", "not ascii"):
+        pytest.skip("abstract names are Linux's")
+    run_over(loop, bound, getattr(socket, "AF_UNIX", None), UNIX_NAMES[names](str(tmp_path)))
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
+@pytest.mark.parametrize("way", ["create_connection", "create_unix_connection", "connect_accepted_socket"])
+@pytest.mark.parametrize("timeout", [None, 5.0, 0.0])
+def test_p24_every_way_to_give_a_connected_socket(loop, way, timeout):
+    """Blocking, with a timeout or without one: it does not block the loop."""
+
+    async def main():
+        one, other = socket.socketpair()
+        one.settimeout(timeout)
+        if way == "connect_accepted_socket":
+            _, first = await loop.connect_accepted_socket(Bytes, one)
+        else:
+            _, first = await getattr(loop, way)(Bytes, sock=one)
+        _, second = await loop.create_connection(Bytes, sock=other)
+        assert one.gettimeout() == 0 and not os.get_blocking(one.fileno())
+        await talk(first, second)
+        assert one.fileno() == -1
+
+    loop.run_until_complete(main())
+
+
+def test_p24_a_subclass_of_socket_is_read_by_its_own_method(loop):
+    async def main():
+        ends = socket.socketpair()
+        one, other = (Subclass(end.family, end.type, end.proto, end.detach()) for end in ends)
+        Subclass.used = 0
+        (_, first), (_, second) = [await loop.create_connection(Bytes, sock=sock) for sock in (one, other)]
+        await talk(first, second)
+        assert Subclass.used
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)])
+def test_p24_other_sockets_are_refused_as_streams(loop, kind):
+    """And are left to their owner, untouched."""
+
+    async def main():
+        one, other = socket.socketpair(socket.AF_UNIX, kind)
+        with one, other, contextlib.ExitStack() as stack:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            for making in (
+                loop.create_connection(asyncio.Protocol, sock=one),
+                loop.create_unix_connection(asyncio.Protocol, sock=one),
+                loop.connect_accepted_socket(asyncio.Protocol, one),
+                loop.create_server(asyncio.Protocol, sock=listener),
+                loop.create_unix_server(asyncio.Protocol, sock=listener),
+            ):
+                with pytest.raises(ValueError, match=r"A (UNIX Domain )?Stream Socket was expected"):
+                    await making
+            other.send(b"still there")
+            assert one.recv(100) == b"still there"
+
+    loop.run_until_complete(main())

@@ -18,7 +18,7 @@ cdef class LoopCore(LoopPolling):
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
-    cdef Handle soon(self, object callback, tuple args, object context)
+    cdef Handle schedule_call(self, object callback, tuple args, object context)
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1
     cdef int iterate(self, bint repeat) except -1
@@ -31,15 +31,15 @@ cdef class LoopCore(LoopPolling):
     cdef int run_observed(self, Runnable item) except -1
     cdef int run_timed(self, Runnable item) except -1
     cdef int end_slice(self, PyObject *last) except -1
-    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1
-    cdef int leave(self) except -1
-    cdef int post(self, Handle handle) except -1
-    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context)
+    cdef int report_slow(self, object item, uint64_t passed, Py_ssize_t of) except -1
+    cdef int leave_current_task(self) except -1
+    cdef int schedule_threadsafe(self, Handle handle) except -1
+    cdef Handle add_callback(self, object fd, int event, object callback, tuple args, object context)
 
 
-cdef inline bint is_foreign(LoopCore loop) noexcept:
+cdef inline bint runs_in_other_thread(LoopCore loop) noexcept:
     """True in another thread while the loop runs. None: of a transport that is not connected any more."""
     return loop is not None and loop.runs_elsewhere()
 
 
-cdef object post(LoopCore loop, object method, tuple arguments)
+cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments)

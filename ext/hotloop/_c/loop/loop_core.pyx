@@ -177,9 +177,9 @@ cdef class LoopCore(LoopPolling):
 
     def call_soon(self, callback, *args, context=None):
         """Call back at the next iteration, in the order of the calls. See loop.call_soon()."""
-        return self.soon(callback, args, context)
+        return self.schedule_call(callback, args, context)
 
-    cdef Handle soon(self, object callback, tuple args, object context):
+    cdef Handle schedule_call(self, object callback, tuple args, object context):
         cdef Handle handle
         if self.closed or self.debug:
             self.check_schedule(callback, "call_soon")
@@ -198,7 +198,7 @@ cdef class LoopCore(LoopPolling):
         handle = new_threadsafe_handle(callback, args, self, context)
         if self.debug:
             handle.trace()
-        self.post(handle)
+        self.schedule_threadsafe(handle)
         return handle
 
     def call_later(self, delay, callback, *args, context=None):
@@ -269,7 +269,7 @@ cdef class LoopCore(LoopPolling):
 
     # -- other threads -------------------------------------------------------------------------------------------------
 
-    cdef int post(self, Handle handle) except -1:
+    cdef int schedule_threadsafe(self, Handle handle) except -1:
         if FREE_THREADED:
             self.inbox.put(handle, self.ready)
         else:
@@ -295,7 +295,7 @@ cdef class LoopCore(LoopPolling):
         finally:
             self.end_measuring()
             try:
-                self.leave()
+                self.leave_current_task()
             finally:
                 end_reusing_contexts()
                 self.stopping = False
@@ -311,7 +311,7 @@ cdef class LoopCore(LoopPolling):
             if self.runs_itself:
                 self.iterate(True)
             else:
-                self.leave()
+                self.leave_current_task()
                 self._run_once()
             if self.stopping:
                 return 0
@@ -325,7 +325,7 @@ cdef class LoopCore(LoopPolling):
             self.begin_measuring()
         try:
             self.iterate(False)
-            self.leave()
+            self.leave_current_task()
         finally:
             self.ready.entered = entered
             if alone:
@@ -401,7 +401,7 @@ cdef class LoopCore(LoopPolling):
                 running[0] = pop(ready)
             self.metrics.items += 1
             if ready.entered is not None and not isinstance(<object>running[0], Task):
-                self.leave()
+                self.leave_current_task()
             if (self.run_observed(<Runnable>running[0]) if self.observing else (<Runnable>running[0]).run()):
                 self.metrics.cancelled += 1
             if todo[0]:
@@ -428,7 +428,7 @@ cdef class LoopCore(LoopPolling):
         metrics.long_batch = True
         metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
         if self.observing == 0 and passed > metrics.slice_ticks:
-            self.took_long(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
+            self.report_slow(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
         return 0
 
     cdef int run_observed(self, Runnable item) except -1:
@@ -443,7 +443,7 @@ cdef class LoopCore(LoopPolling):
             metrics.mark = clock_ticks()
             passed = metrics_passed(began, metrics.mark)
             if not cancelled and (passed > metrics.slice_ticks or self.observing & OBSERVE_SLOW):
-                self.took_long(item, passed, 1)
+                self.report_slow(item, passed, 1)
         return cancelled
 
     def _report_slow(self, hook, seconds):
@@ -452,7 +452,7 @@ cdef class LoopCore(LoopPolling):
         self.slow_after = seconds * 1e9
         self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
 
-    cdef int took_long(self, object item, uint64_t passed, Py_ssize_t of) except -1:
+    cdef int report_slow(self, object item, uint64_t passed, Py_ssize_t of) except -1:
         """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
         cdef double nanoseconds = <double>passed * self.metrics.rate
         cdef object hook = self.slow_hook
@@ -537,7 +537,7 @@ cdef class LoopCore(LoopPolling):
             base_events.logger.warning("Executing %s took %.3f seconds", text, took)
         return 0
 
-    cdef int leave(self) except -1:
+    cdef int leave_current_task(self) except -1:
         """End the step of the task that ran last: see Task.run()."""
         cdef object task = self.ready.entered
         if task is not None:
@@ -551,13 +551,13 @@ cdef class LoopCore(LoopPolling):
         backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_reader, fd, callback, args, context)
-        return self.watch(fd, POLLER_READ, callback, args, context)
+        return self.add_callback(fd, POLLER_READ, callback, args, context)
 
     def _add_writer(self, fd, callback, *args, context=None):
         backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_writer, fd, callback, args, context)
-        return self.watch(fd, POLLER_WRITE, callback, args, context)
+        return self.add_callback(fd, POLLER_WRITE, callback, args, context)
 
     def _remove_reader(self, fd):
         if FREE_THREADED:
@@ -573,7 +573,7 @@ cdef class LoopCore(LoopPolling):
             return super()._remove_writer(fd)
         return remove_callback(self.poller, fd, POLLER_WRITE)
 
-    cdef Handle watch(self, object fd, int event, object callback, tuple args, object context):
+    cdef Handle add_callback(self, object fd, int event, object callback, tuple args, object context):
         """Call back whenever `event` comes; whoever was watching for it is cancelled."""
         cdef Handle handle
         self.check_open()
@@ -585,8 +585,8 @@ cdef class LoopCore(LoopPolling):
         return add_callback(self.poller, self.ready, fd, event, handle)
 
 
-cdef object post(LoopCore loop, object method, tuple arguments):
-    """What is_foreign(): have the thread that runs the loop call a transport's method. Errors are reported there."""
+cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments):
+    """Where runs_in_other_thread(): have the loop's thread call a transport's method. Errors are reported there."""
     if loop is not None:
         loop.call_soon_threadsafe(method, *arguments)
 

@@ -23,24 +23,24 @@ typedef struct {
     uint64_t polled_at; /* a reading: when the last poll ended */
     uint64_t pause;     /* what has to pass until the next one; 0: every iteration polls */
     uint64_t slice;     /* the longest pause; 0: the counter is not to be trusted */
-    int in_vain;        /* polls in a row, up to BACKOFF_PATIENCE */
+    int empty_polls;        /* polls in a row, up to BACKOFF_PATIENCE */
 } poll_backoff;
 
 /* There may be I/O soon: poll in each of the next iterations. */
 static inline void backoff_reset(poll_backoff *self)
 {
     self->pause = 0;
-    self->in_vain = 0;
+    self->empty_polls = 0;
 }
 
 /* A poll has ended. */
-static inline void backoff_polled(poll_backoff *self, uint64_t now, int in_vain)
+static inline void backoff_polled(poll_backoff *self, uint64_t now, int empty)
 {
     self->polled_at = now;
-    if (!in_vain)
+    if (!empty)
         backoff_reset(self);
-    else if (self->in_vain < BACKOFF_PATIENCE)
-        self->in_vain++;
+    else if (self->empty_polls < BACKOFF_PATIENCE)
+        self->empty_polls++;
     else if (self->pause == 0)
         self->pause = self->slice / BACKOFF_FIRST_PAUSE;
     else

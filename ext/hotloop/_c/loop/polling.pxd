@@ -16,7 +16,7 @@ cdef class LoopPolling(LoopState):
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
-    cdef int leave(self) except -1
+    cdef int leave_current_task(self) except -1
     cdef bint must_poll(self) noexcept
     cdef bint poll_is_due(self) noexcept
     cdef int begin_measuring(self) noexcept
@@ -29,6 +29,8 @@ cdef class LoopPolling(LoopState):
     cdef int poll_ours(self, int64_t nanoseconds) except -1
     cdef int poll_foreign(self, int64_t nanoseconds) except -1
     cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1
-    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1
-    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1
+    cdef int dispatch_rest(
+        self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
+    ) except -1
+    cdef int report_again(self, PollerSelector poller, int fd, object error) except -1
     cdef int wake(self) except -1

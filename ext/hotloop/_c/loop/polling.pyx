@@ -33,7 +33,7 @@ cdef extern from "system/clock.h":
     uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
 cdef extern from "loop/poll_backoff.h":
-    void backoff_polled(poll_backoff *, uint64_t now, bint in_vain) noexcept
+    void backoff_polled(poll_backoff *, uint64_t now, bint empty) noexcept
     bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
 
 cdef extern from "runtime/locking.h":
@@ -103,7 +103,7 @@ cdef class LoopPolling(LoopState):
         """time(), whoever's it is, in seconds."""
         raise NotImplementedError
 
-    cdef int leave(self) except -1:
+    cdef int leave_current_task(self) except -1:
         """End the step of the task that ran last."""
         raise NotImplementedError
 
@@ -130,7 +130,7 @@ cdef class LoopPolling(LoopState):
         cdef double now, first
         self.poll_next = False
         self.process = process_generation()
-        self.leave()
+        self.leave_current_task()
         if self.type_version != type_version_of(self):
             self.find_overrides()
         if self.in_turn:
@@ -223,7 +223,7 @@ cdef class LoopPolling(LoopState):
         try:
             self.dispatch(poller, batch, count)
         finally:
-            poller.release(batch)
+            poller.recycle_batch(batch)
         return 0
 
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
@@ -253,7 +253,7 @@ cdef class LoopPolling(LoopState):
         try:
             while index < count:
                 try:
-                    self.tell(poller, batch, count, &index, &foreign)
+                    self.dispatch_rest(poller, batch, count, &index, &foreign)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
@@ -261,36 +261,38 @@ cdef class LoopPolling(LoopState):
                         raise
                     poller.event(batch, index, &fd, &happened)
                     index += 1
-                    self.not_told(poller, fd, error)
+                    self.report_again(poller, fd, error)
         except BaseException:
             for index in range(index, count):
                 poller.repeat_event(batch, index)
             raise
         return 0
 
-    cdef int tell(self, PollerSelector poller, poller_batch *batch, int count, int *index, bint *foreign) except -1:
-        """From event `index` on, until one fails; so the usual event costs no try statement. `foreign`: it was not
+    cdef int dispatch_rest(
+        self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
+    ) except -1:
+        """From event `next` on, until one fails; so the usual event costs no try statement. `foreign`: it was not
         ours to deal with."""
         cdef int fd = -1, happened = 0
         cdef PyObject *entry
         cdef object held
-        while index[0] < count:
-            entry = poller.event(batch, index[0], &fd, &happened)
+        while next[0] < count:
+            entry = poller.event(batch, next[0], &fd, &happened)
             if entry != NULL:
-                # Until happened() returns, which may have the poller forget the watcher.
+                # Until on_events() returns, which may have the poller forget the watcher.
                 held = <object>entry
                 if poller.registrations[fd].watched:
-                    (<Watcher>held).happened(happened)
+                    (<Watcher>held).on_events(happened)
                 else:
                     # A program that knows what asyncio keeps there has registered it with the selector. An error leaves
                     # the loop, as under asyncio.
                     foreign[0] = True
                     self._process_events([(held, happened)])
                     foreign[0] = False
-            index[0] += 1
+            next[0] += 1
         return 0
 
-    cdef int not_told(self, PollerSelector poller, int fd, object error) except -1:
+    cdef int report_again(self, PollerSelector poller, int fd, object error) except -1:
         """An event could not be told, and comes again."""
         poller.repeat(fd)
         self.call_exception_handler(
@@ -305,13 +307,13 @@ cdef class LoopPolling(LoopState):
             if isinstance(key.data, Watcher):
                 try:
                     # select() does not say whether there is more to come than one read brings.
-                    (<Watcher>key.data).happened(<int>happened | POLLER_MORE)
+                    (<Watcher>key.data).on_events(<int>happened | POLLER_MORE)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
                     if self.poller is None:
                         raise
-                    self.not_told(self.poller, key.fd, error)
+                    self.report_again(self.poller, key.fd, error)
             else:
                 foreign.append((key, happened))
         super()._process_events(foreign)

@@ -82,7 +82,7 @@ cdef class LoopState:
     cdef object task_factory        # None: Task
     cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
     cdef double slow_after
-    cdef object longest             # what hotloop._asyncio.callbacks.describe() says of the longest; None: none was long
+    cdef object longest             # the longest item, by callbacks.describe(); None: none was long
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
     cdef bint schedules_itself      # call_soon() is not overridden
     cdef bint debug

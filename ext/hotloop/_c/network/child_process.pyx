@@ -53,7 +53,7 @@ cdef class ProcessWatcher(Watcher):
         if self.fd >= 0:
             close(self.fd)
 
-    cdef int happened(self, int events) except -1:
+    cdef int on_events(self, int events) except -1:
         if not self.queued:
             push(self.loop.ready, self)
             self.queued = True
@@ -81,9 +81,9 @@ cdef class ProcessWatcher(Watcher):
             self.again = True
             raise
         except BaseException:
-            self.release()
+            self.close_pidfd()
             raise
-        return self.release()
+        return self.close_pidfd()
 
     cdef object reap(self):
         """The exit code; None if the process has not ended."""
@@ -96,7 +96,7 @@ cdef class ProcessWatcher(Watcher):
         self.exited = process_has_exited(self.pid, &self.exit_code)
         return reap(self.pid, self.transport, os.WNOHANG)
 
-    cdef int release(self) except -1:
+    cdef int close_pidfd(self) except -1:
         cdef int fd = self.fd
         self.transport = None
         self.fd = -1

@@ -140,7 +140,7 @@ cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except
     try:
         result = getattr(self.sock, name)(*arguments)
         count_moved(self.loop, name, result)
-        return own(result)
+        return new_reference(result)
     except (BlockingIOError, InterruptedError):
         return NULL
     except StopIteration as error:
@@ -174,7 +174,7 @@ cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
     return True
 
 
-cdef inline PyObject *own(object item) noexcept:
+cdef inline PyObject *new_reference(object item) noexcept:
     Py_INCREF(item)
     return <PyObject *>item
 
@@ -205,12 +205,12 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
         return by_method(self, "recv", (self.argument,))
     if size == 0:
         # As socketmodule.c: not even an error is looked for.
-        return own(b"")
+        return new_reference(b"")
     if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
         data = receive_directly(self.fd, size, &count)
     else:
         count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
-        data = NULL if count < 0 else own(loop.received(count))
+        data = NULL if count < 0 else new_reference(loop.received(count))
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recv", (self.argument,))
     if count == 0:
@@ -239,7 +239,7 @@ cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
         self.doubt_registration()
     else:
         metrics_received(&self.loop.metrics, count)
-    return own(count)
+    return new_reference(count)
 
 
 cdef SocketOperation receive_from(LoopCore loop, object sock, object size):
@@ -259,7 +259,7 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
         return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
     metrics_received(&self.loop.metrics, count)
     data = self.loop.received(count)
-    return own((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+    return new_reference((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef SocketOperation receive_from_into(LoopCore loop, object sock, object buffer, object size):
@@ -288,7 +288,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     if must_wait(self, count):
         return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
     metrics_received(&self.loop.metrics, count)
-    return own((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+    return new_reference((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
@@ -320,7 +320,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
         return try_send_all_by_method(self)
     if status == ALL_SENT:
         self.view = None
-        return own(None)
+        return new_reference(None)
     if status == ENOUGH_SENT:
         self.pauses = True
     elif must_wait(self, status) and not self.keeps:
@@ -353,7 +353,7 @@ cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
         self.progress += steal(sent)
     if self.progress == len(self.argument if self.view is None else self.view):
         self.view = None
-        return own(None)
+        return new_reference(None)
     if self.view is None:
         self.view = memoryview(self.argument)
     return NULL
@@ -382,7 +382,7 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     if must_wait(self, sent):
         return NULL if self.keeps else by_method(self, "sendto", (self.argument, self.other))
     metrics_sent(&self.loop.metrics, sent)
-    return own(sent)
+    return new_reference(sent)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
         raise
     if connection.gettimeout() != 0:
         connection.setblocking(False)
-    return own((connection, address))
+    return new_reference((connection, address))
 
 
 cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
@@ -423,7 +423,7 @@ cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
     except BaseException:
         connection.close()
         raise
-    return own((connection, address))
+    return new_reference((connection, address))
 
 
 async def sock_connect(loop, sock, address):
@@ -446,7 +446,7 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
             number = steal(answer)
             if number != 0:
                 raise OSError(number, f"Connect call failed {self.argument}")
-            return own(None)
+            return new_reference(None)
     else:
         self.progress = 1
         # The one who listens may be this loop's, too.
@@ -509,7 +509,7 @@ async def send_file(loop, sock, file, offset, count):
 cdef PyObject *try_ready(SocketOperation self) except? NULL:
     """Only wait. `progress`: whether it has."""
     if self.progress:
-        return own(None)
+        return new_reference(None)
     self.progress = 1
     is_plain(self)
     return NULL
@@ -519,4 +519,4 @@ cdef PyObject *try_later(SocketOperation self) except? NULL:
     """Let others have their turn. `progress`: whether they had."""
     self.pauses = not self.progress
     self.progress += 1
-    return NULL if self.pauses else own(None)
+    return NULL if self.pauses else new_reference(None)

@@ -37,7 +37,7 @@ cdef class SocketOperation:
     cdef tuple origin               # where it was made, in debug mode; else None
 
     cdef int begin(self) except -1
-    cdef int go_on(self) except -1
+    cdef int retry(self) except -1
     cdef int wait(self) except -1
     cdef int wait_by_callback(self) except -1
     cdef int stop_waiting(self) except -1

@@ -34,7 +34,7 @@ from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, W
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, is_direct, new_handle, push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
-from hotloop._c.tasks.thrown_exceptions cimport thrown
+from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
 import socket
 import sys
@@ -140,7 +140,7 @@ cdef class SocketOperation:
 
     def throw(self, kind, value=None, traceback=None, /):
         """Raise an exception where the operation waits, which ends it."""
-        error = thrown(kind, value, traceback)
+        error = exception_to_throw(kind, value, traceback)
         if self.stage == CLOSED:
             raise RuntimeError("cannot reuse already awaited coroutine")
         self.end()
@@ -188,7 +188,7 @@ cdef class SocketOperation:
             raise ValueError("the socket must be non-blocking")
         return 0
 
-    cdef int go_on(self) except -1:
+    cdef int retry(self) except -1:
         """Resumed: the event has come, or the wait was cancelled."""
         cdef Future waiter = self.waiter
         if self.stage == CLOSED:
@@ -216,7 +216,7 @@ cdef class SocketOperation:
         if FREE_THREADED:
             loop.check_runner()
         backoff_reset(&loop.metrics.backoff)
-        if not self.keeps or loop.poller is None or not watch(loop.poller, self, again):
+        if not self.keeps or loop.poller is None or not watch_socket(loop.poller, self, again):
             self.wait_by_callback()
         return 0
 
@@ -236,7 +236,7 @@ cdef class SocketOperation:
         cdef object entry = None if poller is None else poller.entry(self.fd)
         if handle is None:
             if type(entry) is SocketWatcher:
-                (<SocketWatcher>entry).leave(self)
+                (<SocketWatcher>entry).forget_operation(self)
             return 0
         self.handle = None
         # It is somebody else's place by now, if the callback was replaced or a transport was made.
@@ -267,7 +267,7 @@ cdef class SocketOperation:
         cdef PollerSelector poller = self.loop.poller
         cdef object entry = None if poller is None else poller.entry(self.fd)
         if type(entry) is SocketWatcher:
-            (<SocketWatcher>entry).heard = poller.waits - 1
+            (<SocketWatcher>entry).last_event_wait = poller.waits - 1
         return 0
 
 
@@ -280,7 +280,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     cdef SocketOperation self = <SocketOperation>operation
     cdef PyObject *done
     if self.stage != CREATED:
-        self.go_on()
+        self.retry()
     else:
         if value != NULL and value != <PyObject *>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
@@ -297,7 +297,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     self.wait()
     self.stage = WAITING
     self.waiter.blocking = True
-    result[0] = own(self.waiter)
+    result[0] = new_reference(self.waiter)
     return PYGEN_NEXT
 
 
@@ -324,7 +324,7 @@ cdef PyObject *operation_next(PyObject *operation) noexcept:
     return result
 
 
-cdef inline PyObject *own(object item) noexcept:
+cdef inline PyObject *new_reference(object item) noexcept:
     Py_INCREF(item)
     return <PyObject *>item
 
@@ -343,20 +343,20 @@ cdef class SocketWatcher(Watcher):
     cdef SocketOperation reader
     cdef SocketOperation writer
     cdef int fd
-    cdef unsigned int heard         # poller.waits when the last event came
+    cdef unsigned int last_event_wait         # poller.waits when the last event came
 
-    cdef int happened(self, int events) except -1:
+    cdef int on_events(self, int events) except -1:
         cdef bint told = False
-        self.heard = self.poller.waits
+        self.last_event_wait = self.poller.waits
         if events & POLLER_READ:
-            told = self.tell(POLLER_READ)
+            told = self.resume_waiting(POLLER_READ)
         if events & POLLER_WRITE:
-            told = self.tell(POLLER_WRITE) or told
+            told = self.resume_waiting(POLLER_WRITE) or told
         if not told:
             self.narrow()
         return 0
 
-    cdef bint tell(self, int event) except -1:
+    cdef bint resume_waiting(self, int event) except -1:
         cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
         cdef bint pending = is_pending(operation)
         if pending:
@@ -400,19 +400,19 @@ cdef class SocketWatcher(Watcher):
         cdef int event = operation.event
         if again and self.interest() & event:
             return 0
-        if self.heard != self.poller.waits or not self.poller.registrations[self.fd].events & event:
+        if self.last_event_wait != self.poller.waits or not self.poller.registrations[self.fd].events & event:
             self.poller.change(self.fd, self.interest() | event | POLLER_EDGE)
         self.replace(event, operation)
         return 0
 
-    cdef int leave(self, SocketOperation operation) except -1:
+    cdef int forget_operation(self, SocketOperation operation) except -1:
         if operation is self.reader:
             self.reader = None
         elif operation is self.writer:
             self.writer = None
         return 0
 
-    cdef int give_way(self) except -1:
+    cdef int yield_to_callback(self) except -1:
         """Go on waiting by callbacks, beside those that somebody adds."""
         cdef SocketOperation operation
         self.poller.detach(self.fd)
@@ -431,7 +431,7 @@ cdef inline bint is_pending(SocketOperation operation) noexcept:
     return operation is not None and operation.waiter.state == PENDING
 
 
-cdef bint watch(PollerSelector poller, SocketOperation operation, bint again) except -1:
+cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint again) except -1:
     """Wait at the registration of the operation's socket, an old or a new one; false if that is not possible."""
     cdef int fd = operation.fd
     cdef object entry = poller.entry(fd)
@@ -449,7 +449,7 @@ cdef bint watch(PollerSelector poller, SocketOperation operation, bint again) ex
     watcher.poller = poller
     watcher.fd = fd
     watcher.socket = PyWeakref_NewRef(operation.sock, NULL)
-    watcher.heard = poller.waits - 1
+    watcher.last_event_wait = poller.waits - 1
     poller.attach(fd, watcher, operation.event | POLLER_EDGE)
     watcher.replace(operation.event, operation)
     return True

@@ -21,14 +21,14 @@ cdef class CallbackWatcher(Watcher):
     cdef Runnable reader
     cdef Runnable writer
 
-    cdef int happened(self, int events) except -1:
+    cdef int on_events(self, int events) except -1:
         cdef int unwanted = events & (POLLER_READ | POLLER_WRITE) & ~self.interest()
         if unwanted:
             self.withdraw_interest()
         if events & POLLER_READ and self.reader is not None:
-            self.tell(POLLER_READ, self.reader)
+            self.queue_callback(POLLER_READ, self.reader)
         if events & POLLER_WRITE and self.writer is not None:
-            self.tell(POLLER_WRITE, self.writer)
+            self.queue_callback(POLLER_WRITE, self.writer)
         return 0
 
     cdef int withdraw_interest(self) except -1:
@@ -41,9 +41,9 @@ cdef class CallbackWatcher(Watcher):
                 pass
         return 0
 
-    cdef int tell(self, int event, Runnable receiver) except -1:
+    cdef int queue_callback(self, int event, Runnable receiver) except -1:
         if isinstance(receiver, Watcher):
-            (<Watcher>receiver).happened(event)
+            (<Watcher>receiver).on_events(event)
         elif receiver.is_cancelled():
             # By its handle, not by remove_reader(): it would be reported for ever.
             if self.poller.entry(self.fd) is self:
@@ -84,7 +84,7 @@ cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
         return entry
     if not isinstance(entry, Watcher):
         raise RuntimeError(f"File descriptor {fd} is used by {entry!r}")
-    (<Watcher>entry).give_way()
+    (<Watcher>entry).yield_to_callback()
     return poller.entry(fd)
 
 

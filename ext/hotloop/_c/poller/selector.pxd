@@ -35,7 +35,7 @@ cdef class PollerSelector:
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
-    cdef void release(self, poller_batch *batch) noexcept
+    cdef void recycle_batch(self, poller_batch *batch) noexcept
     cdef int wake(self) except -1
     cdef int attach(self, int fd, Watcher watcher, int events) except -1
     cdef int change(self, int fd, int events) except -1
@@ -43,10 +43,10 @@ cdef class PollerSelector:
     cdef int resume(self, int fd, Watcher watcher, int events) except -1
     cdef bint is_known(self, int fd) noexcept
     cdef int detach(self, int fd) except -1
-    cdef bint is_own(self) noexcept
+    cdef bint owns_set(self) noexcept
     cdef bint selects_itself(self) except -1
     cdef int close_set(self) noexcept
-    cdef int own(self) except -1
+    cdef int own_set(self) except -1
     cdef int add(self, int fd, object entry, int events, bint watched) except -1
     cdef int make_room(self, int fd) except -1
     cdef int descriptor(self, object fileobj) except -1

@@ -212,7 +212,7 @@ cdef class PollerSelector:
             # The caller's objects were asked for numbers and compared, which may run code.
             raise KeyError(f"{fileobj!r} is not registered any more")
         if wanted != events_of(key):
-            self.own()
+            self.own_set()
             registered = &self.registrations[fd]
             # Not change(), which takes another file for this one that has its number by now.
             error = poller_modify(&self.poller, fd, registered.events, wanted, registered.generation)
@@ -240,7 +240,7 @@ cdef class PollerSelector:
             batch = self.wait(nanoseconds, nanoseconds != 0, &count)
             if count >= 0:
                 break
-            self.release(batch)
+            self.recycle_batch(batch)
             if nanoseconds > 0:
                 nanoseconds = max(deadline - clock_nanoseconds(), 0)
         try:
@@ -254,7 +254,7 @@ cdef class PollerSelector:
                 self.repeat_event(batch, index)
             raise
         finally:
-            self.release(batch)
+            self.recycle_batch(batch)
         return ready
 
     def close(self):
@@ -287,7 +287,7 @@ cdef class PollerSelector:
 
     def fileno(self):
         """The descriptor of the kernel's set. ValueError once closed."""
-        self.own()
+        self.own_set()
         return self.poller.fd
 
     def __enter__(self):
@@ -360,7 +360,7 @@ cdef class PollerSelector:
 
     cdef int add(self, int fd, object entry, int events, bint watched) except -1:
         cdef int error
-        self.own()
+        self.own_set()
         self.last_generation = self.last_generation + 1 or 1
         # First, because it refuses numbers of which no table could be made.
         error = poller_add(&self.poller, fd, events, self.last_generation)
@@ -384,25 +384,25 @@ cdef class PollerSelector:
         self.entries[fd] = None
         return 0
 
-    cdef bint is_own(self) noexcept:
+    cdef bint owns_set(self) noexcept:
         """True if the kernel's set is this process's, not that of the parent it was forked from."""
         return self.process == fork_generation()
 
     cdef int close_set(self) noexcept:
         if self.poller.fd < 0:
             return 0
-        if self.is_own():
+        if self.owns_set():
             poller_close(&self.poller)
         else:
             poller_leave(&self.poller)
         return 0
 
-    cdef int own(self) except -1:
+    cdef int own_set(self) except -1:
         """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
         cdef int error, fd
         cdef registration *registered
         cdef poller fresh
-        if self.is_own() and self.poller.fd >= 0:
+        if self.owns_set() and self.poller.fd >= 0:
             return 0
         if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
@@ -442,7 +442,7 @@ cdef class PollerSelector:
         If the kernel refuses, nobody is registered any more, and OSError raised."""
         cdef registration *registered = &self.registrations[fd]
         cdef int error
-        self.own()
+        self.own_set()
         if events == 0:
             # The descriptor may be closed already.
             poller_remove(&self.poller, fd, registered.events)
@@ -476,7 +476,7 @@ cdef class PollerSelector:
     cdef int resume(self, int fd, Watcher watcher, int events) except -1:
         """Have the watcher told of `events` (again): after a suspend(), or of others than before."""
         # The program may have closed the selector.
-        self.own()
+        self.own_set()
         self.entries[fd] = watcher
         if self.registrations[fd].events != events:
             self.change(fd, events)
@@ -490,7 +490,7 @@ cdef class PollerSelector:
         """Tell nobody of the descriptor's events any more, not even of those already reported. Idempotent."""
         if not self.is_known(fd):
             return 0
-        self.own()
+        self.own_set()
         if self.registrations[fd].events:
             # A closed descriptor left the set by itself (epoll(7), question 6): an error here is none.
             poller_remove(&self.poller, fd, self.registrations[fd].events)
@@ -505,12 +505,12 @@ cdef class PollerSelector:
         cdef poller_batch *batch
         # What all descriptors and the waker can have.
         cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
-        self.own()
+        self.own_set()
         self.waits += 1
         if self.spare == NULL or self.spare.capacity < needed:
             batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
             if batch != NULL:
-                self.release(batch)
+                self.recycle_batch(batch)
             elif self.spare == NULL:
                 raise MemoryError()
             # Else what does not fit into the old one comes with the next wait.
@@ -527,7 +527,7 @@ cdef class PollerSelector:
                     raise_errno(count[0])
                 PyErr_CheckSignals()
             except BaseException:
-                self.release(batch)
+                self.recycle_batch(batch)
                 raise
         return batch
 
@@ -564,13 +564,13 @@ cdef class PollerSelector:
         it is reported as long as it lasts, that is so in any case; and of a file that was closed there is nothing to
         report."""
         cdef registration *registered
-        if self.is_known(fd) and self.is_own() and self.poller.fd >= 0:
+        if self.is_known(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
             if registered.events & POLLER_EDGE:
                 poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
         return 0
 
-    cdef void release(self, poller_batch *batch) noexcept:
+    cdef void recycle_batch(self, poller_batch *batch) noexcept:
         # Two threads may select at once; one of the two batches is enough to keep.
         free(self.spare)
         self.spare = batch
@@ -578,7 +578,7 @@ cdef class PollerSelector:
     cdef int wake(self) except -1:
         """End the wait under way, or the next one. May be called from any thread and from a signal handler."""
         cdef int error
-        if self.poller.fd < 0 or not self.is_own():
+        if self.poller.fd < 0 or not self.owns_set():
             # Closed; or the waker is the parent's, and nothing waits in this process yet.
             return 0
         error = poller_wake(&self.poller)

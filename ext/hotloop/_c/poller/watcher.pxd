@@ -9,9 +9,9 @@ cdef extern from "poller/poller.h":
 
 
 cdef class Watcher(Runnable):
-    cdef int happened(self, int events) except -1
+    cdef int on_events(self, int events) except -1
     cdef int flush(self) except -1
     cdef object data(self)
     cdef object fileobj(self, int fd)
     cdef bint is_idle(self) noexcept
-    cdef int give_way(self) except -1
+    cdef int yield_to_callback(self) except -1

@@ -1,8 +1,8 @@
-cdef class Window:
+cdef class BorrowedBuffer:
     cdef char *start
     cdef Py_ssize_t size            # in bytes
     cdef bint readonly
 
 
-cdef Window window_on(char *start, Py_ssize_t size)
-cdef Window view_of(const char *start, Py_ssize_t size)
+cdef BorrowedBuffer writable_buffer(char *start, Py_ssize_t size)
+cdef BorrowedBuffer readable_buffer(const char *start, Py_ssize_t size)

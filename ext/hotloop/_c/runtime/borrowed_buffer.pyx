@@ -1,4 +1,4 @@
-"""Window: memory of ours for the time of one call of somebody who takes Python buffers.
+"""BorrowedBuffer: memory of ours for the time of one call of somebody who takes Python buffers.
 
 The ssl module reads from, and writes into, whatever has the buffer interface. A memoryview would do, at three times the
 price. Only those get a window who do not keep it: the memory is not the window's.
@@ -10,23 +10,23 @@ from cpython.buffer cimport PyBuffer_FillInfo
 
 @cython.final
 @cython.freelist(8)
-cdef class Window:
+cdef class BorrowedBuffer:
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.start, self.size, self.readonly, flags)
 
 
-cdef Window window_on(char *start, Py_ssize_t size):
+cdef BorrowedBuffer writable_buffer(char *start, Py_ssize_t size):
     """Memory to be written to."""
-    cdef Window window = Window.__new__(Window)
+    cdef BorrowedBuffer window = BorrowedBuffer.__new__(BorrowedBuffer)
     window.start = start
     window.size = size
     window.readonly = False
     return window
 
 
-cdef Window view_of(const char *start, Py_ssize_t size):
+cdef BorrowedBuffer readable_buffer(const char *start, Py_ssize_t size):
     """Memory to be read from."""
-    cdef Window window = Window.__new__(Window)
+    cdef BorrowedBuffer window = BorrowedBuffer.__new__(BorrowedBuffer)
     window.start = <char *>start
     window.size = size
     window.readonly = True

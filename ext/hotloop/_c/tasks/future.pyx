@@ -26,11 +26,11 @@ from hotloop._c.scheduler.ready_queue cimport (
     section_leave,
 )
 from hotloop._c.tasks.thrown_exceptions cimport (
-    instead_of_stop_iteration,
+    replace_stop_iteration,
     is_exception,
     is_exception_class,
     set_traceback,
-    thrown,
+    exception_to_throw,
     traceback_of,
 )
 
@@ -328,7 +328,7 @@ cdef class Future(Runnable):
                 raise InvalidStateError("invalid state")
         if not is_exception(error):
             raise TypeError("invalid exception object")
-        error = instead_of_stop_iteration(error)
+        error = replace_stop_iteration(error)
         section_enter(&section, self)
         if FREE_THREADED and self.state != PENDING:
             section_leave(&section)
@@ -671,7 +671,7 @@ cdef class FutureIter:
 
     def throw(self, kind, value=None, traceback=None, /):
         """Raise an exception where the coroutine waits; the iterator is exhausted afterwards."""
-        error = thrown(kind, value, traceback)
+        error = exception_to_throw(kind, value, traceback)
         self.future = None
         raise error
 
@@ -689,12 +689,12 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
         if future.blocking:
             raise RuntimeError("await wasn't used with future")
         future.blocking = True
-        result[0] = own(future)
+        result[0] = new_reference(future)
         return PYGEN_NEXT
     self.future = None
     if state_of(future) != FINISHED or future.error is not None:
         raise future.take_error()
-    result[0] = own(future.value)
+    result[0] = new_reference(future.value)
     return PYGEN_RETURN
 
 
@@ -703,7 +703,7 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
 cdef sendfunc future_iter_send = <sendfunc>resume
 
 
-cdef inline PyObject *own(object item) noexcept:
+cdef inline PyObject *new_reference(object item) noexcept:
     Py_INCREF(item)
     return <PyObject *>item
 

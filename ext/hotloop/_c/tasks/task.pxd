@@ -30,7 +30,7 @@ cdef class Task(Future):
     cdef int call_step(self) except -1
     cdef int fail_step(self, object error) except -1
     cdef object error_of_waiter(self)
-    cdef int leave(self) except -1
+    cdef int leave_loop(self) except -1
     cdef int step_entered(self, object error) except -1
     cdef int step(self, object error) except -1
     cdef int refuse_step(self, object error) except -1

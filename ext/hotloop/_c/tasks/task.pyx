@@ -4,7 +4,7 @@ A task is a Runnable. On a loop of ours a step is queued by putting the task its
 call. Elsewhere (somebody else's loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the
 bound methods `_step` and `_wakeup`, as asyncio's do.
 
-asyncio.all_tasks() sees our tasks through hotloop._asyncio.registry, asyncio.current_task() through hotloop._c.tasks.current_task.
+asyncio.all_tasks() sees these tasks through hotloop._asyncio.registry, asyncio.current_task() through current_task.pyx.
 """
 
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
@@ -349,7 +349,7 @@ cdef class Task(Future):
         finally:
             PyContext_Exit(context)
             if self.state != PENDING:
-                self.leave()
+                self.leave_loop()
         return 0
 
     cdef object error_of_waiter(self):
@@ -357,7 +357,7 @@ cdef class Task(Future):
         cdef object awaited = self.fut_waiter
         return outcome(awaited) if isinstance(awaited, Future) else None
 
-    cdef int leave(self) except -1:
+    cdef int leave_loop(self) except -1:
         """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
         if self.queue.entered is self:
             self.queue.entered = None
@@ -377,7 +377,7 @@ cdef class Task(Future):
         self.queue.entered = None
         try:
             run_reporting(self, self.loop)
-            self.leave()
+            self.leave_loop()
         finally:
             self.queue.entered = entered
 
@@ -399,7 +399,7 @@ cdef class Task(Future):
         """A step from a handle, which has entered the context."""
         cdef object loop = self.loop
         if self.queue is not None and self.queue.entered is self:
-            self.leave()
+            self.leave_loop()
         tasks._enter_task(loop, self)
         try:
             self.step(error)

@@ -18,5 +18,5 @@ cdef inline object traceback_of(object error):
     return None if found == NULL else steal(found)
 
 
-cdef object thrown(object kind, object value, object traceback)
-cdef object instead_of_stop_iteration(object error)
+cdef object exception_to_throw(object kind, object value, object traceback)
+cdef object replace_stop_iteration(object error)

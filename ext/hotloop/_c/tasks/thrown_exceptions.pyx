@@ -8,7 +8,7 @@ cdef bint warns_of_throw = sys.version_info >= (3, 12)
 cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
 
 
-cdef object thrown(object kind, object value, object traceback):
+cdef object exception_to_throw(object kind, object value, object traceback):
     """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
     if warns_of_throw and (value is not None or traceback is not None):
         warnings.warn(
@@ -33,7 +33,7 @@ cdef object thrown(object kind, object value, object traceback):
     return value
 
 
-cdef object instead_of_stop_iteration(object error):
+cdef object replace_stop_iteration(object error):
     """`error` itself, unless it is a StopIteration, which cannot be raised into a coroutine."""
     cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
     if explains_stop_iteration and matches(error, StopIteration):

@@ -20,7 +20,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcpy
 
-from hotloop._c.runtime.borrowed_buffer cimport view_of, window_on
+from hotloop._c.runtime.borrowed_buffer cimport readable_buffer, writable_buffer
 
 try:
     import ssl
@@ -70,7 +70,7 @@ cdef class TlsEngine:
     cdef int feed(self, arrived *source, Py_ssize_t enough) except -1:
         """Give OpenSSL the next records, up to the first that ends after `enough` bytes."""
         cdef Py_ssize_t size = tls_records_next(&self.records, source.data, source.size, enough)
-        self.incoming.write(view_of(source.data, size))
+        self.incoming.write(readable_buffer(source.data, size))
         self.pending += size
         source.data += size
         source.size -= size
@@ -112,7 +112,7 @@ cdef class TlsEngine:
         cdef object data
         try:
             if self.native:
-                count = self.ssl.read(room, window_on(place, room))
+                count = self.ssl.read(room, writable_buffer(place, room))
             else:
                 data = self.ssl.read(room)
                 count = PyBytes_GET_SIZE(data)
@@ -134,7 +134,7 @@ cdef class TlsEngine:
     cdef Py_ssize_t encrypt(self, const char *data, Py_ssize_t size) except -2:
         """One record: how many bytes it has taken, or -1 while the peer has to say something first. SSLError."""
         try:
-            return self.ssl.write(view_of(data, size) if self.native else PyBytes_FromStringAndSize(data, size))
+            return self.ssl.write(readable_buffer(data, size) if self.native else PyBytes_FromStringAndSize(data, size))
         except NOT_NOW:
             return -1
 

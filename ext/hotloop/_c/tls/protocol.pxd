@@ -20,18 +20,18 @@ cdef class TlsProtocol(TlsSender):
     cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
 
     cdef int tell_of_loss(self, object app, object error) except -1
-    cdef int go_on_with_handshake(self) except -1
+    cdef int continue_handshake(self) except -1
     cdef int handshake_done(self) except -1
     cdef int feed_handshake(self) except -1
     cdef int handshake_failed(self, object error) except -1
     cdef int wake_waiter(self, object error) except -1
-    cdef int go_on(self) except -1
+    cdef int continue_io(self) except -1
     cdef bint read_to_the_end(self) except -1
     cdef int call_eof_received(self) except -1
     cdef int close(self) except -1
     cdef int abort(self, object error) except -1
     cdef int begin_shutdown(self) except -1
-    cdef int go_on_with_shutdown(self) except -1
+    cdef int continue_shutdown(self) except -1
     cdef int answered(self, const char *data, Py_ssize_t size) except -1
     cdef int close_engine(self) except -1
     cdef int finish(self) except -1

@@ -21,7 +21,7 @@ from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, sec
 from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived, new_engine
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.stream cimport StreamTransport
-from hotloop._c.transports.write_queue cimport output_clear
+from hotloop._c.transports.write_queue cimport write_queue_clear
 
 from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
@@ -56,7 +56,7 @@ cdef class TlsProtocol(TlsSender):
         self.state = HANDSHAKE
         try:
             self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
-            self.go_on_with_handshake()
+            self.continue_handshake()
             self.feed_handshake()
         except Exception as error:
             # The loop would report it, and the connection wait for ever.
@@ -67,9 +67,9 @@ cdef class TlsProtocol(TlsSender):
         cdef object_section section
         if self.wants_data() and not self.discarding and self.has_unread():
             # Reading was resumed in this turn, and its own turn comes too late.
-            self.read_on(NULL, 0)
+            self.continue_reading(NULL, 0)
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
         self.held = None
         self.lost += 1
         self.closed = True
@@ -89,7 +89,7 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int tell_of_loss(self, object app, object error) except -1:
         try:
-            self.loop.soon(app.connection_lost, (error,), self.context)
+            self.loop.schedule_call(app.connection_lost, (error,), self.context)
         except MemoryError:
             # Too early by a turn is better than never.
             app.connection_lost(error)
@@ -99,7 +99,7 @@ cdef class TlsProtocol(TlsSender):
         if self.state == SHUTDOWN:
             return 0 if self.finished else self.answered(data, size)
         if self.state != HANDSHAKE and self.state != UNCONNECTED:
-            return self.read_on(data, size)
+            return self.continue_reading(data, size)
         # Part of it may have to wait until the handshake is done.
         self.hold(data, size)
         return self.feed_handshake()
@@ -111,7 +111,7 @@ cdef class TlsProtocol(TlsSender):
             source.size = PyBytes_GET_SIZE(self.held) - self.held_at
             self.engine.feed(&source, MOST_PLAINTEXT)
             self.keep_rest(&source, self.held)
-            self.go_on_with_handshake()
+            self.continue_handshake()
         return 0
 
     def received_before(self, data):
@@ -160,13 +160,13 @@ cdef class TlsProtocol(TlsSender):
             # It was the application's protocol that was paused, before start_tls().
             self.app_writing_paused = True
         self.sending_paused = False
-        self.go_on()
+        self.continue_io()
 
-    cdef int go_on(self) except -1:
+    cdef int continue_io(self) except -1:
         """Encrypt what could not be encrypted until now, and do what waits for that."""
         self.send_now(self.state == FLUSHING)
         if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
-            self.go_on_with_shutdown()
+            self.continue_shutdown()
         return 0
 
     # -- handshake -----------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ cdef class TlsProtocol(TlsSender):
                 "Fatal error on transport",
             )
 
-    cdef int go_on_with_handshake(self) except -1:
+    cdef int continue_handshake(self) except -1:
         cdef bint done
         try:
             done = self.engine.handshake()
@@ -216,7 +216,7 @@ cdef class TlsProtocol(TlsSender):
         self.wake_waiter(None)
         if self.output.bytes:
             self.send_soon()
-        return self.read_on(NULL, 0)
+        return self.continue_reading(NULL, 0)
 
     cdef int wake_waiter(self, object error) except -1:
         cdef object waiter = self.waiter
@@ -235,7 +235,7 @@ cdef class TlsProtocol(TlsSender):
             return 0
         # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
         self.hand_down()
-        return self.go_on() if self.output.bytes else 0
+        return self.continue_io() if self.output.bytes else 0
 
     cdef int peer_has_closed(self) except -1:
         if self.discarding:
@@ -282,13 +282,13 @@ cdef class TlsProtocol(TlsSender):
             return self.abort(None)
         self.state = FLUSHING
         self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
-        return self.go_on()
+        return self.continue_io()
 
-    cdef int go_on_with_shutdown(self) except -1:
+    cdef int continue_shutdown(self) except -1:
         """All is written: say so to the peer."""
         if self.discarding:
             # OpenSSL would take what has arrived for an answer to close_notify, and for a wrong one.
-            self.read_on(NULL, 0)
+            self.continue_reading(NULL, 0)
             if self.state != FLUSHING:
                 return 0
         self.state = SHUTDOWN
@@ -335,7 +335,7 @@ cdef class TlsProtocol(TlsSender):
     cdef bint read_to_the_end(self) except -1:
         """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was
         paused, or is again."""
-        self.read_on(NULL, 0)
+        self.continue_reading(NULL, 0)
         if self.state != FLUSHING:
             return False
         if self.app_reading_paused and not self.discarding and self.has_unread():
@@ -363,7 +363,7 @@ cdef class TlsProtocol(TlsSender):
         # The transport sends what it has, which a peer that does not read can delay for ever.
         if self.timer is None and self.shutdown_timeout != 0:
             self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
-        self.loop.soon(self.transport.close, (), self.context)
+        self.loop.schedule_call(self.transport.close, (), self.context)
         return 0
 
     def _check_shutdown_timeout(self):
@@ -425,7 +425,7 @@ cdef class TlsProtocol(TlsSender):
         if self.state == FLUSHING and self.peer_gone:
             self.read_to_the_end()
         else:
-            self.read_on(NULL, 0)
+            self.continue_reading(NULL, 0)
 
     # -- the names that others know it by ------------------------------------------------------------------------------
 

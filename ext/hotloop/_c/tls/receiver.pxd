@@ -23,7 +23,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef int have_read(self) except -1
     cdef int peer_has_closed(self) except -1
     cdef int read_failed(self, object error) except -1
-    cdef int read_on(self, const char *data, Py_ssize_t size) except -1
+    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1
     cdef bint wants_data(self) noexcept
     cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1

@@ -15,7 +15,7 @@ from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
-from hotloop._c.transports.stream_reader cimport can_feed, extend, fed, take_back
+from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
 
 from asyncio import constants, sslproto
 
@@ -69,7 +69,7 @@ cdef class TlsReceiver(ByteProtocol):
         """Whether something has arrived that the application has not got, be it only a part of a record."""
         return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
 
-    cdef int read_on(self, const char *data, Py_ssize_t size) except -1:
+    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1:
         """Decrypt and deliver: what was held back, then this."""
         cdef arrived source
         cdef bytes owner
@@ -133,7 +133,7 @@ cdef class TlsReceiver(ByteProtocol):
             count = self.deliver_compiled(source, owner)
         else:
             if self.kind == STREAM_READER:
-                reader = can_feed(self.app)
+                reader = reader_to_feed(self.app)
             if reader is not None:
                 count = self.deliver_to_reader(reader, min(room, READ_SIZE), source, owner)
             elif room <= SMALL:
@@ -177,17 +177,17 @@ cdef class TlsReceiver(ByteProtocol):
     ) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
-        cdef char *place = extend(reader, room)
+        cdef char *place = reserve_space(reader, room)
         # OpenSSL lets other threads run: the buffer must not move meanwhile.
         PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
             count = self.engine.fill(place, room, source)
         finally:
             PyBuffer_Release(&view)
-            take_back(reader, room - count)
+            return_space(reader, room - count)
         self.keep_rest(source, owner)
         if count:
-            fed(reader)
+            wake_reader(reader)
         return count
 
     cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:

@@ -1,6 +1,6 @@
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.stream cimport StreamTransport
-from hotloop._c.transports.write_queue cimport output_queue
+from hotloop._c.transports.write_queue cimport write_queue
 
 
 cdef enum TlsState:
@@ -16,7 +16,7 @@ cdef class TlsSender(TlsReceiver):
     cdef object app_transport       # its transport, a TlsTransport; None after connection_lost()
     cdef StreamTransport stream     # `transport`, if it is one of these; else None
     cdef TlsState state
-    cdef output_queue output        # plaintext that was written and is not yet encrypted
+    cdef write_queue output        # plaintext that was written and is not yet encrypted
     cdef bint unflushed             # among those that the loop flushes at the end of the turn
     cdef bint sending_paused        # by the transport
     cdef bint app_writing_paused    # pause_writing() was called, and resume_writing() not yet

@@ -11,7 +11,15 @@ from hotloop._c.tls.engine cimport MOST_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.stream cimport StreamTransport
-from hotloop._c.transports.write_queue cimport bytes_or_views, keep, output_clear, output_consume, output_cut, output_front, output_peek
+from hotloop._c.transports.write_queue cimport (
+    bytes_or_views,
+    write_queue_clear,
+    write_queue_consume,
+    write_queue_copy,
+    write_queue_cut,
+    write_queue_front,
+    write_queue_peek,
+)
 
 from asyncio import constants, sslproto
 from asyncio.log import logger
@@ -30,7 +38,7 @@ cdef class TlsSender(TlsReceiver):
     """The part of TlsProtocol that writes."""
 
     def __dealloc__(self):
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
 
     # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
 
@@ -58,7 +66,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int write(self, object data) except -1:
         if not self.may_write() or (type(data) is not bytes and self.write_uncopied(data)):
             return 0
-        keep(&self.output, data)
+        write_queue_copy(&self.output, data)
         return self.send_soon()
 
     cdef bint write_uncopied(self, object data) except -1:
@@ -80,7 +88,8 @@ cdef class TlsSender(TlsReceiver):
                 done += max(taken, 0)
                 self.send_ahead()
             if done < view.len:
-                keep(&self.output, PyBytes_FromStringAndSize(<const char *>view.buf + done, view.len - done))
+                rest = PyBytes_FromStringAndSize(<const char *>view.buf + done, view.len - done)
+                write_queue_copy(&self.output, rest)
             self.hand_down()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
@@ -97,9 +106,9 @@ cdef class TlsSender(TlsReceiver):
         try:
             for data in bytes_or_views(chunks):
                 if data:
-                    keep(&self.output, data)
+                    write_queue_copy(&self.output, data)
         except BaseException:
-            output_cut(&self.output, waiting)
+            write_queue_cut(&self.output, waiting)
             raise
         return self.send_soon()
 
@@ -143,16 +152,16 @@ cdef class TlsSender(TlsReceiver):
         cdef const char *data = joined
         cdef Py_ssize_t size, taken
         # Somebody else may run in between, and drop the output.
-        cdef object owner = <object>output_front(&self.output, &data, <size_t *>&size)
+        cdef object owner = <object>write_queue_front(&self.output, &data, <size_t *>&size)
         if size >= MOST_PLAINTEXT:
             size = MOST_PLAINTEXT
         elif self.output.count > 1:
-            size = output_peek(&self.output, joined, MOST_PLAINTEXT)
+            size = write_queue_peek(&self.output, joined, MOST_PLAINTEXT)
             data = joined
         taken = self.seal(data, size)
         if taken < 0:
             return False
-        output_consume(&self.output, min(<size_t>taken, self.output.bytes))
+        write_queue_consume(&self.output, min(<size_t>taken, self.output.bytes))
         return owner is not None
 
     cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2:
@@ -160,7 +169,7 @@ cdef class TlsSender(TlsReceiver):
         cdef Py_ssize_t taken = self.engine.encrypt(data, size)
         # Record by record, so that OpenSSL's own buffer stays small.
         if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
-            keep(&self.stream.output, self.engine.sealed())
+            write_queue_copy(&self.stream.output, self.engine.sealed())
         return taken
 
     cdef int send_ahead(self) except -1:
@@ -185,7 +194,7 @@ cdef class TlsSender(TlsReceiver):
             if self.stream is None or self.stream.lost:
                 self.transport.write(sealed)
                 return 0
-            keep(&self.stream.output, sealed)
+            write_queue_copy(&self.stream.output, sealed)
         if self.stream is not None and self.stream.output.bytes and not self.stream.lost:
             self.stream.send_soon()
         return 0

@@ -6,11 +6,11 @@ Source: the asyncio documentation, "Transports and Protocols".
 cimport cython
 from cpython.object cimport PyTypeObject
 
-from hotloop._c.loop.loop_core cimport is_foreign, post
+from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
-from hotloop._c.transports.write_queue cimport keep
+from hotloop._c.transports.write_queue cimport write_queue_copy
 
 import warnings
 from asyncio import constants, sslproto
@@ -77,8 +77,8 @@ cdef class TlsTransport:
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.set_protocol, (protocol,))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.set_protocol, (protocol,))
         self.tls.set_app(protocol)
 
     def get_protocol(self):
@@ -101,19 +101,19 @@ cdef class TlsTransport:
         """Send what is buffered, tell the peer, and close when he has answered; the protocol gets no more data.
 
         After the connection's ssl_shutdown_timeout it is closed whatever the peer does. Idempotent."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.close, ())
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.close, ())
         self.tls.close()
 
     def abort(self):
         """Close at once; what is buffered is lost."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.abort, ())
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.abort, ())
         self.tls.abort(None)
 
     def _force_close(self, exc):
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self._force_close, (exc,))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self._force_close, (exc,))
         self.tls.abort(exc)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -124,17 +124,17 @@ cdef class TlsTransport:
 
     def pause_reading(self):
         """Call the protocol with no more data until resume_reading()."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.pause_reading, ())
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.pause_reading, ())
         self.tls.app_reading_paused = True
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.resume_reading, ())
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
-        self.tls.loop.soon(self.tls._resume, (), self.tls.context)
+        self.tls.loop.schedule_call(self.tls._resume, (), self.tls.context)
         self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):
@@ -142,8 +142,8 @@ cdef class TlsTransport:
         too, at `low` it goes on.
 
         ValueError unless high >= low >= 0."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.set_read_buffer_limits, (high, low))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.set_read_buffer_limits, (high, low))
         self.tls.set_read_limits(high, low)
         self.tls.control_receiving()
 
@@ -165,15 +165,15 @@ cdef class TlsTransport:
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data: expecting a bytes-like instance, got {type(data).__name__}")
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.write, (bytes(data),))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.write, (bytes(data),))
         if data:
             self.tls.write(data)
 
     def writelines(self, list_of_data):
         """write() of all."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.write, (b"".join(list_of_data),))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.write, (b"".join(list_of_data),))
         self.tls.write_all(list_of_data)
 
     def write_eof(self):
@@ -188,8 +188,8 @@ cdef class TlsTransport:
         """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it may go on.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
-        if FREE_THREADED and is_foreign(self.tls.loop):
-            return post(self.tls.loop, self.set_write_buffer_limits, (high, low))
+        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+            return call_in_loop_thread(self.tls.loop, self.set_write_buffer_limits, (high, low))
         self.tls.flush_early()
         self.tls.set_write_limits(high, low)
         self.tls.control_app_writing()
@@ -223,7 +223,7 @@ cdef class TlsTransport:
 
     def _test__append_write_backlog(self, data):
         # CPython's tests write like this what is to be sent later.
-        keep(&self.tls.output, data)
+        write_queue_copy(&self.tls.output, data)
 
 
 cdef bint has_ended(TlsProtocol tls) except -1:

@@ -43,7 +43,7 @@ cdef class Transport(Watcher):
     cdef int end_reading(self) except -1
     cdef int ready_to_read(self) except -1
     cdef int ready_to_write(self) except -1
-    cdef int release(self) except -1
+    cdef int release_resources(self) except -1
     cdef int close_dropped(self) except -1
     cdef int stop_watching(self) except -1
     cdef int drop_output(self) except -1

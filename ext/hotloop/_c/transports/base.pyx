@@ -14,7 +14,7 @@ reference for what it leaves open.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyTypeObject
 
-from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.scheduler.ready_queue cimport (
@@ -87,7 +87,7 @@ cdef class Transport(Watcher):
             finally:
                 self.loop.call_soon_threadsafe(release, self)
         else:
-            self.release()
+            self.release_resources()
 
     # -- what a kind of transport supplies -----------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ cdef class Transport(Watcher):
         """Write what is buffered, in the protocol's context."""
         raise NotImplementedError
 
-    cdef int release(self) except -1:
+    cdef int release_resources(self) except -1:
         """Close the descriptor, which the poller forgets before; idempotent."""
         raise NotImplementedError
 
@@ -148,14 +148,14 @@ cdef class Transport(Watcher):
         self.context = PyContext_CopyCurrent() if context is None else context
         self.closing = False
         self.lost = 0
-        made = loop.soon(protocol.connection_made, (self,), self.context)
+        made = loop.schedule_call(protocol.connection_made, (self,), self.context)
         try:
             if is_direct(loop.ready, loop):
                 push(loop.ready, self)
                 self.waiter = waiter
                 self.due |= START_DUE
             else:
-                loop.soon(self._start, (waiter,), self.context)
+                loop.schedule_call(self._start, (waiter,), self.context)
         except BaseException:
             made.cancel()
             raise
@@ -210,7 +210,7 @@ cdef class Transport(Watcher):
             self.begin_reading()
         return 0
 
-    cdef int happened(self, int events) except -1:
+    cdef int on_events(self, int events) except -1:
         self.events |= events
         if not self.queued:
             push(self.loop.ready, self)
@@ -229,7 +229,7 @@ cdef class Transport(Watcher):
             self.put_off = False
             events &= ~POLLER_READ
             if not self.closing:
-                self.happened(0)
+                self.on_events(0)
         PyContext_Enter(context)
         try:
             if events & POLLER_READ and not self.paused and not self.closing:
@@ -241,7 +241,7 @@ cdef class Transport(Watcher):
             PyContext_Exit(context)
             if self.events & POLLER_WRITE and self.loop is not None:
                 # What leaves the loop has come out of reading; an edge-triggered socket says this only once.
-                self.happened(0)
+                self.on_events(0)
         return 0
 
     def _run(self):
@@ -298,7 +298,7 @@ cdef class Transport(Watcher):
             self.error = error
             self.due |= LOST_DUE
         elif not closed:
-            self.loop.soon(self._call_connection_lost, (error,), self.context)
+            self.loop.schedule_call(self._call_connection_lost, (error,), self.context)
         self.closing = True
         self.lost += 1
         self.end_reading()
@@ -330,7 +330,7 @@ cdef class Transport(Watcher):
             self.closing = True
             self.lost = max(self.lost, 1)
             try:
-                self.release()
+                self.release_resources()
             finally:
                 section_enter(&section, self)
                 self.loop = None
@@ -389,8 +389,8 @@ cdef class Transport(Watcher):
         """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.set_write_buffer_limits, (high, low))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.set_write_buffer_limits, (high, low))
         self.set_limits(high, low)
         if self.protocol is not None:
             self.pause_protocol()
@@ -427,8 +427,8 @@ cdef class Transport(Watcher):
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.set_protocol, (protocol,))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.protocol = protocol
 
     def get_protocol(self):
@@ -450,8 +450,8 @@ cdef class Transport(Watcher):
 
     def pause_reading(self):
         """Call the protocol with no more data until resume_reading(). Does nothing if paused or closing."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.pause_reading, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.pause_reading, ())
         if self.closing or self.paused:
             return
         self.paused = True
@@ -461,8 +461,8 @@ cdef class Transport(Watcher):
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused, or closing."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.resume_reading, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.resume_reading, ())
         if self.closing or not self.paused:
             return
         self.paused = False
@@ -475,8 +475,8 @@ cdef class Transport(Watcher):
 
     def close(self):
         """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.close, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.close, ())
         if self.closing:
             return
         if self.buffered():
@@ -487,20 +487,20 @@ cdef class Transport(Watcher):
 
     def abort(self):
         """Close at once; what is buffered is lost."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.abort, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.abort, ())
         self.force_close(None)
 
     # -- the names that asyncio's own code and others know the state by ------------------------------------------------
 
     def _force_close(self, exc):
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self._force_close, (exc,))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self._force_close, (exc,))
         self.force_close(exc)
 
     def _fatal_error(self, exc, message="Fatal error on transport"):
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self._fatal_error, (exc, message))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self._fatal_error, (exc, message))
         self.fatal_error(exc, message)
 
     @property
@@ -550,7 +550,7 @@ cdef class Transport(Watcher):
 
 
 def release(Transport transport not None):
-    transport.release()
+    transport.release_resources()
 
 
 cdef object patched(Transport transport, str name, object original):

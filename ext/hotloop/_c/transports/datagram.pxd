@@ -20,7 +20,7 @@ cdef class DatagramTransport(SocketTransport):
     cdef bint send(self, object data, object address) except -1
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1
     cdef bint send_foreign(self, object data, object address) except -1
-    cdef int send_in_vain(self) except -1
+    cdef int send_after_loss(self) except -1
     cdef int send_or_report(self, object data, object address) except -1
     cdef int enqueue(self, object data, object address) except -1
     cdef int sent_all(self) except -1

@@ -23,7 +23,7 @@ from cpython.object cimport PyObject
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
-from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
@@ -83,7 +83,7 @@ cdef class DatagramTransport(SocketTransport):
 
     # -- what the poller is asked for ----------------------------------------------------------------------------------
 
-    cdef int watch(self) except -1:
+    cdef int update_interest(self) except -1:
         """Have reported what is wanted."""
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
@@ -104,11 +104,11 @@ cdef class DatagramTransport(SocketTransport):
     cdef int begin_reading(self) except -1:
         self.reading = True
         self.events &= ~(POLLER_READ | POLLER_MORE)
-        return self.watch()
+        return self.update_interest()
 
     cdef int end_reading(self) except -1:
         self.reading = False
-        return self.watch() if self.is_attached() else 0
+        return self.update_interest() if self.is_attached() else 0
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ cdef class DatagramTransport(SocketTransport):
         of the system go to protocol.error_received(). See asyncio.DatagramTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.sendto, (bytes(data), addr))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
         if self.address is not None:
@@ -183,11 +183,11 @@ cdef class DatagramTransport(SocketTransport):
                 raise ValueError(f"Invalid address: must be None or {self.address}")
             addr = self.address
         if self.lost and (self.address is not None or self.fd < 0):
-            self.send_in_vain()
+            self.send_after_loss()
         elif self.queued_bytes or self.send_or_report(data, addr) == BLOCKED:
             self.enqueue(data, addr)
 
-    cdef int send_in_vain(self) except -1:
+    cdef int send_after_loss(self) except -1:
         if self.address is None:
             # As asyncio's, which looks for the socket that it no longer has.
             raise AttributeError("'NoneType' object has no attribute 'sendto'")
@@ -285,7 +285,7 @@ cdef class DatagramTransport(SocketTransport):
     cdef int sent_all(self) except -1:
         self.blocked = False
         if not self.closing:
-            return self.watch()
+            return self.update_interest()
         self.lost += 1
         return self.connection_lost(None)
 
@@ -322,7 +322,7 @@ cdef DatagramTransport open_datagram(
         transport.open(loop, protocol, None, waiter)
         transport.count_as(METRICS_DATAGRAM)
     except BaseException:
-        transport.release()
+        transport.release_resources()
         raise
     return transport
 

@@ -1,14 +1,14 @@
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.transports.base cimport Transport
-from hotloop._c.transports.write_queue cimport output_queue
+from hotloop._c.transports.write_queue cimport write_queue
 
 
 cdef class PipeTransport(Transport):
     cdef object pipe                # the file object, closed with the transport; None: it is, or was never opened
     cdef int known                  # the events that the poller was told to report, by now or before
 
-    cdef int watch(self, int event) except -1
-    cdef int unwatch(self, int event) except -1
+    cdef int add_interest(self, int event) except -1
+    cdef int remove_interest(self, int event) except -1
     cdef int orphan(self) except -1
     cdef int check_descriptor(self) except -1
     cdef int forget_descriptor(self) except -1
@@ -22,7 +22,7 @@ cdef class ReadPipeTransport(PipeTransport):
 
 
 cdef class WritePipeTransport(PipeTransport):
-    cdef output_queue output        # written, and not yet taken by the kernel
+    cdef write_queue output        # written, and not yet taken by the kernel
     cdef Py_ssize_t ignored         # writes since the transport began to close
     cdef bint device                # a character device, which may give a meaning to each single write
     cdef bint shows_hang_up         # becomes readable when nobody reads any more

@@ -19,14 +19,20 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EIO
 
-from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
 from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
-from hotloop._c.transports.write_queue cimport iovec, output_append, output_clear, output_cut, output_send
+from hotloop._c.transports.write_queue cimport (
+    iovec,
+    write_queue_append,
+    write_queue_clear,
+    write_queue_cut,
+    write_queue_send,
+)
 
 import os
 import stat
@@ -50,7 +56,7 @@ cdef class PipeTransport(Transport):
     cdef int is_open(self) noexcept:
         return self.pipe is not None
 
-    cdef int watch(self, int event) except -1:
+    cdef int add_interest(self, int event) except -1:
         """Have an event reported; costs nothing if it was before and has not happened since."""
         if self.loop.poller is None:
             self.loop.check_open()
@@ -61,12 +67,12 @@ cdef class PipeTransport(Transport):
         self.known |= event
         return 0
 
-    cdef int unwatch(self, int event) except -1:
+    cdef int remove_interest(self, int event) except -1:
         if self.known & event and self.loop.poller is not None:
             remove_watcher(self.loop.poller, self.fd, event, self)
         return 0
 
-    cdef int release(self) except -1:
+    cdef int release_resources(self) except -1:
         cdef object pipe = self.pipe
         cdef int fd = self.fd
         cdef object reader = None, writer = None
@@ -163,10 +169,10 @@ cdef class ReadPipeTransport(PipeTransport):
 
     cdef int begin_reading(self) except -1:
         self.events &= ~POLLER_READ
-        return self.watch(POLLER_READ)
+        return self.add_interest(POLLER_READ)
 
     cdef int end_reading(self) except -1:
-        return self.unwatch(POLLER_READ)
+        return self.remove_interest(POLLER_READ)
 
     cdef int ready_to_read(self) except -1:
         cdef Py_ssize_t count = 0
@@ -208,7 +214,7 @@ cdef class ReadPipeTransport(PipeTransport):
     cdef int at_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        eof = self.loop.soon(self.protocol.eof_received, (), self.context)
+        eof = self.loop.schedule_call(self.protocol.eof_received, (), self.context)
         try:
             self.lose_connection(None)
         except BaseException:
@@ -240,12 +246,12 @@ cdef class WritePipeTransport(PipeTransport):
     """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
 
     def __dealloc__(self):
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
 
     cdef int begin_reading(self) except -1:
         """There is nothing to read; but to see the reader go, unless somebody does read from this descriptor."""
         if self.shows_hang_up and watcher_for(self.loop.poller, self.fd, POLLER_READ) is None:
-            self.watch(POLLER_READ)
+            self.add_interest(POLLER_READ)
         return 0
 
     cdef int end_reading(self) except -1:
@@ -290,7 +296,7 @@ cdef class WritePipeTransport(PipeTransport):
         return self.output.bytes
 
     cdef int drop_output(self) except -1:
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
         return 0
 
     def write(self, data):
@@ -299,8 +305,8 @@ cdef class WritePipeTransport(PipeTransport):
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write, (bytes(data),))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if not data:
             return
         if self.closing:
@@ -316,8 +322,8 @@ cdef class WritePipeTransport(PipeTransport):
         cdef bint waiting = self.output.bytes > 0
         cdef int before
         cdef list chunks = []
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write, (b"".join(list_of_data),))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write, (b"".join(list_of_data),))
         if self.device:
             self.write(b"".join(list_of_data))
             return
@@ -333,7 +339,7 @@ cdef class WritePipeTransport(PipeTransport):
                 if data:
                     self.keep(data, 0)
         except BaseException:
-            output_cut(&self.output, before)
+            write_queue_cut(&self.output, before)
             raise
         if not waiting:
             self.send_queued()
@@ -357,13 +363,13 @@ cdef class WritePipeTransport(PipeTransport):
         if sent < 0 and sent != -EAGAIN:
             self.ignored += 1
             return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
-        self.watch(POLLER_WRITE)
+        self.add_interest(POLLER_WRITE)
         return self.keep(data, max(sent, 0))
 
     cdef int orphan(self) except -1:
         PipeTransport.orphan(self)
         # It would wait for ever: let it find out that nothing can be written any more.
-        return self.happened(POLLER_WRITE) if self.output.bytes and not self.lost else 0
+        return self.on_events(POLLER_WRITE) if self.output.bytes and not self.lost else 0
 
     cdef int keep(self, object data, Py_ssize_t start) except -1:
         """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""
@@ -372,7 +378,8 @@ cdef class WritePipeTransport(PipeTransport):
             data = bytes(memoryview(data).cast("B")[start:])
             start = 0
         owned = data
-        if output_append(&self.output, owned, PyBytes_AS_STRING(owned) + start, PyBytes_GET_SIZE(owned) - start) < 0:
+        cdef const char *rest = PyBytes_AS_STRING(owned) + start
+        if write_queue_append(&self.output, owned, rest, PyBytes_GET_SIZE(owned) - start) < 0:
             raise MemoryError
         return 0
 
@@ -382,13 +389,13 @@ cdef class WritePipeTransport(PipeTransport):
         cdef int full = False
         self.check_descriptor()
         while self.output.bytes and not full:
-            sent = output_send(&self.output, self.fd, pipe_write_slices, &full)
+            sent = write_queue_send(&self.output, self.fd, pipe_write_slices, &full)
             if sent < 0 and not full:
                 self.ignored += 1
                 return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
             if sent > 0:
                 metrics_sent(&self.loop.metrics, sent)
-        return self.watch(POLLER_WRITE) if full else self.unwatch(POLLER_WRITE)
+        return self.add_interest(POLLER_WRITE) if full else self.remove_interest(POLLER_WRITE)
 
     cdef int ready_to_write(self) except -1:
         self.send_queued()
@@ -414,8 +421,8 @@ cdef class WritePipeTransport(PipeTransport):
 
     def write_eof(self):
         """close(): write what is buffered first. Idempotent."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write_eof, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing:
             return
         if self.output.bytes:

@@ -1,7 +1,7 @@
 """How a protocol takes what has arrived for it: asked once, when the protocol is set, not for every packet."""
 
 from hotloop._c.poller.watcher cimport Watcher
-from hotloop._c.transports.stream_reader cimport is_fed_directly
+from hotloop._c.transports.stream_reader cimport is_stream_reader_protocol
 
 from asyncio import protocols
 
@@ -23,7 +23,7 @@ cdef class ByteProtocol(Watcher):
 cdef ProtocolKind kind_of(object protocol) except *:
     if isinstance(protocol, ByteProtocol):
         return COMPILED
-    if is_fed_directly(protocol):
+    if is_stream_reader_protocol(protocol):
         return STREAM_READER
     return BUFFERED if takes_buffers(protocol) else PLAIN
 

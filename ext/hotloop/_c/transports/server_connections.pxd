@@ -1,2 +1,2 @@
-cdef int attach(object server, object transport) except -1
-cdef int detach(object server, object transport) except -1
+cdef int attach_to_server(object server, object transport) except -1
+cdef int detach_from_server(object server, object transport) except -1

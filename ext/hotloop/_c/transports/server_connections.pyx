@@ -26,7 +26,7 @@ cdef object detach_function = base_events.Server._detach
 cdef bint removals_wait = hasattr(WeakSet(), "_pending_removals")
 
 
-cdef int attach(object server, object transport) except -1:
+cdef int attach_to_server(object server, object transport) except -1:
     """Count a transport among the server's connections. AssertionError once the server is closed."""
     cdef object method = server._attach, clients
     if not server_knows_transports:
@@ -40,7 +40,7 @@ cdef int attach(object server, object transport) except -1:
     return 0
 
 
-cdef int detach(object server, object transport) except -1:
+cdef int detach_from_server(object server, object transport) except -1:
     """Count it no more; the last one of a closed server wakes whoever waits for that."""
     cdef object method = server._detach, clients, references
     if not server_knows_transports:

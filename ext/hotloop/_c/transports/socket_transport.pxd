@@ -13,7 +13,7 @@ cdef class SocketTransport(Transport):
     cdef int descriptor(self) noexcept
     cdef int expose(self) except -1
     cdef int flush_all(self) except -1
-    cdef int watch(self) except -1
+    cdef int update_interest(self) except -1
     cdef int block(self) except -1
     cdef bint is_attached(self) noexcept
     cdef int attach(self, int events) except -1

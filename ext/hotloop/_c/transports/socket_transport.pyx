@@ -77,7 +77,7 @@ cdef class SocketTransport(Transport):
         """flush_early(), with what a protocol of ours has gathered itself."""
         return self.flush_early()
 
-    cdef int watch(self) except -1:
+    cdef int update_interest(self) except -1:
         """Have reported what is wanted."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ cdef class SocketTransport(Transport):
         """Wait until the kernel takes more."""
         self.blocked = True
         try:
-            self.watch()
+            self.update_interest()
         except BaseException:
             self.blocked = False
             raise
@@ -115,7 +115,7 @@ cdef class SocketTransport(Transport):
         self.attached = False
         return self.loop.poller.detach(self.fd) if own else 0
 
-    cdef int release(self) except -1:
+    cdef int release_resources(self) except -1:
         self.count_as(0)
         if self.fd < 0:
             return 0

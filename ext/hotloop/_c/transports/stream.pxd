@@ -1,13 +1,13 @@
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.transports.protocol_kind cimport ProtocolKind
 from hotloop._c.transports.socket_transport cimport SocketTransport
-from hotloop._c.transports.write_queue cimport output_queue
+from hotloop._c.transports.write_queue cimport write_queue
 
 
 cdef class StreamTransport(SocketTransport):
     cdef object server              # the asyncio.Server to which the connection belongs, or None
     cdef ProtocolKind kind          # how the protocol takes data
-    cdef output_queue output        # written, and not yet taken by the kernel
+    cdef write_queue output        # written, and not yet taken by the kernel
     cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
     cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
     cdef bint suspended             # the poller has let go, so that reads may have been missed

@@ -23,17 +23,24 @@ from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
-from hotloop._c.loop.loop_core cimport LoopCore, is_foreign, post
+from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
-from hotloop._c.transports.server_connections cimport attach, detach
+from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
 from hotloop._c.transports.socket_transport cimport SocketTransport
-from hotloop._c.transports.stream_reader cimport can_feed, extend, fed, take_back
-from hotloop._c.transports.write_queue cimport bytes_or_views, iovec, keep, output_clear, output_cut, output_send
+from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
+from hotloop._c.transports.write_queue cimport (
+    bytes_or_views,
+    iovec,
+    write_queue_clear,
+    write_queue_copy,
+    write_queue_cut,
+    write_queue_send,
+)
 
 import sys
 from asyncio import base_events, constants, selector_events
@@ -73,12 +80,12 @@ cdef class StreamTransport(SocketTransport):
     max_size = READ_SIZE
 
     def __dealloc__(self):
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
 
-    cdef int release(self) except -1:
-        SocketTransport.release(self)
+    cdef int release_resources(self) except -1:
+        SocketTransport.release_resources(self)
         if self.server is not None:
-            detach(self.server, self)
+            detach_from_server(self.server, self)
             self.server = None
         return 0
 
@@ -100,9 +107,9 @@ cdef class StreamTransport(SocketTransport):
             self.loop.registered_first -= 1
             return Transport.start(self)
         self.started = self.reading = True
-        return self.happened(POLLER_READ)
+        return self.on_events(POLLER_READ)
 
-    cdef int watch(self) except -1:
+    cdef int update_interest(self) except -1:
         """Have reported what is wanted. On an edge-triggered socket more may be: that costs nothing."""
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
@@ -128,8 +135,8 @@ cdef class StreamTransport(SocketTransport):
         self.reading = True
         if not self.edge:
             self.events &= ~(POLLER_READ | POLLER_MORE)
-            return self.watch()
-        self.watch()
+            return self.update_interest()
+        self.update_interest()
         if self.suspended or self.eof_received:
             # Maybe something was reported meanwhile, of which nothing is known here.
             self.events |= POLLER_READ | POLLER_MORE
@@ -137,20 +144,20 @@ cdef class StreamTransport(SocketTransport):
         if self.events & POLLER_READ:
             # An edge is not reported again.
             self.put_off = self.queued
-            self.happened(0)
+            self.on_events(0)
         return 0
 
     cdef int end_reading(self) except -1:
         self.reading = False
         if self.is_attached() and not self.blocked:
-            self.watch()
+            self.update_interest()
         return 0
 
-    cdef int happened(self, int events) except -1:
+    cdef int on_events(self, int events) except -1:
         if not self.edge and events & POLLER_READ and not self.reading:
             # Level-triggered, and paused after it was registered for writing too: the kernel would go on.
-            self.watch()
-        return Transport.happened(self, events)
+            self.update_interest()
+        return Transport.on_events(self, events)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -173,10 +180,10 @@ cdef class StreamTransport(SocketTransport):
             self.fatal_error(error, "Fatal read error on socket transport")
         finally:
             if not self.attached and self.reading and not self.closing:
-                self.watch()
+                self.update_interest()
             # It will not be: the rest is for the next turn, also when a callback has ended this run of the loop.
             if self.events & POLLER_READ and self.edge and self.reading:
-                self.happened(0)
+                self.on_events(0)
         return 0
 
     cdef int receive(self) except -1:
@@ -291,7 +298,7 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef int receive_stream(self) except -1:
-        cdef object reader = can_feed(self.protocol)
+        cdef object reader = reader_to_feed(self.protocol)
         cdef Py_ssize_t room = self.expected, count
         cdef bint direct = room >= DIRECT_READ
         cdef char *space = NULL
@@ -299,7 +306,7 @@ cdef class StreamTransport(SocketTransport):
             return self.receive_plain()
         if direct:
             try:
-                space = extend(reader, room)
+                space = reserve_space(reader, room)
             except (BufferError, MemoryError):
                 # Maybe nothing has arrived but the end; if something has, the error comes again, for the protocol.
                 direct = False
@@ -308,13 +315,13 @@ cdef class StreamTransport(SocketTransport):
             space = self.loop.buffer()
         count = socket_receive(self.descriptor(), space, room)
         if direct:
-            take_back(reader, room - max(count, 0))
+            return_space(reader, room - max(count, 0))
         if not self.received(count, room):
             return 0
         try:
             if not direct:
-                memcpy(extend(reader, count), space, count)
-            fed(reader)
+                memcpy(reserve_space(reader, count), space, count)
+            wake_reader(reader)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -343,8 +350,8 @@ cdef class StreamTransport(SocketTransport):
 
     def set_protocol(self, protocol):
         """Have another protocol called from now on; it may take its data in another way."""
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.set_protocol, (protocol,))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.adopt_protocol(protocol)
 
     cdef int adopt_protocol(self, object protocol) except -1:
@@ -358,7 +365,7 @@ cdef class StreamTransport(SocketTransport):
         return self.output.bytes
 
     cdef int drop_output(self) except -1:
-        output_clear(&self.output)
+        write_queue_clear(&self.output)
         self.blocked = False
         return 0
 
@@ -375,8 +382,8 @@ cdef class StreamTransport(SocketTransport):
         TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write, (bytes(data),))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if self.eof_written or self.empty_waiter is not None:
             self.check_writable("write")
         if not data:
@@ -390,8 +397,8 @@ cdef class StreamTransport(SocketTransport):
     def writelines(self, list_of_data):
         """write() of all in one system call."""
         cdef int waiting
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write, (b"".join(list_of_data),))
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write, (b"".join(list_of_data),))
         if joins_lines:
             self.write(b"".join(list_of_data))
             return
@@ -408,7 +415,7 @@ cdef class StreamTransport(SocketTransport):
                 if data and not self.append(data):
                     return
         except BaseException:
-            output_cut(&self.output, waiting)
+            write_queue_cut(&self.output, waiting)
             raise
         self.send_soon()
 
@@ -416,7 +423,7 @@ cdef class StreamTransport(SocketTransport):
         """Queue data to be sent. False if the connection has ended by that: the kernel takes no views with gaps."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
-            keep(&self.output, data)
+            write_queue_copy(&self.output, data)
             return True
         try:
             if self.output.bytes == 0:
@@ -424,7 +431,7 @@ cdef class StreamTransport(SocketTransport):
                     return True
                 if self.lost:
                     return False
-            keep(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+            write_queue_copy(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
         except BufferError as error:
             self.write_failed(error)
         else:
@@ -489,7 +496,7 @@ cdef class StreamTransport(SocketTransport):
         cdef Py_ssize_t sent
         cdef int full = False
         while self.output.bytes and not full:
-            sent = output_send(&self.output, self.descriptor(), socket_send_slices, &full)
+            sent = write_queue_send(&self.output, self.descriptor(), socket_send_slices, &full)
             if sent < 0 and not full:
                 self.write_failed(os_error(sent))
                 return 0
@@ -503,16 +510,16 @@ cdef class StreamTransport(SocketTransport):
         elif not full and self.blocked:
             self.blocked = False
             if not self.edge or not self.reading:
-                self.watch()
+                self.update_interest()
         return 0
 
     cdef int write_failed(self, object error) except -1:
         # Had each been tried at once, as asyncio does, those after the first would count as written in vain. The
         # records of TLS are nobody's writes.
-        cdef int in_vain = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
+        cdef int lost_writes = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
         self.unflushed = False
         self.fatal_error(error, "Fatal write error on socket transport")
-        for _ in range(in_vain):
+        for _ in range(lost_writes):
             self.warn_of_lost_write()
         if self.empty_waiter is not None and not self.empty_waiter.done():
             self.empty_waiter.set_exception(error)
@@ -550,8 +557,8 @@ cdef class StreamTransport(SocketTransport):
     def write_eof(self):
         """Tell the peer, after what is buffered, that nothing more will come. Idempotent."""
         cdef int error
-        if FREE_THREADED and is_foreign(self.loop):
-            return post(self.loop, self.write_eof, ())
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing or self.eof_written:
             return
         self.flush_early()
@@ -593,7 +600,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int flush_early(self) except -1:
         # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
         # send; and another thread may look on.
-        if FREE_THREADED and is_foreign(self.loop):
+        if FREE_THREADED and runs_in_other_thread(self.loop):
             return 0
         if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
             if not self.loop.runs_elsewhere():
@@ -665,10 +672,10 @@ cdef StreamTransport open_stream(
         transport.adopt_protocol(protocol)
         if server is not None:
             transport.server = server
-            attach(server, transport)
+            attach_to_server(server, transport)
         transport.open(loop, protocol, context, waiter)
         transport.count_as(METRICS_TCP if transport.edge else METRICS_STREAM)
     except BaseException:
-        transport.release()
+        transport.release_resources()
         raise
     return transport

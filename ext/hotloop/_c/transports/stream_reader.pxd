@@ -1,5 +1,5 @@
-cdef bint is_fed_directly(object protocol) except -1
-cdef object can_feed(object protocol)
-cdef char *extend(object reader, Py_ssize_t size) except NULL
-cdef int take_back(object reader, Py_ssize_t size) except -1
-cdef int fed(object reader) except -1
+cdef bint is_stream_reader_protocol(object protocol) except -1
+cdef object reader_to_feed(object protocol)
+cdef char *reserve_space(object reader, Py_ssize_t size) except NULL
+cdef int return_space(object reader, Py_ssize_t size) except -1
+cdef int wake_reader(object reader) except -1

@@ -53,12 +53,12 @@ cdef object feed_data = StreamReader.feed_data
 cdef object wakeup_waiter = StreamReader._wakeup_waiter
 
 
-cdef bint is_fed_directly(object protocol) except -1:
-    """Whether can_feed() is worth asking when data arrives for this protocol."""
+cdef bint is_stream_reader_protocol(object protocol) except -1:
+    """Whether reader_to_feed() is worth asking when data arrives for this protocol."""
     return type(protocol) is StreamReaderProtocol
 
 
-cdef object can_feed(object protocol):
+cdef object reader_to_feed(object protocol):
     """The reader to feed(), or None: data_received() is to be called."""
     cdef object reader
     # Its class may be another one by now.
@@ -79,7 +79,7 @@ cdef object can_feed(object protocol):
     return reader
 
 
-cdef char *extend(object reader, Py_ssize_t size) except NULL:
+cdef char *reserve_space(object reader, Py_ssize_t size) except NULL:
     """Make the reader's buffer `size` bytes longer, and say where these are.
 
     BufferError while somebody looks at the buffer, as from bytearray.extend()."""
@@ -89,14 +89,14 @@ cdef char *extend(object reader, Py_ssize_t size) except NULL:
     return PyByteArray_AS_STRING(buffer) + before
 
 
-cdef int take_back(object reader, Py_ssize_t size) except -1:
+cdef int return_space(object reader, Py_ssize_t size) except -1:
     """Make the reader's buffer `size` bytes shorter again."""
     cdef object buffer = reader._buffer
     shorten(buffer, PyByteArray_GET_SIZE(buffer) - size)
     return 0
 
 
-cdef int fed(object reader) except -1:
+cdef int wake_reader(object reader) except -1:
     """There is more in the reader's buffer: what StreamReader.feed_data() does then."""
     cdef object waiter = reader._waiter, transport
     if waiter is not None:

@@ -28,20 +28,20 @@ typedef struct {
     PyObject **owners;
     struct iovec inline_slices[OUTPUT_INLINE];
     PyObject *inline_owners[OUTPUT_INLINE];
-} output_queue;
+} write_queue;
 
-static inline struct iovec *output_slices(output_queue *queue)
+static inline struct iovec *output_slices(write_queue *queue)
 {
     return queue->slices != NULL ? queue->slices : queue->inline_slices;
 }
 
-static inline PyObject **output_owners(output_queue *queue)
+static inline PyObject **output_owners(write_queue *queue)
 {
     return queue->slices != NULL ? queue->owners : queue->inline_owners;
 }
 
 /* Room for one more slice at the end: by moving to the front, or to arrays of twice the size. */
-static int output_make_room(output_queue *queue)
+static int output_make_room(write_queue *queue)
 {
     int capacity = queue->slices != NULL ? queue->capacity : OUTPUT_INLINE, wanted;
     struct iovec *slices;
@@ -77,7 +77,7 @@ static int output_make_room(output_queue *queue)
 }
 
 /* Takes a new reference to `owner`, in whose memory the slice lies. */
-static inline int output_append(output_queue *queue, PyObject *owner, const char *data, size_t size)
+static inline int write_queue_append(write_queue *queue, PyObject *owner, const char *data, size_t size)
 {
     int error = output_make_room(queue), place;
 
@@ -92,7 +92,7 @@ static inline int output_append(output_queue *queue, PyObject *owner, const char
     return 0;
 }
 
-static inline void output_free_arrays(output_queue *queue)
+static inline void output_free_arrays(write_queue *queue)
 {
     free(queue->slices);
     free(queue->owners);
@@ -102,7 +102,7 @@ static inline void output_free_arrays(output_queue *queue)
 }
 
 /* Freeing an exact bytes object runs no Python code. */
-static inline void output_consume(output_queue *queue, size_t size)
+static inline void write_queue_consume(write_queue *queue, size_t size)
 {
     struct iovec *slices = output_slices(queue);
     PyObject **owners = output_owners(queue);
@@ -125,7 +125,7 @@ static inline void output_consume(output_queue *queue, size_t size)
 }
 
 /* Forget the newest slices: `count` stay. */
-static inline void output_cut(output_queue *queue, int count)
+static inline void write_queue_cut(write_queue *queue, int count)
 {
     int place;
 
@@ -136,10 +136,10 @@ static inline void output_cut(output_queue *queue, int count)
     }
 }
 
-static inline void output_clear(output_queue *queue) { output_consume(queue, queue->bytes); }
+static inline void write_queue_clear(write_queue *queue) { write_queue_consume(queue, queue->bytes); }
 
 /* The oldest slice, which is there, and the object in whose memory it lies. */
-static inline PyObject *output_front(output_queue *queue, const char **data, size_t *size)
+static inline PyObject *write_queue_front(write_queue *queue, const char **data, size_t *size)
 {
     struct iovec *slice = output_slices(queue) + queue->head;
 
@@ -149,7 +149,7 @@ static inline PyObject *output_front(output_queue *queue, const char **data, siz
 }
 
 /* Copy the oldest bytes without taking them from the queue; how many that are. */
-static inline size_t output_peek(output_queue *queue, char *place, size_t room)
+static inline size_t write_queue_peek(write_queue *queue, char *place, size_t room)
 {
     struct iovec *slice = output_slices(queue) + queue->head;
     size_t copied = 0, size;
@@ -163,11 +163,11 @@ static inline size_t output_peek(output_queue *queue, char *place, size_t room)
 }
 
 /* The system call for one kind of descriptor: how many bytes of the slices the kernel has taken, or a negative errno. */
-typedef ssize_t (*output_sender)(int fd, struct iovec *slices, int count);
+typedef ssize_t (*write_queue_sender)(int fd, struct iovec *slices, int count);
 
 /* One call of `send_slices`. Returns what it has returned; `full` says that the kernel takes no more: it has taken less than
  * it was offered. */
-static inline ssize_t output_send(output_queue *queue, int fd, output_sender send_slices, int *full)
+static inline ssize_t write_queue_send(write_queue *queue, int fd, write_queue_sender send_slices, int *full)
 {
     struct iovec *slices = output_slices(queue) + queue->head;
     int count = queue->count < IOV_MAX ? queue->count : IOV_MAX, i;
@@ -182,7 +182,7 @@ static inline ssize_t output_send(output_queue *queue, int fd, output_sender sen
         for (offered = 0, i = 0; i < count; i++)
             offered += slices[i].iov_len;
     *full = (size_t)sent < offered;
-    output_consume(queue, (size_t)sent);
+    write_queue_consume(queue, (size_t)sent);
     return sent;
 }
 

@@ -10,29 +10,29 @@ cdef extern from "<sys/uio.h>":
 
 
 cdef extern from "transports/write_queue.h":
-    ctypedef struct output_queue:
+    ctypedef struct write_queue:
         size_t bytes
         int count
 
-    ctypedef Py_ssize_t (*output_sender)(int fd, iovec *slices, int count) noexcept
+    ctypedef Py_ssize_t (*write_queue_sender)(int fd, iovec *slices, int count) noexcept
 
-    int output_append(output_queue *, object owner, const char *, size_t)
-    void output_clear(output_queue *)
-    void output_cut(output_queue *, int count)
-    void output_consume(output_queue *, size_t)
-    PyObject *output_front(output_queue *, const char **data, size_t *size)
-    size_t output_peek(output_queue *, char *place, size_t room)
-    Py_ssize_t output_send(output_queue *, int fd, output_sender, int *full)
+    int write_queue_append(write_queue *, object owner, const char *, size_t)
+    void write_queue_clear(write_queue *)
+    void write_queue_cut(write_queue *, int count)
+    void write_queue_consume(write_queue *, size_t)
+    PyObject *write_queue_front(write_queue *, const char **data, size_t *size)
+    size_t write_queue_peek(write_queue *, char *place, size_t room)
+    Py_ssize_t write_queue_send(write_queue *, int fd, write_queue_sender, int *full)
 
 
-cdef inline int keep(output_queue *queue, object data) except -1:
+cdef inline int write_queue_copy(write_queue *queue, object data) except -1:
     """Append to the queue: a copy, unless it cannot be changed."""
     cdef bytes owned
     if type(data) is bytes:
         owned = data
     else:
         owned = PyBytes_FromObject(data)
-    if output_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
+    if write_queue_append(queue, owned, PyBytes_AS_STRING(owned), PyBytes_GET_SIZE(owned)) < 0:
         raise MemoryError
     return 0
 

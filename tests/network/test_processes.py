@@ -20,13 +20,13 @@ watchers_exist = pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 
 @pytest.fixture(params=[None, errno.ENOSYS, errno.EPERM, errno.EMFILE], ids=["pidfd", "ENOSYS", "EPERM", "EMFILE"])
 def refusal(request, monkeypatch):
     """The kernel as it is, or one that gives no pidfd."""
-    from hotloop._c import process
+    from hotloop._c.network import child_process
 
     def refuse(pid):
         raise OSError(request.param, os.strerror(request.param))
 
     if request.param is not None:
-        monkeypatch.setattr(process, "pidfd_open", refuse)
+        monkeypatch.setattr(child_process, "pidfd_open", refuse)
     return request.param
 
 
@@ -79,15 +79,15 @@ def test_a_child_that_was_reaped_by_somebody_else(impl, refusal, asyncio_log):
 @ours
 def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, asyncio_log):
     """As happens where SIGCHLD is ignored."""
-    from hotloop._c import process
+    from hotloop._c.network import child_process
 
-    pidfd_open = process.pidfd_open
+    pidfd_open = child_process.pidfd_open
 
     def reap_first(pid):
         os.waitpid(pid, 0)
         return pidfd_open(pid)
 
-    monkeypatch.setattr(process, "pidfd_open", reap_first)
+    monkeypatch.setattr(child_process, "pidfd_open", reap_first)
 
     async def main():
         assert await (await asyncio.create_subprocess_exec("true")).wait() == 255
@@ -162,7 +162,7 @@ def test_waiting_fails(impl, monkeypatch):
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # says Popen, who was not asked
 def test_no_thread_can_be_started(impl, monkeypatch):
     """Where neither a pidfd nor a thread is to be had, spawning fails and the child does not go on."""
-    from hotloop._c import process
+    from hotloop._c.network import child_process
 
     def refuse(*arguments, **keywords):
         raise OSError(errno.EMFILE, "no descriptors")
@@ -172,8 +172,8 @@ def test_no_thread_can_be_started(impl, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     pids = []
-    monkeypatch.setattr(process, "pidfd_open", refuse)
-    monkeypatch.setattr(process, "wait_in_thread", no_thread)
+    monkeypatch.setattr(child_process, "pidfd_open", refuse)
+    monkeypatch.setattr(child_process, "wait_in_thread", no_thread)
 
     async def main():
         with pytest.raises(RuntimeError, match="start new thread"):

@@ -40,9 +40,9 @@ def test_current_task_as_another_thread_sees_it(loop):
 @pytest.mark.skipif(not (3, 14) <= sys.version_info < (3, 16), reason="the thread state has it since 3.14")
 def test_the_current_task_is_set_without_a_call(loop):
     """As slow as before otherwise, and no other test would tell."""
-    from hotloop._c import current
+    from hotloop._c.tasks import current_task
 
-    assert current.set_in_place()
+    assert current_task.set_in_place()
 
 
 def test_current_task_in_a_plain_callback_is_none(loop):

@@ -324,7 +324,7 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
 @pytest.mark.only("c", reason="asyncio's classes are made by their constructors alone")
 @pytest.mark.parametrize("name", ["ReadPipeTransport", "WritePipeTransport"])
 def test_p04_a_transport_that_was_never_opened(impl, name):
-    from hotloop._c import pipe
+    from hotloop._c.transports import pipe
 
     cls = getattr(pipe, name)
     for transport in (cls(), cls.__new__(cls)):

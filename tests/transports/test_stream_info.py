@@ -262,7 +262,7 @@ def test_the_number_of_a_closed_transports_descriptor(loop, connections, kind):
 @pytest.mark.parametrize("name", ["stream.StreamTransport", "datagram.DatagramTransport"])
 def test_p04_a_transport_that_was_never_opened(impl, name):
     module, name = name.split(".")
-    cls = getattr(importlib.import_module(f"hotloop._c.{module}"), name)
+    cls = getattr(importlib.import_module(f"hotloop._c.transports.{module}"), name)
     for transport in (cls(), cls.__new__(cls)):
         assert transport.is_closing() and transport.get_protocol() is None
         assert transport.get_extra_info("peername") is None and transport.get_extra_info("sockname") is None

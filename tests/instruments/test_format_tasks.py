@@ -52,7 +52,7 @@ def test_a_picture(impl):
         assert list(blocks) == ["deep", "fresh", "main"]
         assert blocks["main"][0] == f"task 'main', {here}(), runs"
         assert any(line.endswith(f"in {here}") for line in blocks["main"])
-        assert "instruments" not in "".join(blocks["main"])
+        assert "hotloop/instruments" not in "".join(blocks["main"])
         assert blocks["deep"][0] == f"task 'deep', outer(), waits for a {impl.Future.__name__}"
         assert blocks["deep"][1:] == [line_of(outer, "await wait"), line_of(wait, "await future")]
         assert blocks["fresh"][0] == "task 'fresh', sleep(), ready to run"

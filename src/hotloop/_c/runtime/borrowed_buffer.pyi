@@ -2,7 +2,7 @@ import sys
 from typing import final
 
 @final
-class Window:
+class BorrowedBuffer:
     if sys.version_info >= (3, 12):  # PEP 688
         def __buffer__(self, flags: int, /) -> memoryview: ...
 

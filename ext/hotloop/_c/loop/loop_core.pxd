@@ -7,14 +7,14 @@ from hotloop._c.scheduler.ready_queue cimport Handle, Runnable
 
 
 cdef class LoopCore(LoopPolling):
-    cdef set replaced               # methods replaced on this very loop, by setting an attribute
+    cdef set replaced               # names of methods replaced on this loop object, by setting an attribute
     cdef bint sets_timers_itself    # call_at() is not overridden
-    cdef PyObject *read_buffer      # bytes of READ_SIZE to read into, see buffer(); NULL: not needed yet
-    cdef Py_ssize_t last_received   # bytes that the last sock_recv() has brought
-    cdef int registered_first       # how many more connections are, because one was not and had nothing to read
-    cdef list unflushed             # Watchers that were written to in this turn, and None in places to be used again
-    cdef Py_ssize_t to_flush        # how many they are
-    cdef list flushed               # the list to use next; None while it is in use
+    cdef PyObject *read_buffer      # a bytes object of READ_SIZE to read into, owned; NULL: none, see buffer()
+    cdef Py_ssize_t last_received   # bytes that the last sock_recv() returned
+    cdef int registered_first       # connections still to be registered before their first read: see stream.pyx
+    cdef list unflushed             # Watchers with data to send, in the first `to_flush` places; the rest is None
+    cdef Py_ssize_t to_flush        # how many Watchers are in `unflushed`
+    cdef list flushed               # the list that replaces `unflushed` while that is flushed; None: in use
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1
@@ -38,7 +38,7 @@ cdef class LoopCore(LoopPolling):
 
 
 cdef inline bint runs_in_other_thread(LoopCore loop) noexcept:
-    """True in another thread while the loop runs. None: of a transport that is not connected any more."""
+    """True in another thread while the loop runs. `loop` is None for a transport that is no longer connected."""
     return loop is not None and loop.runs_elsewhere()
 
 

@@ -1,12 +1,12 @@
 """LoopCore: the part of the event loop that runs for every callback.
 
-hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. What runs per callback, per timer and per wake-up
-is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's own code.
+hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. Code that runs per callback, per timer and per
+wake-up is here; everything else (servers, connecting, subprocesses, executors, signals, TLS) is the running Python's.
 
-One iteration runs what was ready when it began. Before that it polls, in the order that asyncio promises: callbacks
-that were queued earlier, then I/O, then timers that have come due. Most iterations need no poll (polling.pyx).
+One iteration runs the callbacks that were queued when it began. Before that it may poll (polling.pyx; most iterations
+need not), which keeps the order that asyncio promises: callbacks queued earlier, then I/O, then timers that are due.
 
-Threads: a loop's state belongs to the thread that runs it. See locking.h for what others may touch.
+Threads: a loop's state belongs to the thread that runs the loop. See locking.h for what other threads may touch.
 """
 
 cimport cython
@@ -97,14 +97,14 @@ cdef extern from "pythread.h":
 cdef extern from "system/receive.h":
     PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
 
-# Methods whose replacement, on the class or on the loop object, the compiled code has to follow.
+# Methods that a program may replace, on the class or on the loop object: the compiled code then calls the replacement.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "_run_once", "_process_events"})
-# create_task() hands unknown keywords on to the task since 3.13.3.
+# Since 3.13.3 create_task() passes unknown keywords on to the task.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
 
 cdef inline bint slice_is_over(LoopCore self) noexcept:
-    """At the end of a batch: read the clock, and see whether it is time to poll."""
+    """At the end of a batch: read the clock; True if it is time to poll."""
     cdef uint64_t now = clock_ticks()
     self.metrics.mark = now
     return backoff_is_over(&self.metrics.backoff, now)
@@ -121,17 +121,17 @@ cdef class LoopCore(LoopPolling):
         Py_XDECREF(self.read_buffer)
 
     cdef char *buffer(self) except NULL:
-        """READ_SIZE bytes to read into. Their contents are the caller's until it calls Python code."""
+        """READ_SIZE bytes to read into. Any Python code may have them overwritten."""
         if self.read_buffer == NULL:
             self.read_buffer = bytes_of_size(NULL, READ_SIZE)
             keep_freed(8 * READ_SIZE)
         return PyBytes_AS_STRING(<object>self.read_buffer)
 
     cdef object received(self, Py_ssize_t count):
-        """What was read into the buffer, as bytes. This cannot fail: see copy_or_take()."""
+        """The first `count` bytes of the buffer, as bytes. This cannot fail: see copy_or_take()."""
         return steal(copy_or_take(&self.read_buffer, count))
 
-    # -- what may be replaced ------------------------------------------------------------------------------------------
+    # -- replaced methods ----------------------------------------------------------------------------------------------
 
     def __setattr__(self, name, value):
         PyObject_GenericSetAttr(self, name, value)
@@ -146,10 +146,10 @@ cdef class LoopCore(LoopPolling):
             self.find_overrides()
 
     cdef int find_overrides(self) except -1:
-        """See which methods are somebody else's: a test clock for time(), a patched call_soon() or _run_once().
+        """Find the methods that a program has replaced: a test clock for time(), a patched call_soon() or _run_once().
 
-        The version tag of a class changes when it or one of its bases is changed; so asking again is one comparison. A
-        class that was changed too often has none any more (0), and is always asked."""
+        The version tag of a class changes when the class or one of its bases is changed, so checking again costs one
+        comparison. A class that was changed too often has no tag any more (0), and is searched each time."""
         cdef object cls = type(self)
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
         replaced |= self.replaced
@@ -176,7 +176,7 @@ cdef class LoopCore(LoopPolling):
         return clock_seconds()
 
     def call_soon(self, callback, *args, context=None):
-        """Call back at the next iteration, in the order of the calls. See loop.call_soon()."""
+        """Call `callback` in the next iteration, in the order of the calls. See loop.call_soon()."""
         return self.schedule_call(callback, args, context)
 
     cdef Handle schedule_call(self, object callback, tuple args, object context):
@@ -202,7 +202,7 @@ cdef class LoopCore(LoopPolling):
         return handle
 
     def call_later(self, delay, callback, *args, context=None):
-        """Call back after `delay` seconds, never before. See loop.call_later()."""
+        """Call `callback` after `delay` seconds, never earlier. See loop.call_later()."""
         cdef TimerHandle handle
         cdef double now
         if delay is None:
@@ -221,7 +221,7 @@ cdef class LoopCore(LoopPolling):
         return handle
 
     def call_at(self, when, callback, *args, context=None):
-        """Call back when time() has reached `when`. See loop.call_at()."""
+        """Call `callback` when time() has reached `when`. See loop.call_at()."""
         cdef TimerHandle handle
         if when is None:
             raise TypeError("when cannot be None")
@@ -231,7 +231,7 @@ cdef class LoopCore(LoopPolling):
         if type(when) is not float:
             handle.given = when
         if not handle.deadline > self.slice_ends:
-            # Maybe due already.
+            # It may be due already.
             self.poll_next = True
         if self.debug:
             handle.trace()
@@ -254,7 +254,7 @@ cdef class LoopCore(LoopPolling):
         if eager_start is not ... and (self.task_factory is not None or self.debug or not passes_keywords_on):
             kwargs["eager_start"] = eager_start
         if self.task_factory is not None:
-            # None too is handed on: since 3.14 a factory is given what the caller gave, and no more.
+            # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
             return super().create_task(coro, **given, **kwargs)
         self.check_open()
@@ -317,7 +317,7 @@ cdef class LoopCore(LoopPolling):
                 return 0
 
     def _run_once(self):
-        # By somebody who drives the loop himself, maybe inside the step of a task that he has made not the current one.
+        # The program runs the loop itself, maybe inside the step of a task that it has made no longer the current one.
         cdef object entered = self.ready.entered
         cdef bint alone = not self.metrics.running
         self.ready.entered = None
@@ -332,7 +332,7 @@ cdef class LoopCore(LoopPolling):
                 self.end_measuring()
 
     def stop(self):
-        """End run_forever() when the callbacks that are ready now have run. See loop.stop()."""
+        """End run_forever() after the current iteration. See loop.stop()."""
         self.stopping = True
 
     def is_running(self):
@@ -352,8 +352,8 @@ cdef class LoopCore(LoopPolling):
         return self.run_batches(repeat)
 
     cdef int run_batches(self, bint repeat) except -1:
-        """Run what is queued now; what is queued meanwhile is the next batch. With `repeat`, go on with that until it
-        is time to poll or to stop."""
+        """Run the items that are queued now; those queued meanwhile are the next batch. With `repeat`, go on with
+        further batches until it is time to poll or to stop."""
         cdef Py_ssize_t todo = glimpse_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.in_turn
@@ -383,16 +383,16 @@ cdef class LoopCore(LoopPolling):
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
-        """Run until an item raises: run_batches() is given a reference to it, and goes on with the rest. So the usual
-        item costs no try statement."""
+        """Run items until one raises. run_batches() then gets a reference to it in `running`, and goes on with the
+        rest: so the usual item costs no try statement."""
         cdef ReadyQueue ready = self.ready
         cdef bint over
         while todo[0]:
             if FREE_THREADED:
-                # Counting first would leave another thread the time to empty the queue.
+                # If this counted first, another thread could empty the queue in between.
                 running[0] = pop(ready)
             if running[0] == NULL if FREE_THREADED else queued(ready) == 0:
-                # The loop was closed, or the program has emptied the queue.
+                # The loop was closed, or the program emptied the queue.
                 todo[0] = 0
                 self.metrics.mark = clock_ticks()
                 break
@@ -409,7 +409,7 @@ cdef class LoopCore(LoopPolling):
                 running[0] = NULL
                 continue
             if self.to_flush:
-                # Before the clock is read, so that once is enough. Only what ends the run of the loop gets out of here.
+                # Before the clock is read, so that one reading is enough. Raises only what ends the run of the loop.
                 self.flush()
             over = slice_is_over(self)
             if over:
@@ -422,7 +422,7 @@ cdef class LoopCore(LoopPolling):
         return 0
 
     cdef int end_slice(self, PyObject *last) except -1:
-        """The `last` item of a batch has run, and it is time to poll."""
+        """The batch that ended with item `last` is the last of its slice: it is time to poll."""
         cdef loop_metrics *metrics = &self.metrics
         cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
         metrics.long_batch = True
@@ -432,7 +432,7 @@ cdef class LoopCore(LoopPolling):
         return 0
 
     cdef int run_observed(self, Runnable item) except -1:
-        """Run an item that is timed, for one reason or several."""
+        """Run an item and time it: `observing` has the reasons."""
         cdef loop_metrics *metrics = &self.metrics
         cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
         cdef uint64_t passed
@@ -447,13 +447,13 @@ cdef class LoopCore(LoopPolling):
         return cancelled
 
     def _report_slow(self, hook, seconds):
-        """Have `hook(loop, seconds, item)` called for what takes that long, on the way out of it; None: no more."""
+        """Call `hook(loop, seconds, item)` right after each item that took `seconds` or longer; None: stop that."""
         self.slow_hook = hook
         self.slow_after = seconds * 1e9
         self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
 
     cdef int report_slow(self, object item, uint64_t passed, Py_ssize_t of) except -1:
-        """An item has taken so many ticks; or one `of` several, and it is not known which (None)."""
+        """An item took `passed` ticks. With `item` None `of` items did, and it is not known which of them was long."""
         cdef double nanoseconds = <double>passed * self.metrics.rate
         cdef object hook = self.slow_hook
         if nanoseconds > self.metrics.longest:
@@ -461,23 +461,23 @@ cdef class LoopCore(LoopPolling):
                 self.metrics.close_looks = METRICS_CLOSE_LOOKS
             record = (int(nanoseconds), of, *describe(unwrap(item)))
             self.metrics.longest = nanoseconds
-            # Other threads may look at it.
+            # Other threads may read it.
             with cython.critical_section(self):
                 self.longest = record
         if hook is not None and of == 1 and nanoseconds >= self.slow_after:
             hook(self, nanoseconds * 1e-9, unwrap(item))
-            # What the hook has taken is not the next one's.
+            # The hook's time is not the next item's.
             self.metrics.mark = clock_ticks()
         return 0
 
     def _progress(self):
-        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
-        run; -1 while the loop does not run any. It may be called at any time."""
-        # Plain reads: whoever looks again and again may be told of a change one look later.
+        """A number that changes with each callback or task step that is run; -1 while none is. A thread that watches
+        this one may call it at any time."""
+        # Plain reads: a thread that polls this may see a change one call later.
         return self.metrics.items if self.in_turn and not shared_peek(&self.asleep) else -1
 
     cdef int flush_later(self, Watcher watcher) except -1:
-        """At the end of this turn, have the watcher give the kernel what it was told to write."""
+        """Call the watcher's flush() at the end of this batch, for it to send what was written to it."""
         if self.to_flush < PyList_GET_SIZE(self.unflushed):
             self.unflushed[self.to_flush] = watcher
         else:
@@ -486,15 +486,15 @@ cdef class LoopCore(LoopPolling):
         return 0
 
     cdef int flush(self) except -1:
-        """The end of a turn: give the kernel what transports were told to write in it, in one system call each.
+        """At the end of a batch, send what was written to each transport in it, in one system call each.
 
-        Not in a forked child: what was written before the fork is the parent's to send."""
+        Not in a forked child: the parent sends what was written before the fork."""
         cdef bint own = self.poller is not None and not self.is_inherited()
         cdef list watchers
         cdef Py_ssize_t count, index
         cdef Watcher watcher
         cdef object failure = None
-        # A resume_writing() may write again, and so fill the other list; or even run the loop.
+        # A resume_writing() may write again, and so fill the other list, or even run the loop.
         while self.to_flush:
             watchers = self.unflushed
             count = self.to_flush
@@ -511,8 +511,7 @@ cdef class LoopCore(LoopPolling):
                         if own:
                             watcher.flush()
                 except BaseException as error:
-                    # Not before the others have sent, too: they count on it. What ends the run is not forgotten over
-                    # others.
+                    # Raised when all have sent. An exception that ends the run of the loop takes precedence.
                     if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
                         failure = error
             self.flushed = watchers
@@ -521,13 +520,13 @@ cdef class LoopCore(LoopPolling):
         return 0
 
     cdef int run_timed(self, Runnable item) except -1:
-        """Run an item in debug mode: tell of one that takes long."""
+        """Run an item in debug mode: log one that takes long."""
         if item.is_cancelled():
             return 1
         self._current_handle = item
         began = self.now()
         try:
-            # Here, so that one that fails is still told to be slow.
+            # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
             run_reporting(item, self)
         finally:
             self._current_handle = None
@@ -574,7 +573,7 @@ cdef class LoopCore(LoopPolling):
         return remove_callback(self.poller, fd, POLLER_WRITE)
 
     cdef Handle add_callback(self, object fd, int event, object callback, tuple args, object context):
-        """Call back whenever `event` comes; whoever was watching for it is cancelled."""
+        """Call `callback` at each `event`; it takes the place of an earlier callback for that, which is cancelled."""
         cdef Handle handle
         self.check_open()
         if FREE_THREADED:
@@ -586,18 +585,18 @@ cdef class LoopCore(LoopPolling):
 
 
 cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments):
-    """Where runs_in_other_thread(): have the loop's thread call a transport's method. Errors are reported there."""
+    """If runs_in_other_thread(): have the loop's thread call a transport's method. Errors are reported there."""
     if loop is not None:
         loop.call_soon_threadsafe(method, *arguments)
 
 
 cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):
-    # asyncio's own methods know of contexts since 3.15.
+    # asyncio's own methods take a context since 3.15.
     return add(fd, callback, *args) if context is None else add(fd, callback, *args, context=context)
 
 
 cdef inline double seconds(object delay, double now) except? -1:
-    """The delay as a float. What cannot be added to a float is refused with the error that says so."""
+    """The delay as a float. One that cannot be added to a float raises the error of that addition."""
     if type(delay) is float or type(delay) is int:
         return delay
     return <double>(now + delay) - now
@@ -611,7 +610,7 @@ cdef int delete_attribute(object owner, object name) except -1:
     return PyObject_GenericDelAttr(owner, name, NULL)
 
 
-# -- create_task(coro), which is how nearly all tasks are made ---------------------------------------------------------
+# -- create_task(coro), the way in which nearly all tasks are made -----------------------------------------------------
 
 cdef bint makes_plain_tasks(PyObject *loop) noexcept:
     cdef LoopCore core = <LoopCore>loop

@@ -1,12 +1,13 @@
-/* What a loop counts and times of itself; see loop.metrics().
+/* The numbers behind loop.metrics(): what a loop counts and times while it runs.
  *
- * A slice is what runs between two polls. The clock is read where a slice begins and at the end of each batch in it,
- * never for each callback where callbacks are short: what there is to know of the slice is worked out at its end, once for
- * all that ran in it. Each one is timed only in a slice after one whose callbacks were long on average, so that a
- * reading costs nothing beside them, and in the slices after the one that had the longest, if it is not known which that was.
+ * A slice is everything between two polls. The clock is read where a slice begins and at the end of each batch in it,
+ * not for each callback: at the end of the slice its numbers are worked out once for all callbacks that ran in it.
+ * Callbacks are timed one by one only in a slice after one whose callbacks were long on average, because a reading
+ * costs nothing beside them, and in some slices after a batch that took longer than all before, to find out which of
+ * its callbacks was the long one.
  *
- * Readings are ticks (clock.h), which are cheap; what is kept is nanoseconds, as floating-point numbers, which are exact for a
- * hundred days and do not lose the fraction of each conversion.
+ * Readings are ticks (clock.h), because they are cheap. Sums are nanoseconds, as floating-point numbers: these are
+ * exact for a hundred days and keep the fraction of each conversion.
  */
 #ifndef HOTLOOP_LOOP_METRICS_H
 #define HOTLOOP_LOOP_METRICS_H
@@ -22,7 +23,7 @@
 /* Callbacks that take this many nanoseconds on average are timed one by one: a reading is less than a 400th of it. */
 #define METRICS_LONG_CALLBACK 5000
 
-/* In how many slices each is timed after a batch that took longer than all before. */
+/* In this many slices after a batch that took longer than all before, each callback is timed. */
 #define METRICS_CLOSE_LOOKS 1000
 
 /* Kinds of transports. */
@@ -30,13 +31,13 @@ enum { METRICS_TCP = 1, METRICS_STREAM, METRICS_DATAGRAM, METRICS_READ_PIPE, MET
 
 typedef struct {
     uint64_t count;
-    double total;               /* in nanoseconds, as is the next one */
-    double maximum;
+    double total;               /* nanoseconds */
+    double maximum;             /* nanoseconds */
     uint64_t buckets[METRICS_BUCKETS];
 } metrics_histogram;
 
-/* What is touched most stands together and at the end, where the loop's own state begins: system calls and other processes
- * empty the processor's caches, and each line that has to be fetched again costs more than what is done with it.
+/* The fields that are used most stand together at the end, next to the loop's own state: system calls and other
+ * processes empty the processor's caches, and to fetch a cache line again costs more than the work on its fields.
  */
 typedef struct {
     double longest;
@@ -48,36 +49,36 @@ typedef struct {
     double busy;                /* nanoseconds */
     double idle;
     double rate;                /* nanoseconds in a tick; 0: the counter is not to be trusted, all durations are 0 */
-    uint64_t long_ticks;        /* METRICS_LONG_CALLBACK */
+    uint64_t long_ticks;        /* METRICS_LONG_CALLBACK in ticks */
     uint64_t polls;
     uint64_t slice_began;       /* a reading */
-    uint64_t slice_items;       /* `items` and `iterations` when the slice began */
-    uint64_t slice_iterations;
-    uint64_t before_last;       /* ticks from the slice's begin to its last batch's, if that is the one that was `long_batch` */
-    int long_batch;
-    int timed;                  /* each item of this slice is timed */
-    int close_looks;            /* slices to come whose items are timed in any case */
-    int running;                /* between the begin and the end of a run of the loop */
+    uint64_t slice_items;       /* `items` when the slice began */
+    uint64_t slice_iterations;  /* `iterations` when the slice began */
+    uint64_t before_last;       /* ticks of the slice before its last batch began; if `long_batch` */
+    int long_batch;             /* `before_last` is known */
+    int timed;                  /* time each item of this slice */
+    int close_looks;            /* further slices whose items are timed in any case */
+    int running;                /* the loop runs */
     int waiting;                /* in a poll that may block */
 
     /* Once in a batch. */
-    uint64_t slice_ticks;       /* the time slice: a batch that takes less is not looked at for itself */
+    uint64_t slice_ticks;       /* the time slice: only a batch that takes longer may become the longest callback */
     uint64_t batch_began;       /* a reading */
-    Py_ssize_t batch;           /* items of the batch that runs */
+    Py_ssize_t batch;           /* items in the current batch */
     uint64_t iterations;        /* batches begun */
-    uint64_t mark;              /* the last reading of the clock: what runs now began then, or later */
-    poll_backoff backoff;       /* here, because what is sent is noted here */
+    uint64_t mark;              /* the last reading of the clock; the current item began then, or later */
+    poll_backoff backoff;       /* here, because metrics_sent() resets it */
 
     /* With each item or system call. */
-    uint64_t cancelled;         /* handles that did not run, because they were cancelled on the ready queue */
+    uint64_t cancelled;         /* items that did not run: cancelled while they were queued */
     uint64_t bytes_received;
-    uint64_t receives;          /* system calls that have brought something */
+    uint64_t receives;          /* system calls that received data */
     uint64_t bytes_sent;
     uint64_t sends;
-    uint64_t items;             /* begun, the cancelled ones included */
+    uint64_t items;             /* begun, including cancelled ones */
 } loop_metrics;
 
-/* 0 where the counter has run backwards, as it may where a virtual machine moves. */
+/* 0 if the counter has run backwards, as it may when a virtual machine migrates. */
 static inline uint64_t metrics_passed(uint64_t from, uint64_t to)
 {
     return (int64_t)(to - from) > 0 ? to - from : 0;
@@ -94,10 +95,10 @@ static inline int metrics_bucket(double nanoseconds)
     return bits < METRICS_BUCKETS ? bits : METRICS_BUCKETS - 1;
 }
 
-/* `count` samples that are `total` nanoseconds together: all in the bucket of their mean. */
+/* Add `count` samples that are `total` nanoseconds together: all to the bucket of their mean. */
 static inline void metrics_add(metrics_histogram *histogram, uint64_t count, double total)
 {
-    double each = count == 1 ? total : total / (double)count; /* which is mostly so, and a division is slow */
+    double each = count == 1 ? total : total / (double)count; /* count is mostly 1, and a division slow */
 
     histogram->count += count;
     histogram->total += total;
@@ -106,7 +107,7 @@ static inline void metrics_add(metrics_histogram *histogram, uint64_t count, dou
     histogram->buckets[metrics_bucket(each)] += count;
 }
 
-/* The loop begins to run; time that it has not run does not count. The first slice is timed: nothing is known yet. */
+/* The loop begins to run: time before this does not count. The first slice is timed, because nothing is known yet. */
 static inline void metrics_begin(loop_metrics *self, uint64_t now)
 {
     self->mark = self->slice_began = self->batch_began = now;
@@ -117,7 +118,7 @@ static inline void metrics_begin(loop_metrics *self, uint64_t now)
     self->running = 1;
 }
 
-/* All that ran since the last poll has ended, at the last reading of the clock. */
+/* The slice since the last poll ended at the last reading of the clock. */
 static inline void metrics_end_slice(loop_metrics *self)
 {
     uint64_t passed = metrics_passed(self->slice_began, self->mark);
@@ -144,7 +145,7 @@ static inline void metrics_end_slice(loop_metrics *self)
     self->slice_iterations = self->iterations;
 }
 
-/* A poll has ended; it may have waited. */
+/* A poll has ended; `waited`: it was one that could block. */
 static inline void metrics_polled(loop_metrics *self, uint64_t now, int waited)
 {
     double passed = (double)metrics_passed(self->mark, now) * self->rate;
@@ -158,7 +159,7 @@ static inline void metrics_polled(loop_metrics *self, uint64_t now, int waited)
     self->mark = self->slice_began = self->batch_began = now;
 }
 
-/* The loop runs no more. */
+/* The loop stops running. */
 static inline void metrics_end(loop_metrics *self, uint64_t now)
 {
     self->mark = now;
@@ -184,7 +185,7 @@ static inline void metrics_sent(loop_metrics *self, Py_ssize_t count)
 {
     self->bytes_sent += (uint64_t)count;
     self->sends++;
-    /* An answer may be on its way. */
+    /* An answer may arrive soon. */
     backoff_reset(&self->backoff);
 }
 

@@ -5,14 +5,14 @@ from hotloop._c.poller.selector cimport PollerSelector, poller_batch
 from hotloop._c.scheduler.thread_inbox cimport shared_flag
 
 cdef class LoopPolling(LoopState):
-    cdef object clock               # what time() was replaced by; None: it is time.monotonic()
-    cdef bint runs_itself           # _run_once() is not overridden; likewise
+    cdef object clock               # a replacement of time(); None: time() is time.monotonic()
+    cdef bint runs_itself           # _run_once() is not overridden; other threads read it
     cdef bint takes_events_itself   # _process_events() is not overridden
-    cdef bint poll_next             # however long the pause still is
-    cdef double slice_ends          # in seconds: a timer that is due later can wait for the next poll
-    cdef unsigned int polls         # without the GIL being released in between
-    cdef shared_flag asleep         # in a wait that poller.wake() has to end
-    cdef bint in_turn               # callbacks are being run: what they write may wait for the end of the turn
+    cdef bint poll_next             # the next iteration polls, whatever pause is left
+    cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
+    cdef unsigned int polls         # since the GIL was last released in one
+    cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
+    cdef bint in_turn               # callbacks run: transports may put off their writes to the end of the batch
 
     cdef int find_overrides(self) except -1
     cdef double now(self) except? -1

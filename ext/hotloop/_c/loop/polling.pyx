@@ -1,10 +1,9 @@
 """LoopPolling: when a loop looks at I/O and timers, how long it waits for them, and what ends the wait.
 
-asyncio polls in every iteration. So does this loop as long as that is of use; one that has polled in vain many times in
-a row skips polls while it finds work queued, for longer each time (poll_backoff.h). It never does so for longer than
-SLICE_NANOSECONDS, nor when a timer was set that is due already. So I/O and timers wait at most that long, and the batch
-under way, however busy the ready queue is; and short callbacks that have nothing to do with I/O cost no system call
-each.
+asyncio polls in every iteration. So does this loop while polls find something. After many polls in vain in a row it
+skips polls while work is queued, for longer each time (poll_backoff.h), but never for longer than SLICE_NANOSECONDS,
+and not when a timer was set that is due already. So I/O and timers wait at most for one slice and the batch under way,
+however busy the ready queue is, and short callbacks without I/O do not cost a system call each.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -55,25 +54,25 @@ cdef extern from "loop/metrics.h":
     void metrics_add(metrics_histogram *, uint64_t count, double total) noexcept
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
-# How long queued work may keep the loop from looking at I/O and timers.
+# How long queued work may put off the next poll.
 SLICE_NANOSECONDS = 100_000
 cdef int64_t SLICE = SLICE_NANOSECONDS
-# The same with room for what the two clocks and their readings differ by.
+# The same, with room for differences between the two clocks and their readings.
 cdef double SLICE_SECONDS = 2 * SLICE_NANOSECONDS * 1e-9
-# asyncio's upper bound of one wait, in seconds.
+# asyncio's upper bound for one wait, in seconds.
 cdef double LONGEST_WAIT = 24 * 3600.0
-# A poll that cannot block keeps the GIL, but not for ever: callbacks that are all C would starve other threads.
+# A poll that cannot block keeps the GIL. Every 8th releases it, or callbacks that are all C would starve other threads.
 cdef unsigned int POLLS_PER_GIL_RELEASE = 8
 
 cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE_NANOSECONDS)
-# When this module was loaded, by both clocks.
+# The time at which this module was loaded, by both clocks.
 cdef int64_t loaded_nanoseconds
 cdef uint64_t loaded_ticks
 clock_both(&loaded_nanoseconds, &loaded_ticks)
 
 
 cdef double nanoseconds_in_a_tick() noexcept:
-    """The longer the process has run, the better it is known. 0: the counter is not to be trusted."""
+    """A better estimate the longer the process has run. 0: the counter is not to be trusted."""
     cdef uint64_t before, after
     cdef int64_t passed
     cdef double first, rate
@@ -86,21 +85,21 @@ cdef double nanoseconds_in_a_tick() noexcept:
     if passed < 20 * SLICE or after - before > slice_ticks // 10:
         return first
     rate = <double>passed / <double>(before - loaded_ticks)
-    # The machine may have slept, which the two clocks see differently.
+    # The two clocks may disagree on whether time passed while the machine slept.
     return rate if 0.98 * first < rate < 1.02 * first else first
 
 
 cdef class LoopPolling(LoopState):
-    """What LoopCore has of polling."""
+    """The part of LoopCore that polls."""
 
-    # -- what LoopCore supplies ----------------------------------------------------------------------------------------
+    # -- supplied by LoopCore -----------------------------------------------------------------------------------------
 
     cdef int find_overrides(self) except -1:
-        """See which methods are somebody else's, after `type_version` has become another one."""
+        """Find the methods that are overridden, after `type_version` has changed."""
         raise NotImplementedError
 
     cdef double now(self) except? -1:
-        """time(), whoever's it is, in seconds."""
+        """time(), or its replacement, in seconds."""
         raise NotImplementedError
 
     cdef int leave_current_task(self) except -1:
@@ -110,8 +109,8 @@ cdef class LoopPolling(LoopState):
     # -- polling -------------------------------------------------------------------------------------------------------
 
     cdef bint must_poll(self) noexcept:
-        """Whether the next iteration polls, however short it is since the last one has. A class that was changed may
-        have another clock."""
+        """Whether the next iteration polls, however recent the last poll is. A class that was changed may have another
+        clock."""
         return (
             glimpse_size(&self.ready.count) == 0
             or self.poll_next
@@ -124,7 +123,7 @@ cdef class LoopPolling(LoopState):
         return self.must_poll() or backoff_is_over(&self.metrics.backoff, clock_ticks())
 
     cdef int poll(self) except -1:
-        """Queue what I/O and timers have made ready; wait for it if nothing is queued."""
+        """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
         cdef int64_t nanoseconds
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double now, first
@@ -134,7 +133,7 @@ cdef class LoopPolling(LoopState):
         if self.type_version != type_version_of(self):
             self.find_overrides()
         if self.in_turn:
-            # Inside of a callback, which has run since the clock was read.
+            # A callback runs the loop: it has run since the clock was read.
             self.metrics.mark = clock_ticks()
         metrics_end_slice(&self.metrics)
         self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
@@ -153,12 +152,12 @@ cdef class LoopPolling(LoopState):
                 self.note_lateness(now - first, polled_before)
             self.slice_ends = now + SLICE_SECONDS
         else:
-            # Not worth reading the clock; the next call_at() has it read.
+            # Not worth reading the clock: the next call_at() asks for a poll.
             self.slice_ends = INFINITY
         return 0
 
     cdef int begin_measuring(self) noexcept:
-        """The loop begins to run: a program that has it run one iteration, for I/O to happen, counts on a poll."""
+        """The loop begins to run. Its first iteration polls: a program may run a single one just for its I/O."""
         cdef uint64_t now = clock_ticks()
         self.metrics.rate = nanoseconds_in_a_tick()
         self.metrics.slice_ticks = slice_ticks
@@ -170,19 +169,19 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int end_measuring(self) noexcept:
-        """The loop runs no more."""
+        """The loop stops running."""
         metrics_end(&self.metrics, clock_ticks())
         return 0
 
     cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
-        """One that was due already when it was set is late only since the timers were looked at before."""
+        """A timer that was due already when it was set counts as late only since the previous poll."""
         cdef uint64_t passed = metrics_passed(polled_before, self.metrics.backoff.polled_at)
         cdef double known = <double>passed * self.metrics.rate
         metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
         return 0
 
     cdef int polled(self, bint found) noexcept:
-        """The poll has ended: a new slice begins."""
+        """A poll has ended, and a new slice begins."""
         cdef uint64_t now = clock_ticks()
         backoff_polled(&self.metrics.backoff, now, not (found or self.metrics.waiting))
         metrics_polled(&self.metrics, now, self.metrics.waiting)
@@ -227,19 +226,18 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
-        """From here on other threads have to wake the loop. Returns how long it may wait after all: who has posted a
-        callback since the queue was looked at saw a loop that was awake."""
+        """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread
+        that still saw it awake has queued a callback since the queue was checked."""
         shared_set(&self.asleep, 1)
         if glimpse_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
             return 0
         return nanoseconds
 
     cdef int poll_foreign(self, int64_t nanoseconds) except -1:
-        """The same by the methods of asyncio's loop, on a selector that is not ours or where one of them is
-        overridden."""
+        """poll_ours() by the methods of asyncio's loop, for another selector than hotloop's or overridden methods."""
         if nanoseconds:
             nanoseconds = self.fall_asleep(nanoseconds)
-        # The attribute, because a subclass may have put its own in the class.
+        # The attribute, because a subclass may define it in the class.
         ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
         self.polled(bool(ready))
@@ -247,7 +245,7 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1:
-        """Tell the watchers of the events of a poll, as watcher.pyx says. One that fails costs the others nothing."""
+        """Tell the watchers of the events of a poll (watcher.pyx). If one fails, the others still get theirs."""
         cdef int index = 0, fd = -1, happened = 0
         cdef bint foreign = False
         try:
@@ -271,21 +269,21 @@ cdef class LoopPolling(LoopState):
     cdef int dispatch_rest(
         self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
     ) except -1:
-        """From event `next` on, until one fails; so the usual event costs no try statement. `foreign`: it was not
-        ours to deal with."""
+        """Dispatch from event `next` on, until one fails: so the usual event costs no try statement. `foreign`: the
+        event that failed was asyncio's to dispatch."""
         cdef int fd = -1, happened = 0
         cdef PyObject *entry
         cdef object held
         while next[0] < count:
             entry = poller.event(batch, next[0], &fd, &happened)
             if entry != NULL:
-                # Until on_events() returns, which may have the poller forget the watcher.
+                # Keeps the watcher alive: on_events() may have the poller forget it.
                 held = <object>entry
                 if poller.registrations[fd].watched:
                     (<Watcher>held).on_events(happened)
                 else:
-                    # A program that knows what asyncio keeps there has registered it with the selector. An error leaves
-                    # the loop, as under asyncio.
+                    # The program has registered asyncio's kind of entry with the selector itself. An error ends the
+                    # run of the loop, as under asyncio.
                     foreign[0] = True
                     self._process_events([(held, happened)])
                     foreign[0] = False
@@ -293,7 +291,7 @@ cdef class LoopPolling(LoopState):
         return 0
 
     cdef int report_again(self, PollerSelector poller, int fd, object error) except -1:
-        """An event could not be told, and comes again."""
+        """Report a watcher that failed, and have the poller repeat its event."""
         poller.repeat(fd)
         self.call_exception_handler(
             {"message": f"Exception while an event of file descriptor {fd} was dispatched", "exception": error}
@@ -301,12 +299,12 @@ cdef class LoopPolling(LoopState):
         return 0
 
     def _process_events(self, event_list):
-        """Queue what select() has returned: for those who run the loop themselves."""
+        """Queue the callbacks for what select() returned: for code that runs the loop itself."""
         foreign = []
         for key, happened in event_list:
             if isinstance(key.data, Watcher):
                 try:
-                    # select() does not say whether there is more to come than one read brings.
+                    # select() does not say whether one read takes all there is.
                     (<Watcher>key.data).on_events(<int>happened | POLLER_MORE)
                 except (SystemExit, KeyboardInterrupt):
                     raise
@@ -318,16 +316,16 @@ cdef class LoopPolling(LoopState):
                 foreign.append((key, happened))
         super()._process_events(foreign)
         if FREE_THREADED:
-            # They look at the ready queue next, maybe by a reference that they have had since before select().
+            # The caller looks at the ready queue next, maybe by a reference from before select().
             self.collect()
 
     # -- waking up -----------------------------------------------------------------------------------------------------
 
     cdef int wake(self) except -1:
-        """End the wait that the loop is in or about to begin; of a burst of calls only the first costs anything."""
-        # The version first: whoever sees a new one also sees what was found.
+        """End the wait that the loop is in or about to begin. Only the first of a burst of calls costs anything."""
+        # The version first: a thread that sees the new one also sees the overrides found with it.
         if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.runs_itself):
-            # A _run_once() of somebody's own may sleep in select(), which says nothing of it.
+            # A replaced _run_once() may sleep in select(), which does not set `asleep`.
             self._write_to_self()
         elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
             try:
@@ -342,6 +340,6 @@ cdef class LoopPolling(LoopState):
             if self.wake_poller():
                 return
         except OSError:
-            # Not known to be awake: the next call_soon_threadsafe() tries again, in case asyncio's way fails, too.
+            # The loop may still sleep: the next call_soon_threadsafe() tries again, in case asyncio's way fails, too.
             shared_set(&self.asleep, 1)
         super()._write_to_self()

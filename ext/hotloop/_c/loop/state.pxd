@@ -64,35 +64,35 @@ cdef extern from "loop/metrics.h":
     void backoff_reset(poll_backoff *) noexcept
 
 
-# Why items are not just run; see LoopCore.run_observed().
+# Reasons to run items by LoopCore.run_observed() instead of directly.
 cdef enum:
-    OBSERVE_TIMES = 1               # each is timed, because those of the slice before took long
+    OBSERVE_TIMES = 1               # time each: the items of the previous slice took long
     OBSERVE_DEBUG = 2               # debug mode
-    OBSERVE_SLOW = 4                # somebody is told of those that take long
+    OBSERVE_SLOW = 4                # a hook is called for those that take long
 
 
 cdef class LoopState:
     cdef loop_metrics metrics
-    cdef int observing              # OBSERVE_TIMES and the like; 0: items are just run
+    cdef int observing              # OBSERVE_* flags; 0: items are run directly
     cdef ReadyQueue ready
     cdef TimerQueue timers
-    cdef object selector            # anything with the selectors API; None: closed, or not there yet
-    cdef PollerSelector poller      # the same, if it is ours; else None
-    cdef unsigned long thread_id    # of the one that runs the loop, as threading.get_ident(); 0: none. Others look
+    cdef object selector            # any object with the selectors API; None: closed, or not set yet
+    cdef PollerSelector poller      # the same, if it is hotloop's own; else None
+    cdef unsigned long thread_id    # threading.get_ident() of the loop's thread; 0: not running. Other threads read it
     cdef object task_factory        # None: Task
-    cdef object slow_hook           # what reports items that take `slow_after` nanoseconds; None: nobody wants to know
+    cdef object slow_hook           # called for items that take `slow_after` nanoseconds or more; None: no hook
     cdef double slow_after
-    cdef object longest             # the longest item, by callbacks.describe(); None: none was long
-    cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads look at it
+    cdef object longest             # a record of the longest item, see report_slow(); None: none was long
+    cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads read it
     cdef bint schedules_itself      # call_soon() is not overridden
     cdef bint debug
-    cdef bint closed                # other threads look at it
+    cdef bint closed                # other threads read it
     cdef bint stopping              # end run_forever() after this iteration
-    cdef AddressCache addresses     # of those whose datagrams have come
-    cdef Inbox inbox               # what other threads want to be called, where there is no GIL
+    cdef AddressCache addresses     # where datagrams came from
+    cdef Inbox inbox                # calls from other threads, where there is no GIL
 
-    # What BaseEventLoop and its subclasses set on the instance. Declared, as an instance without a __dict__ is what
-    # the interpreter's method calls are fastest on.
+    # Attributes that BaseEventLoop and its subclasses set on the instance. Declared, because the interpreter calls
+    # methods fastest on an instance without a __dict__.
     cdef public object slow_callback_duration
     cdef public object _asyncgens
     cdef public object _asyncgens_shutdown_called
@@ -114,7 +114,7 @@ cdef class LoopState:
     cdef public object _watcher
 
     cdef int decide_directness(self) noexcept
-    cdef unsigned int process       # process_generation() of the one that made the loop, or has polled with it since
+    cdef unsigned int process       # process_generation() of the process that made the loop or last polled with it
 
     cdef int check_open(self) except -1
     cdef bint is_inherited(self) noexcept

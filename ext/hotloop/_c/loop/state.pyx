@@ -1,8 +1,8 @@
-"""LoopState: a loop's state, under the names by which asyncio and others know it.
+"""LoopState: a loop's attributes, under the names that asyncio gives them.
 
-BaseEventLoop and its subclasses set attributes, and read and write those of the loop they are; so do debuggers, test
-suites and packages that run a loop themselves. All of them are here. What has no meaning for the compiled code is kept
-as it is set; what has one is a property.
+BaseEventLoop and its subclasses read and write attributes of the loop, and so do debuggers, test suites and packages
+that run a loop themselves. All those attributes are here. One that the compiled code uses is a property; the others
+keep whatever is set.
 """
 
 from hotloop._c.poller.selector cimport PollerSelector, process_generation
@@ -29,7 +29,7 @@ cdef extern from "pythread.h":
 
 
 cdef class LoopState:
-    """What LoopCore works on."""
+    """The state that LoopCore works on."""
 
     def __cinit__(self, *args, **kwargs):
         self.ready = ReadyDeque()
@@ -40,8 +40,8 @@ cdef class LoopState:
         self.process = process_generation()
 
     cdef bint is_inherited(self) noexcept:
-        """True in a forked child that has not run this loop: its connections, and what was written to them, are the
-        parent's."""
+        """True in a forked child that has not run this loop: its connections, and the data written to them, belong to
+        the parent."""
         return self.process != process_generation()
 
     cdef int decide_directness(self) noexcept:
@@ -49,7 +49,7 @@ cdef class LoopState:
         self.ready.direct = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
         return 0
 
-    # What other threads ask for.
+    # -- other threads -------------------------------------------------------------------------------------------------
 
     cdef int check_open(self) except -1:
         if seen_bint(&self.closed):
@@ -62,13 +62,14 @@ cdef class LoopState:
         return runner != 0 and runner != PyThread_get_thread_ident()
 
     cdef int check_runner(self) except -1:
-        """For builds without the GIL: refuse what would get in the way of another thread that runs the loop."""
+        """For builds without the GIL: RuntimeError if another thread runs the loop."""
         if self.runs_elsewhere():
             raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
         return 0
 
     cdef bint wake_poller(self) except -1:
-        """End the wait that our own poller is in, or begins next; False: there is none. Not on a closed loop."""
+        """End the current or next wait of hotloop's own poller; False if the loop has none. Does nothing on a closed
+        loop."""
         if not FREE_THREADED:
             if self.poller is None:
                 return False
@@ -86,7 +87,7 @@ cdef class LoopState:
             inbox_release(&self.inbox.lock)
 
     cdef int collect(self) except -1:
-        """Queue what other threads have posted. By the loop's own thread."""
+        """Queue the calls from other threads. Only the loop's own thread may do this."""
         if shared_peek(&self.inbox.filled):
             self.inbox.empty_into(self.ready)
         return 0
@@ -94,7 +95,7 @@ cdef class LoopState:
     @property
     def _ready(self):
         if FREE_THREADED and self.inbox.is_home():
-            # For those who run the loop themselves, who look here whether there is anything to run.
+            # Code that runs the loop itself looks here for anything to run.
             self.collect()
         return self.ready
 
@@ -104,8 +105,8 @@ cdef class LoopState:
 
     @property
     def _scheduled(self):
-        # A list made for the caller. A timer that he puts on `_ready`, as nest_asyncio does with the due ones, leaves
-        # the timers there; changing the list itself changes nothing.
+        # A list made for the caller: changing it changes nothing. But a timer that the caller puts on `_ready`, as
+        # nest_asyncio does with timers that are due, leaves the heap.
         return self.timers.in_order()
 
     @_scheduled.setter
@@ -142,7 +143,7 @@ cdef class LoopState:
         self.inbox.close(self.closed)
         if value:
             self.timers.clear()
-            # Into the ready queue, which close() empties next.
+            # Into the ready queue: close() empties that next.
             self.inbox.empty_into(self.ready)
 
     @property

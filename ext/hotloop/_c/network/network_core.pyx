@@ -103,7 +103,7 @@ cdef class NetworkCore(LoopCore):
         return transport
 
     def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):
-        # For start_tls(): see _start_tls.py.
+        # For start_tls(): see _asyncio/start_tls.py.
         cdef TlsProtocol tls = new_tls(
             self, protocol, sslcontext, waiter, server_side, server_hostname, True, None, timeouts
         )
@@ -111,7 +111,7 @@ cdef class NetworkCore(LoopCore):
         return tls
 
     def _measure(self):
-        # For loop.metrics(): see _instruments.py.
+        # For loop.metrics(): see _loop_metrics.py.
         return measure(self)
 
     def _watched(self):

@@ -122,6 +122,11 @@ class ConnectionStage(Stage):
     def begun(self):
         return self.connecting.done()
 
+    def note(self, *what):
+        # Once asyncio's transport has sent its last byte after close(), its write() fails for want of a socket.
+        if not self.lost or what[1:2] != ("AttributeError",):
+            super().note(*what)
+
     def finish(self):
         """The other end reads all and goes; then this end does, unless it has gone."""
         for _ in range(40):
@@ -211,7 +216,9 @@ class ConnectionStage(Stage):
         self.ours.send(b"!" * size)
 
     def close_socket(self):
-        self.ours.close()
+        # While bytes wait, asyncio fails in its own cleanup: _remove_writer() raises EBADF before the connection is lost.
+        if not self.transport.get_write_buffer_size():
+            self.ours.close()
 
     def open_another_file(self):
         stranger, other = socket.socketpair()

@@ -1,9 +1,9 @@
 """Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
 
-asyncio accepts until there is nothing left, at most a backlog's worth in a turn, and runs a task for each connection
-that makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. Nobody learns what
-has come of it, except in debug mode, which has asyncio's own. So has a loop on which one of the methods that asyncio
-calls for this was replaced.
+asyncio accepts until no connection is left, at most a backlog's worth in one callback. For each it runs a task that
+makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. The result of that task
+is used in debug mode only, where asyncio's own code runs. It also runs on a loop with a replacement for one of the
+methods that asyncio calls for this.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
@@ -29,15 +29,15 @@ cdef extern from "system/socket_calls.h":
     int socket_no_delay(int fd)
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
-# Of the base class: socket.socket looks the number up among the members of an enumeration, each time.
+# The base class's: that of socket.socket looks the number up in an enumeration each time.
 cdef object family_member = plain_socket.family
 
 
 cdef bint can_accept(object sock) except -1:
-    """Whether accept_connections() knows the addresses of this listening socket's peers."""
+    """Whether accept_connections() can convert the addresses of this listening socket's peers."""
     return address_is_native(family_member.__get__(sock))
 
-# The places of the arguments of loop._start_serving().
+# Indices of the arguments of loop._start_serving().
 cdef enum:
     PROTOCOL_FACTORY
     SOCKET
@@ -51,7 +51,7 @@ cdef enum:
 cdef int accept_connections(
     LoopCore loop, object sock, int backlog, object context, tuple arguments
 ) except -1:
-    """Accept what is waiting, at most `backlog` + 1 connections; `arguments` are those of loop._start_serving()."""
+    """Accept waiting connections, at most `backlog` + 1; `arguments` are those of loop._start_serving()."""
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef int listener = sock.fileno(), fd
@@ -59,7 +59,7 @@ cdef int accept_connections(
     for _ in range(backlog + 1):
         fd = socket_accept(listener, &peer, &length)
         if fd == -ECONNABORTED:
-            # Gone before its turn came.
+            # The peer closed it before it was accepted.
             continue
         if fd == -EAGAIN or fd == -EINTR:
             break
@@ -82,8 +82,8 @@ cdef int accept_connections(
 
 
 cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
-    """Make the protocol and its transport, which owns the descriptor, in a context that nothing has run in yet. A
-    factory that raises ends the connection; asyncio reports that in debug mode only."""
+    """Make the protocol and its transport, which owns the descriptor, in a fresh context. A factory that raises ends
+    the connection; asyncio reports that in debug mode only."""
     cdef object protocol
     PyContext_Enter(context)
     try:
@@ -103,7 +103,7 @@ cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple argu
 
 
 cdef object protocol_for(LoopCore loop, tuple arguments, object context):
-    """The transport's protocol: the application's, or TLS with the application's behind it."""
+    """The transport's protocol: the application's, or a TlsProtocol with the application's behind it."""
     cdef object protocol = arguments[PROTOCOL_FACTORY]()
     cdef TlsProtocol tls
     if arguments[SSL_CONTEXT] is None:
@@ -118,11 +118,11 @@ cdef object protocol_for(LoopCore loop, tuple arguments, object context):
 
 
 cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:
-    """accept() has failed. Where a resource is used up, go on serving the connections that there are, and try again
-    later: the listening socket would be reported ready all the time."""
+    """accept() has failed. If a resource is used up, stop accepting for a while, because the listening socket stays
+    ready; existing connections are served meanwhile. Other errors are raised."""
     if error.errno not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
         raise error
-    # First what makes it try again: the other steps may fail, and the handler may close the server.
+    # The retry first: the other steps may fail, and the exception handler may close the server.
     loop.call_later(constants.ACCEPT_RETRY_DELAY, accept_again, loop, sock, arguments)
     loop._remove_reader(sock.fileno())
     loop.call_exception_handler(
@@ -136,6 +136,6 @@ cdef int refused(LoopCore loop, object sock, object error, tuple arguments) exce
 
 
 def accept_again(loop, sock, arguments):
-    # The server may have been closed meanwhile.
+    # The server may be closed by now.
     if sock.fileno() >= 0:
         loop._start_serving(*arguments)

@@ -1,8 +1,8 @@
-"""Children: from the end of a process to its subprocess transport, without a child watcher.
+"""Child processes: from the end of a process to its subprocess transport, without a child watcher.
 
-A pidfd becomes readable when its process ends, whatever thread the loop runs in and whoever handles SIGCHLD. Where the
+A pidfd becomes readable when its process ends, whatever thread the loop runs in and whatever handles SIGCHLD. Where the
 kernel has none, or no descriptor is left, a thread waits for that one process. In either case the loop's own thread
-reaps it, so that a signal sent from there never goes to another process that has got the number.
+reaps the process, so that a signal sent from that thread never reaches another process with the same pid.
 
 Source: pidfd_open(2), waitid(2); asyncio/unix_events.py, _PidfdChildWatcher and _ThreadedChildWatcher.
 """
@@ -25,7 +25,7 @@ cdef extern from "system/process_calls.h":
 
 
 def pidfd_open(pid):
-    """A descriptor that becomes readable when the process ends. OSError where the kernel does not give one."""
+    """A descriptor that becomes readable when the process ends. OSError if the kernel does not supply one."""
     cdef int fd = process_open(pid)
     if fd < 0:
         raise OSError(-fd, os.strerror(-fd))
@@ -34,22 +34,22 @@ def pidfd_open(pid):
 
 @cython.final
 cdef class ProcessWatcher(Watcher):
-    """One child that runs."""
+    """One running child process."""
     cdef LoopCore loop
-    cdef object transport           # asyncio's subprocess transport; None: it was told
-    cdef object context             # that of the call that started the process
+    cdef object transport           # asyncio's subprocess transport; None: it knows the exit code
+    cdef object context             # of the call that started the process
     cdef int pid
     cdef int fd                     # the pidfd; -1: closed
     cdef int exit_code              # if `exited`
-    cdef bint exited                # the kernel has said so, and may do so once only
-    cdef bint again                 # there was no memory to tell the transport
+    cdef bint exited                # reported by the kernel, which may do that only once
+    cdef bint again                 # the transport is to be told again: the first time memory ran out
     cdef bint queued
 
     def __cinit__(self):
         self.fd = -1
 
     def __dealloc__(self):
-        # A loop may be closed while children run.
+        # A loop may be closed while child processes run.
         if self.fd >= 0:
             close(self.fd)
 
@@ -77,7 +77,7 @@ cdef class ProcessWatcher(Watcher):
             finally:
                 PyContext_Exit(self.context)
         except MemoryError:
-            # The pidfd stays readable.
+            # The pidfd stays readable, so the poller reports it again.
             self.again = True
             raise
         except BaseException:
@@ -127,7 +127,7 @@ cdef int watch_process(LoopCore loop, object transport) except -1:
         watcher.fd = pidfd_open(watcher.pid)
         loop.poller.attach(watcher.fd, watcher, POLLER_READ)
     except ProcessLookupError:
-        # Reaped already, by somebody else.
+        # Other code has reaped it already.
         loop.call_soon(exited, loop, watcher.pid, transport)
     except OSError:
         wait_in_thread(loop, watcher.pid, transport, watcher.context)
@@ -146,7 +146,7 @@ cdef object reap(int pid, object transport, int options):
 
 
 cdef object known_returncode(int pid, object transport):
-    """What is known of a child that somebody else has reaped: its Popen object may have, when it was asked."""
+    """The exit code of a child that other code has reaped: its Popen object has it if poll() or wait() did that."""
     cdef object returncode = transport.get_extra_info("subprocess").returncode
     if returncode is None:
         base_events.logger.warning("child process pid %d exit status already read:  will report returncode 255", pid)
@@ -155,9 +155,9 @@ cdef object known_returncode(int pid, object transport):
 
 
 cdef int finish_telling(object transport) except -1:
-    """The transport knows the exit code, but memory ran out before it had told the tasks that wait for the process.
+    """The transport knows the exit code, but memory ran out before it told the tasks that wait for the process.
 
-    Up to Python 3.13 the loop calls _process_exited() in another callback, so the watcher never sees what it raises.
+    Up to Python 3.13 the loop calls _process_exited() in another callback, so the watcher never sees its exceptions.
     """
     cdef object waiters = transport._exit_waiters
     if not transport._finished:
@@ -172,7 +172,7 @@ cdef int finish_telling(object transport) except -1:
 
 
 def exited(loop, pid, transport, returncode=None):
-    """Tell the transport, after reaping its process unless that was done."""
+    """Tell the transport the exit code; reap its process first if that is not known yet."""
     if returncode is None:
         returncode = reap(pid, transport, 0)
     loop._child_watcher_callback(pid, returncode, transport)
@@ -193,12 +193,12 @@ def wait_for_process(loop, pid, transport, context):
     except RuntimeError:
         base_events.logger.warning("Loop %r that handles pid %r is closed", loop, pid)
         if returncode is None:
-            # Nobody else would.
+            # No other code would.
             reap(pid, transport, 0)
 
 
 def wait_until_exited(pid, transport):
-    """Block until a child has ended, and leave it to be reaped. Where that is not possible, return its exit code."""
+    """Block until a child has ended, without reaping it. If that is impossible, reap it and return its exit code."""
     if not hasattr(os, "waitid"):
         # Python before 3.13 on macOS.
         return reap(pid, transport, 0)
@@ -219,8 +219,8 @@ cdef tuple asyncios_own = tuple(
 
 
 cdef bint program_has_a_watcher() except -1:
-    """Whether somebody has called asyncio.set_child_watcher(). He expects to be asked, and some watchers reap whatever
-    child they find. asyncio's own default, which may be there already, does no more than is done here."""
+    """Whether the program has called asyncio.set_child_watcher(). It expects its watcher to be used, and some watchers
+    reap any child they find. asyncio's default watcher, which may be set already, does no more than this module."""
     if not asyncios_own:
         return False
     watcher = getattr(asyncio.get_event_loop_policy(), "_watcher", None)

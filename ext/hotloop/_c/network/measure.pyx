@@ -1,4 +1,4 @@
-"""What a loop tells of itself when somebody asks: the raw numbers of loop.metrics()."""
+"""The raw numbers of loop.metrics(), and the counts of watched descriptors."""
 
 cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
@@ -18,12 +18,12 @@ cdef extern from "system/clock.h":
 cdef extern from "loop/metrics.h":
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
-# The METRICS_ kinds.
+# The names of the METRICS_ kinds of transports.
 cdef tuple KINDS = (None, "tcp", "stream", "datagram", "read_pipe", "write_pipe")
 
 
 cdef dict measure(LoopCore loop):
-    """The fields of hotloop.Metrics that the loop itself knows."""
+    """The fields of hotloop.Metrics that come from the loop itself, by name."""
     cdef loop_metrics *metrics = &loop.metrics
     cdef uint64_t now = clock_ticks()
     cdef double busy = metrics.busy, idle = metrics.idle
@@ -61,9 +61,9 @@ cdef tuple numbers(const metrics_histogram *histogram):
 
 
 cdef dict watched(LoopCore loop):
-    """The watched descriptors by kind, on a selector of ours."""
+    """How many descriptors of each kind hotloop's own selector watches."""
     cdef dict found = {}
-    # A copy, because asking others may run anything.
+    # A copy, because data() and kind_of_watcher() may run any code.
     cdef list entries = list(loop.poller.entries)
     cdef Py_ssize_t index
     cdef Py_ssize_t transports = 0

@@ -1,7 +1,7 @@
 """NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
 
-asyncio's BaseEventLoop asks for transports through a handful of hooks, once for each connection. These are here; what
-they make is native. On a selector that is not ours they are asyncio's own.
+asyncio's BaseEventLoop asks for transports through a handful of hooks, once for each connection. These hooks are here,
+and make hotloop's transports. On another selector than hotloop's they call asyncio's own.
 """
 
 from hotloop._c.loop.loop_core cimport LoopCore
@@ -32,7 +32,7 @@ from asyncio import constants, selector_events, tasks, unix_events
 
 from hotloop._c.network.socket_methods import send_file, sock_connect
 
-# What is not exactly this may do anything in its recv() and send(): it gets asyncio's own transport, which calls them.
+# A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
 
 
@@ -47,8 +47,8 @@ cdef class NetworkCore(LoopCore):
         return sock
 
     cdef bint may_be_used(self, object sock, object server) except -1:
-        """Whether the program has the socket object: it has brought it along, as nearly all that asyncio hands on. But
-        not what create_connection() has made of a host and a port, nor what a server has accepted."""
+        """Whether the program may hold this socket object. False for sockets that create_connection() made for a host
+        and a port, and for those that a server accepted; nearly all others came from the program."""
         if server is not None:
             return False
         if self.connected is None or sock not in self.connected:
@@ -148,7 +148,7 @@ cdef class NetworkCore(LoopCore):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException:
-            # Only when the process has ended is nothing left of it.
+            # Nothing may be left of the process, so wait for its end.
             transport.close()
             await tasks.shield(transport._wait())
             raise
@@ -209,15 +209,15 @@ cdef class NetworkCore(LoopCore):
         return super().sock_recv(sock, n) if self.poller is None else receive(self, sock, n)
 
     def sock_recv_into(self, sock, buf):
-        """Receive into a buffer; how many bytes. See loop.sock_recv_into()."""
+        """Receive into a buffer; returns the number of bytes. See loop.sock_recv_into()."""
         return super().sock_recv_into(sock, buf) if self.poller is None else receive_into(self, sock, buf)
 
     def sock_recvfrom(self, sock, bufsize):
-        """Receive a datagram: (bytes, address). See loop.sock_recvfrom()."""
+        """Receive a datagram; returns (bytes, address). See loop.sock_recvfrom()."""
         return super().sock_recvfrom(sock, bufsize) if self.poller is None else receive_from(self, sock, bufsize)
 
     def sock_recvfrom_into(self, sock, buf, nbytes=0):
-        """Receive a datagram into a buffer: (how many bytes, address). See loop.sock_recvfrom_into()."""
+        """Receive a datagram into a buffer; returns (number of bytes, address). See loop.sock_recvfrom_into()."""
         if self.poller is None:
             return super().sock_recvfrom_into(sock, buf, nbytes)
         return receive_from_into(self, sock, buf, nbytes)
@@ -227,15 +227,15 @@ cdef class NetworkCore(LoopCore):
         return super().sock_sendall(sock, data) if self.poller is None else send_all(self, sock, data)
 
     def sock_sendto(self, sock, data, address):
-        """Send a datagram; how many bytes. See loop.sock_sendto()."""
+        """Send a datagram; returns the number of bytes. See loop.sock_sendto()."""
         return super().sock_sendto(sock, data, address) if self.poller is None else send_to(self, sock, data, address)
 
     def sock_connect(self, sock, address):
-        """Connect to an address, which may have a name in it. See loop.sock_connect()."""
+        """Connect to an address, whose host may be a name. See loop.sock_connect()."""
         return super().sock_connect(sock, address) if self.poller is None else sock_connect(self, sock, address)
 
     def sock_accept(self, sock):
-        """Accept a connection: (a non-blocking socket, the peer's address). See loop.sock_accept()."""
+        """Accept a connection; returns (a non-blocking socket, the peer's address). See loop.sock_accept()."""
         return super().sock_accept(sock) if self.poller is None else accept(self, sock)
 
     def _sock_sendfile_native(self, sock, file, offset, count):
@@ -244,7 +244,7 @@ cdef class NetworkCore(LoopCore):
         return send_file(self, sock, file, offset, count)
 
     def _ensure_fd_no_transport(self, fd):
-        """RuntimeError if a transport uses this descriptor, or ValueError if there is none to speak of."""
+        """RuntimeError if a transport uses this descriptor; ValueError if `fd` has no descriptor."""
         cdef object user
         cdef int number
         if self.poller is None:
@@ -269,7 +269,7 @@ cdef object make_ssl_transport = NetworkCore._make_ssl_transport
 
 
 cdef bint accepts_in_another_way(NetworkCore loop) except -1:
-    """Whether a method that asyncio would call for an accepted connection was overridden, or replaced on the loop."""
+    """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop."""
     return not (
         is_method(loop._accept_connection2, loop, accept_connection2)
         and is_method(loop._make_socket_transport, loop, make_socket_transport)
@@ -278,5 +278,5 @@ cdef bint accepts_in_another_way(NetworkCore loop) except -1:
 
 
 cdef dict with_context(object context):
-    # asyncio's own hooks know of contexts since 3.15.
+    # asyncio's own hooks take a context since 3.15.
     return {} if context is None else {"context": context}

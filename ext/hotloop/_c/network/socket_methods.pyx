@@ -1,8 +1,8 @@
-"""The sock_*() methods: what each of them tries. socket_operation.pyx has the coroutine around it.
+"""The sock_*() methods: one attempt of each. socket_operation.pyx has the coroutine around it.
 
-For exactly Python's socket, in the non-blocking mode that asyncio asks for, the system call is made here. All else goes
-through the methods of the object, as in asyncio: subclasses, look-alikes, sockets that were left blocking; and so does
-everything that is wrong, because the object has the right exception for it.
+For exactly Python's socket class, in the non-blocking mode that asyncio asks for, the system call is made here. Other
+sockets (subclasses, look-alikes, blocking ones) are used through their methods, as in asyncio. So are wrong arguments,
+because the methods raise the right exceptions for them.
 
 Source: the documentation of `socket` and its C code, socketmodule.c; recv(2), send(2), accept(2), connect(2).
 """
@@ -61,8 +61,8 @@ cdef extern from *:
     """
     static inline unsigned int version_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
 
-    /* A new bytes object with what one receive of at most `room` bytes has brought; NULL, without an exception if
-     * `count` is negative, if it has brought nothing. */
+    /* A new bytes object with the data of one receive of at most `room` bytes. NULL if there is none: `*count` is a
+     * negative errno and no exception is set, or it is 0 and one is. */
     static PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count)
     {
         PyObject *data = PyBytes_FromStringAndSize(NULL, room);
@@ -83,20 +83,20 @@ cdef extern from *:
     unsigned int version_of(object type) noexcept
     PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
 
-# Up to this size a receive makes its bytes object first: shrinking it costs less than copying what has come.
+# Up to this size a receive makes its bytes object first: to shrink that costs less than to copy the data.
 cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
-# When the last receive has brought that much, the next one makes its object first, too: then copying costs more.
+# After a receive of at least this size the next one makes its object first, too: to copy as much costs more.
 cdef Py_ssize_t LARGE_RECEIVE = 16 * 1024
-# How often one sock_sendall() or sock_sendfile() sends before others have their turn.
+# How many times one sock_sendall() or sock_sendfile() sends before it yields to other callbacks.
 cdef int SENDS_PER_TURN = 4
-# What send_rest() returns; or a negative errno.
+# What send_rest() returns, unless it is a negative errno.
 cdef enum:
     ALL_SENT = 1
     ENOUGH_SENT = 0
-# On 32-bit systems os.sendfile() refuses more.
+# os.sendfile() refuses more on 32-bit systems.
 cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
 
-# Since 3.14.6 asyncio sets the file's position also if nothing was sent.
+# Since 3.14.6 asyncio sets the file's position even if nothing was sent.
 cdef bint always_seeks = "total_sent" not in inspect.signature(
     unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
 ).parameters
@@ -104,18 +104,18 @@ cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
 cdef object plain_socket = socket.socket
 cdef bint knows_sockets = plain_find_functions(_socket.socket)
-# What socket.socket has of its own. The methods of its base, _socket.socket, nobody can replace.
+# Methods of socket.socket that a program may replace. Those of its base, _socket.socket, cannot be replaced.
 cdef dict REPLACEABLE = {
     name: getattr(plain_socket, name)
     for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
 }
-# The version of the class for which it is known whether somebody has replaced one of them; 0: for none.
+# `replaced` holds for this version tag of socket.socket; 0: unknown.
 cdef unsigned int known_version = 0
 cdef bint replaced = False
 
 
 cdef bint is_replaced() except -1:
-    """Whether somebody has put methods of his own into socket.socket, as tests do."""
+    """Whether the program has replaced methods of socket.socket, as tests do."""
     global known_version, replaced
     if known_version == 0 or known_version != version_of(plain_socket):
         replaced = not knows_sockets or any(
@@ -134,7 +134,7 @@ cdef bint is_plain(SocketOperation self) except -1:
 
 
 cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
-    """Have the socket object do it."""
+    """Make the attempt by a method of the socket object."""
     cdef object result
     self.keeps = False
     try:
@@ -148,7 +148,7 @@ cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except
 
 
 cdef int count_moved(LoopCore loop, str name, object result) except -1:
-    """What a socket's method says that it has moved, if it does."""
+    """Count the bytes that a socket's method sent or received, if its result tells."""
     if type(result) is tuple and result:
         result = result[0]
     if type(result) is bytes:
@@ -162,9 +162,10 @@ cdef int count_moved(LoopCore loop, str name, object result) except -1:
 
 
 cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
-    """Look at what a system call has returned; OSError if it has failed.
+    """Check the result of a system call, a count or a negative errno: True if the socket was not ready. Other errors
+    are raised as OSError.
 
-    True if it came too early. But a socket that was left blocking, or has a timeout, waits in its own method."""
+    On True `keeps` says whether to wait here: a socket that is blocking or has a timeout waits in its own method."""
     if count >= 0:
         return False
     if count != -EAGAIN:
@@ -180,12 +181,12 @@ cdef inline PyObject *new_reference(object item) noexcept:
 
 
 cdef inline bint is_size(object number, Py_ssize_t *size) noexcept:
-    """Whether it is a number of bytes that can be received."""
+    """Whether `number` is an int that recv() takes; then it is in `size`."""
     if not PyLong_CheckExact(number):
         return False
     size[0] = PyLong_AsSsize_t(number)
     if size[0] < 0:
-        # Maybe because it is too large.
+        # It may be too large.
         PyErr_Clear()
         return False
     return True
@@ -204,7 +205,7 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
     if not is_plain(self) or not is_size(self.argument, &size):
         return by_method(self, "recv", (self.argument,))
     if size == 0:
-        # As socketmodule.c: not even an error is looked for.
+        # As in socketmodule.c, which makes no system call then.
         return new_reference(b"")
     if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
         data = receive_directly(self.fd, size, &count)
@@ -292,7 +293,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
 
 
 cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
-    """False if it has none of this kind; the socket's method has the exception for that."""
+    """False if `owner` has no such buffer; the socket's method raises the right exception for that."""
     try:
         PyObject_GetBuffer(owner, view, PyBUF_SIMPLE | flags)
     except (TypeError, BufferError):
@@ -331,7 +332,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
 
 
 cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noexcept:
-    """Send what is not sent yet: ALL_SENT, ENOUGH_SENT for one turn, or a negative errno. Adds to `progress`."""
+    """Send the rest: returns ALL_SENT, ENOUGH_SENT for one attempt, or a negative errno. Adds to `progress`."""
     cdef Py_ssize_t sent
     for _ in range(SENDS_PER_TURN):
         sent = socket_try_send(self.fd, data + self.progress, max(size - self.progress, 0), NULL, 0)
@@ -402,7 +403,7 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
         return NULL if self.keeps else accept_by_method(self)
     try:
         address = address_to_python(<sockaddr *>&peer, length)
-        # As socket.accept(): with the listener's type, whose bits also say that the descriptor is non-blocking.
+        # As socket.accept(), with the listener's type; SOCK_NONBLOCK in it says that the descriptor is non-blocking.
         kind = _socket.socket.type.__get__(self.sock)
         connection = plain_socket(self.sock.family, kind | SOCK_NONBLOCK, self.sock.proto, fileno=fd)
     except BaseException:
@@ -438,7 +439,7 @@ async def sock_connect(loop, sock, address):
 
 
 cdef PyObject *try_connect(SocketOperation self) except? NULL:
-    """By the methods of the object: once for each connection they cost little. `progress`: whether it was begun."""
+    """By the socket's methods, which cost little once for a connection. `progress`: whether connect() was called."""
     cdef PyObject *answer
     if self.progress:
         answer = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
@@ -449,7 +450,7 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
             return new_reference(None)
     else:
         self.progress = 1
-        # The one who listens may be this loop's, too.
+        # The listening socket may be served by this loop, too.
         backoff_reset(&self.loop.metrics.backoff)
         answer = by_method(self, "connect", (self.argument,))
     is_plain(self)
@@ -459,11 +460,11 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 async def send_file(loop, sock, file, offset, count):
-    """loop._sock_sendfile_native(): how many bytes were sent; the file's position is behind them afterwards.
+    """loop._sock_sendfile_native(): returns the number of bytes sent, and moves the file's position behind them.
 
-    asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
+    asyncio.SendfileNotAvailableError if os.sendfile() cannot send this file."""
     cdef int sends = 0
-    # Where asyncio looks, because that is where somebody takes it away.
+    # Where asyncio looks: tests remove it there.
     if not hasattr(unix_events.os, "sendfile"):
         raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
     try:
@@ -497,7 +498,7 @@ async def send_file(loop, sock, file, offset, count):
         if sent == 0:
             raise exceptions.SendfileNotAvailableError("os.sendfile call failed") from error
         if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
-            # The connection was closed in the middle: the same exception on all systems.
+            # The connection was closed meanwhile: the same exception on all systems.
             raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
         raise
     finally:
@@ -507,7 +508,7 @@ async def send_file(loop, sock, file, offset, count):
 
 
 cdef PyObject *try_ready(SocketOperation self) except? NULL:
-    """Only wait. `progress`: whether it has."""
+    """Only wait for the socket. `progress`: whether it has waited."""
     if self.progress:
         return new_reference(None)
     self.progress = 1
@@ -516,7 +517,7 @@ cdef PyObject *try_ready(SocketOperation self) except? NULL:
 
 
 cdef PyObject *try_later(SocketOperation self) except? NULL:
-    """Let others have their turn. `progress`: whether they had."""
+    """Yield to other callbacks for one iteration. `progress`: whether it has."""
     self.pauses = not self.progress
     self.progress += 1
     return NULL if self.pauses else new_reference(None)

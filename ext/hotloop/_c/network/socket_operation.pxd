@@ -6,14 +6,14 @@ from hotloop._c.tasks.future cimport Future
 
 cdef class SocketOperation
 
-# Try to do it: a new reference to the result, or NULL without an exception if the socket is not ready for it.
+# One attempt: a new reference to the result, or NULL without an exception if the socket is not ready.
 ctypedef PyObject *(*attempt_function)(SocketOperation) except? NULL
 
 
 cdef enum Stage:
     CREATED
     WAITING
-    CLOSED                          # done, failed, closed, or being attempted
+    CLOSED                          # done, failed, closed, or in the middle of an attempt
 
 
 cdef class SocketOperation:
@@ -22,19 +22,19 @@ cdef class SocketOperation:
     cdef str name                   # of the loop's method
     cdef attempt_function attempt
     cdef object sock
-    cdef object argument            # what the method was called with
-    cdef object other               # and its second argument, if it has one
-    cdef object view                # a memoryview of what is being sent: while it waits, the buffer must stay
-    cdef Py_ssize_t progress        # for `attempt`: bytes sent, attempts made
-    cdef int event                  # what it waits for: POLLER_READ or POLLER_WRITE
-    cdef int fd                     # that it waits at
+    cdef object argument            # the method's first argument after the socket
+    cdef object other               # the method's second argument, if it has one
+    cdef object view                # a memoryview of the data to send: keeps the buffer while the operation waits
+    cdef Py_ssize_t progress        # for `attempt`: bytes sent, or attempts made
+    cdef int event                  # POLLER_READ or POLLER_WRITE: what to wait for
+    cdef int fd                     # the socket's descriptor
     cdef bint keeps                 # the socket is Python's own: its descriptor may stay registered afterwards
-    cdef bint pauses                # it has not to wait for the socket, but to let others have their turn
+    cdef bint pauses                # the next wait is for one iteration of the loop, not for the socket
     cdef Stage stage
-    cdef Future waiter              # what is awaited while it waits
-    cdef Handle handle              # its callback, where it waits through add_reader() or add_writer(); else None
-    cdef object entry               # what the poller had for `fd` then
-    cdef tuple origin               # where it was made, in debug mode; else None
+    cdef Future waiter              # the future that the operation yielded last
+    cdef Handle handle              # while it waits by add_reader() or add_writer(): the callback; else None
+    cdef object entry               # the poller's entry for `fd` with that callback
+    cdef tuple origin               # cr_origin, in debug mode; else None
 
     cdef int begin(self) except -1
     cdef int retry(self) except -1

@@ -1,24 +1,23 @@
 """SocketOperation: the coroutine that a sock_*() method returns; SocketWatcher: how it waits.
 
-An operation is tried when it is awaited. If the socket is ready for it, that is all: no future, no task, and nothing
-is registered. Otherwise the operation yields a future, which the poller's next event for the socket ends, and is tried
-again when its task resumes it. What has arrived is taken off the socket then and not before, so a task that is
-cancelled in between loses nothing.
+An operation is tried when it is awaited. If the socket is ready, that is all: no future, no task, no registration.
+Otherwise the operation yields a future, which the poller's next event for the socket finishes, and tries again when its
+task resumes it. Only then are data taken off the socket, so a task that is cancelled in between loses none.
 
 The registration stays with the poller afterwards, edge-triggered, for the next operation. A program that receives,
-answers and receives again makes no system call for it. That is safe, although the socket belongs to the program, which
-may close it and open another that gets its number:
+answers and receives again makes no system call for it. This is safe, although the program may close its socket and
+open another one that gets the same descriptor:
 
-- Every operation is tried before it waits, so it does not matter which events were seen by whom.
+- Every operation is tried before it waits, so it does not depend on events that came before.
 - A registration is for one socket object. Another one with the same descriptor gets a registration of its own, and
-  what is reported for the former file is told from it by its generation.
-- A registration is relied on only in the turn of the loop in which it has brought an event. Later, or after the end of
-  the stream, it is renewed: one system call, where asyncio makes two. So a descriptor is found out onto which another
-  file was put by dup2().
-- When an event comes that nobody waits for, the registration goes. Until then it is no part of the selector's map.
+  events of the former file have another generation.
+- A registration is relied on only in the iteration of the loop in which it reported an event. Later, or after the end
+  of the stream, it is renewed, by one system call where asyncio makes two. This notices a descriptor onto which dup2()
+  put another file.
+- An event for which no operation waits ends the registration. Until then it is not part of the selector's map.
 
-Where that is not possible the operation waits as asyncio's do, by add_reader() or add_writer(): a subclass of socket,
-which may have its own idea of recv(), somebody else's selector, a descriptor with callbacks.
+Otherwise the operation waits as asyncio's do, by add_reader() or add_writer(): for a subclass of socket, which may have
+its own recv(), on another selector than hotloop's, and on a descriptor with callbacks.
 
 Source: epoll(7); PEP 492; asyncio/selector_events.py.
 """
@@ -107,7 +106,7 @@ cdef SocketOperation new_operation(
 
 
 cdef tuple find_origin():
-    """What the interpreter notes of a coroutine: see sys.set_coroutine_origin_tracking_depth()."""
+    """What the interpreter puts in a coroutine's cr_origin: see sys.set_coroutine_origin_tracking_depth()."""
     cdef int depth = sys.get_coroutine_origin_tracking_depth()
     cdef list origin = []
     frame = sys._getframe() if depth else None
@@ -119,7 +118,7 @@ cdef tuple find_origin():
 
 @cython.final
 cdef class SocketOperation:
-    """What loop.sock_recv() and its like return: a coroutine, to be awaited or made a task of."""
+    """The coroutine that loop.sock_recv() and its like return, to be awaited or made a task."""
 
     # -- a coroutine ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +128,7 @@ cdef class SocketOperation:
         return self
 
     def send(self, value, /):
-        """Go on: yields a future to wait for, or raises StopIteration with the result, or what went wrong."""
+        """Go on: returns a future to wait for, or raises StopIteration with the result, or the operation's error."""
         cdef PyObject *result = NULL
         cdef PySendResult status = operation_send(<PyObject *>self, <PyObject *>value, &result)
         if status == PYGEN_ERROR:
@@ -139,7 +138,7 @@ cdef class SocketOperation:
         raise StopIteration(steal(result))
 
     def throw(self, kind, value=None, traceback=None, /):
-        """Raise an exception where the operation waits, which ends it."""
+        """End the operation, and raise an exception out of it."""
         error = exception_to_throw(kind, value, traceback)
         if self.stage == CLOSED:
             raise RuntimeError("cannot reuse already awaited coroutine")
@@ -147,7 +146,7 @@ cdef class SocketOperation:
         raise error
 
     def close(self):
-        """End the operation, wherever it is. Idempotent."""
+        """End the operation, at any stage. Idempotent."""
         if FREE_THREADED and self.loop is not None:
             self.loop.check_runner()
         self.end()
@@ -161,35 +160,35 @@ cdef class SocketOperation:
 
     @property
     def __name__(self):
-        """The name of the method that has made it."""
+        """The name of the loop's method that made it."""
         return self.name
 
     @property
     def __qualname__(self):
-        """The same with the class."""
+        """The same with the name of the class."""
         return f"EventLoop.{self.name}"
 
     @property
     def cr_running(self):
-        """False: it runs only while the interpreter does nothing else."""
+        """False: the coroutine has no Python code of its own to run."""
         return False
 
     @property
     def cr_origin(self):
-        """Where it was made, if that is tracked; see sys.set_coroutine_origin_tracking_depth()."""
+        """Where the coroutine was made, if that is tracked; see sys.set_coroutine_origin_tracking_depth()."""
         return self.origin
 
     # -- its stages ----------------------------------------------------------------------------------------------------
 
     cdef int begin(self) except -1:
-        """The checks that asyncio makes of a socket; all that is not Python's own class goes through here."""
+        """asyncio's checks of a socket, for debug mode and for other classes than socket.socket."""
         base_events._check_ssl_socket(self.sock)
         if self.loop.debug and self.sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
         return 0
 
     cdef int retry(self) except -1:
-        """Resumed: the event has come, or the wait was cancelled."""
+        """Resumed: the event came, or the wait was cancelled. Raises the waiter's exception."""
         cdef Future waiter = self.waiter
         if self.stage == CLOSED:
             raise RuntimeError("cannot reuse already awaited coroutine")
@@ -204,7 +203,7 @@ cdef class SocketOperation:
         return 0
 
     cdef int wait(self) except -1:
-        """Have a future to be awaited, which is done when the socket may be ready."""
+        """Make `waiter`, a future that is done when the socket may be ready."""
         cdef LoopCore loop = self.loop
         cdef bint again = self.waiter is not None
         self.waiter = Future(loop=loop) if loop.debug else new_future(loop, loop.ready)
@@ -230,7 +229,7 @@ cdef class SocketOperation:
         return 0
 
     cdef int stop_waiting(self) except -1:
-        """Leave nothing that would wake the operation up."""
+        """Remove everything that would wake the operation."""
         cdef PollerSelector poller = self.loop.poller
         cdef Handle handle = self.handle
         cdef object entry = None if poller is None else poller.entry(self.fd)
@@ -239,7 +238,7 @@ cdef class SocketOperation:
                 (<SocketWatcher>entry).forget_operation(self)
             return 0
         self.handle = None
-        # It is somebody else's place by now, if the callback was replaced or a transport was made.
+        # Another callback or a transport may have taken the place of this one.
         if not handle.dropped and entry is self.entry:
             remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
             remove(self.fd)
@@ -247,7 +246,7 @@ cdef class SocketOperation:
         return 0
 
     cdef int end(self) except -1:
-        """Stop, and let go of everything."""
+        """Stop, and drop all references."""
         cdef bint waiting = self.stage == WAITING
         self.stage = CLOSED
         if waiting:
@@ -256,14 +255,15 @@ cdef class SocketOperation:
         return 0
 
     cdef int wake(self) except -1:
-        """Resume the one who awaits the operation."""
+        """Finish `waiter`, which resumes the task that awaits the operation."""
         if is_direct(self.loop.ready, self.loop):
             return self.waiter.finish(None)
-        # What is called then may be anybody's: not while the poller's events are looked at.
+        # This may call any code, which must not run while the poller's events are dispatched.
         return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))
 
     cdef int doubt_registration(self) except -1:
-        """The stream has ended, so another file may take its place under the same number."""
+        """Have the registration renewed before the next wait. After an error or the end of the stream another file may
+        get the descriptor."""
         cdef PollerSelector poller = self.loop.poller
         cdef object entry = None if poller is None else poller.entry(self.fd)
         if type(entry) is SocketWatcher:
@@ -284,7 +284,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     else:
         if value != NULL and value != <PyObject *>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
-        # Which would say that the coroutine was never awaited.
+        # The finalizer warns of a coroutine that was never awaited.
         pool_spare_finalizer(self)
         if self.loop.debug or type(self.sock) is not plain_socket:
             self.stage = CLOSED
@@ -301,7 +301,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     return PYGEN_NEXT
 
 
-# The error indicator is handed on as it is.
+# advance() without its declared error value: operation_send() passes the status and the error indicator on.
 cdef sendfunc advance_or_fail = <sendfunc>advance
 
 
@@ -310,7 +310,7 @@ cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject 
     cdef SocketOperation self = <SocketOperation>operation
     cdef PySendResult status = advance_or_fail(operation, value, result)
     if self.stage == CLOSED:
-        # Whoever keeps the coroutine object, as a task does, keeps no buffer with it.
+        # A task may keep the coroutine object, which must not keep the buffer.
         self.sock = self.argument = self.other = self.view = None
     return status
 
@@ -337,13 +337,13 @@ pool_install_SocketOperation(<PyTypeObject *>SocketOperation)
 
 @cython.final
 cdef class SocketWatcher(Watcher):
-    """The operations that wait for one socket, and its registration: edge-triggered, for what they wait for or more."""
+    """The operations that wait for one socket, and its edge-triggered registration, for their events or more."""
     cdef PollerSelector poller
     cdef object socket              # a weak reference
     cdef SocketOperation reader
     cdef SocketOperation writer
     cdef int fd
-    cdef unsigned int last_event_wait         # poller.waits when the last event came
+    cdef unsigned int last_event_wait         # poller.waits at the last event
 
     cdef int on_events(self, int events) except -1:
         cdef bint told = False
@@ -365,7 +365,7 @@ cdef class SocketWatcher(Watcher):
         return pending
 
     cdef int narrow(self) except -1:
-        """Something was reported that nobody waits for: once is enough."""
+        """An event came for which no operation waits: register only for the others."""
         cdef int events = self.interest()
         if events == 0:
             self.poller.detach(self.fd)
@@ -373,12 +373,12 @@ cdef class SocketWatcher(Watcher):
         try:
             self.poller.change(self.fd, events | POLLER_EDGE)
         except OSError:
-            # Closed meanwhile: the event was for another descriptor of the same file.
+            # The socket is closed: the event came for another descriptor of the same file.
             pass
         return 0
 
     cdef SocketOperation replace(self, int event, SocketOperation operation):
-        """Set who waits in one direction; returns who did."""
+        """Set the operation that waits for `event`; returns the one before."""
         cdef SocketOperation before
         if event == POLLER_READ:
             before = self.reader
@@ -389,14 +389,14 @@ cdef class SocketWatcher(Watcher):
         return before
 
     cdef int interest(self) noexcept:
-        """What somebody waits for who was not cancelled."""
+        """The events for which operations wait that were not cancelled."""
         return (POLLER_READ if is_pending(self.reader) else 0) | (POLLER_WRITE if is_pending(self.writer) else 0)
 
     cdef bint is_idle(self) noexcept:
         return self.interest() == 0
 
     cdef int enter(self, SocketOperation operation, bint again) except -1:
-        """Wait here, in place of whoever does. But one who was woken too early takes it `again` from nobody."""
+        """Let `operation` wait here, in place of any other. One that waits `again`, woken too early, displaces none."""
         cdef int event = operation.event
         if again and self.interest() & event:
             return 0
@@ -413,7 +413,7 @@ cdef class SocketWatcher(Watcher):
         return 0
 
     cdef int yield_to_callback(self) except -1:
-        """Go on waiting by callbacks, beside those that somebody adds."""
+        """A callback is added for this descriptor: let the operations wait by callbacks, too."""
         cdef SocketOperation operation
         self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
@@ -422,7 +422,7 @@ cdef class SocketWatcher(Watcher):
                 try:
                     operation.wait_by_callback()
                 except Exception as error:
-                    # The one that waits is told, and the other one still gets its place.
+                    # This operation gets the error; the other one still gets its callback.
                     operation.waiter.fail(error)
         return 0
 
@@ -432,7 +432,7 @@ cdef inline bint is_pending(SocketOperation operation) noexcept:
 
 
 cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint again) except -1:
-    """Wait at the registration of the operation's socket, an old or a new one; false if that is not possible."""
+    """Let the operation wait by its socket's registration, an old or a new one; False if that is not possible."""
     cdef int fd = operation.fd
     cdef object entry = poller.entry(fd)
     cdef SocketWatcher watcher

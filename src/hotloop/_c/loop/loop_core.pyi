@@ -7,10 +7,10 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
-# A mixin at run time, in front of asyncio's class; the methods that it overrides have the types they have there.
+# At run time a mixin in front of asyncio's class; the methods that it overrides have the types of asyncio's.
 @disjoint_base
 class LoopCore(asyncio.SelectorEventLoop):
-    # But here any default of `eager_start` would stand for something that a task factory could be told.
+    # Except this one: any other default of `eager_start` is a value that a caller may pass on to a task factory.
     def create_task(
         self,
         coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],

@@ -4,7 +4,7 @@ from hotloop._c.loop.state import LoopState
 
 SLICE_NANOSECONDS: int
 
-# What it has, at run time, is a loop's, which is asyncio's to everybody else.
+# At run time a part of LoopCore, with asyncio's private methods only.
 @disjoint_base
 class LoopPolling(LoopState): ...
 

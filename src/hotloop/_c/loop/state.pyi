@@ -2,7 +2,7 @@ import asyncio
 
 from typing_extensions import disjoint_base
 
-# What it has, at run time, is asyncio's attributes, which are private.
+# At run time a part of LoopCore, with asyncio's private attributes only.
 @disjoint_base
 class LoopState(asyncio.SelectorEventLoop): ...
 

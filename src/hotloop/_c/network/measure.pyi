@@ -1,4 +1,4 @@
-# For the other compiled modules: nothing of it can be used from Python.
+# Only other compiled modules can use this module.
 
 # Cython's: what the compiled modules take from each other.
 __pyx_capi__: dict[str, object]

@@ -1,7 +1,7 @@
 from collections.abc import Coroutine
 from typing import Any, final
 
-# Only the loop makes them. An iterator for the interpreter, as await needs one, without a __next__() of its own.
+# Only the loop makes these. await gets an iterator, but one without __next__(), as a coroutine's has none.
 @final
 class SocketOperation(Coroutine[Any, Any, Any]):
     @property

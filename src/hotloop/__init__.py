@@ -4,11 +4,11 @@
     asyncio.run(main(), loop_factory=hotloop.new_event_loop)    # the same, Python 3.12 and later
     python -m hotloop program.py                                # an unchanged program
 
-Every public name is imported when it is first used, for two reasons: `python -m hotloop --impl python ...` chooses the
+Each public name is imported on first use, for two reasons: `python -m hotloop --impl python ...` chooses the
 implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates.
 
-PYTEST_DONT_REWRITE: pytest rewrites the assertions of each distribution that has a plugin, and warns of a package that
-it cannot rewrite any more, as this one under `python -m hotloop -m pytest`.
+PYTEST_DONT_REWRITE: pytest rewrites the assertions of every distribution that has a plugin. It warns if such a package
+is imported already, as this one is under `python -m hotloop -m pytest`.
 """
 
 import select
@@ -35,13 +35,13 @@ _HOMES = {
     "dump_tasks_on": "hotloop.instruments.dumps",
     "allow_inspection": "hotloop.instruments.inspection",
 }
-# The platform's own; neither on Windows.
+# The selector of this platform; Windows has neither.
 if hasattr(select, "epoll"):
     _HOMES["EpollSelector"] = "hotloop._impl"
 if hasattr(select, "kqueue"):
     _HOMES["KqueueSelector"] = "hotloop._impl"
 
-# Python 3.16 has no policies: naming one raises an AttributeError that says so, which `import *` should not run into.
+# Python 3.16 has no policies. Naming EventLoopPolicy raises an AttributeError that says so; `import *` must not.
 __all__ = [name for name in _HOMES if name != "EventLoopPolicy" or sys.version_info < (3, 16)]
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     elif sys.platform != "win32":
         from hotloop._impl import KqueueSelector as KqueueSelector
 
-if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
+if not TYPE_CHECKING:  # otherwise type checkers would accept every name
 
     def __getattr__(name: str) -> Any:
         try:

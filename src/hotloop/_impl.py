@@ -1,13 +1,13 @@
-"""The choice between the compiled implementation, hotloop._c, and its twin in Python, hotloop._pure.
+"""Chooses between the compiled implementation, hotloop._c, and the one in Python, hotloop._pure.
 
-HOTLOOP_IMPL=c        the compiled one, or ImportError
-HOTLOOP_IMPL=python   the twin, its Future and Task included: everything can be stepped through with pdb
-unset or empty        the compiled one where it is installed, otherwise the twin
+HOTLOOP_IMPL=c        the compiled implementation, or ImportError
+HOTLOOP_IMPL=python   the pure implementation, including its Future and Task: pdb can step through everything
+unset or empty        the compiled implementation if it is installed, otherwise the pure one
 
-In the last case the twin's loop hands out the interpreter's own Future and Task where those are compiled: a program
-without the extension must not become slower than it was. An extension that is installed but does not load is
-reported with a RuntimeWarning, so that nobody loses it without noticing. In a subinterpreter it never loads where it
-has been loaded already: that is no news, and no warning.
+If only the missing extension leads to the pure implementation, its loop hands out the interpreter's own Future and
+Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
+not load, a RuntimeWarning reports it. A subinterpreter is the exception: the extension cannot load there once another
+interpreter has loaded it, so there is no warning.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     elif sys.platform != "win32":
         from hotloop._c.poller.selector import KqueueSelector as KqueueSelector
 
-# In the order in which they depend on each other: where the first is not there, no extension is installed.
+# In the order of their dependencies. If the first is missing, no extension is installed.
 _PARTS = (
     "scheduler.ready_queue",
     "scheduler.timers",
@@ -47,7 +47,7 @@ _NOT_INSTALLED = "no compiled extension is installed for this interpreter"
 
 
 def _load_extension() -> str | None:
-    """Import every compiled module. None when all is well, otherwise the reason why there is no extension."""
+    """Import every compiled module. Returns None on success, otherwise the reason why there is no extension."""
     try:
         for part in _PARTS:
             import_module(f"hotloop._c.{part}")
@@ -56,8 +56,8 @@ def _load_extension() -> str | None:
             return _NOT_INSTALLED
         return f"{type(error).__name__}: {error}"
     except Exception as error:
-        # One that was built against something else fails in many ways: undefined symbols are an ImportError, a struct
-        # of another size is a ValueError, a missing function an AttributeError.
+        # An extension built against another version fails in many ways: an undefined symbol is an ImportError, a struct
+        # of another size a ValueError, a missing function an AttributeError.
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -71,7 +71,7 @@ def _in_subinterpreter() -> bool:
 
 
 def _choose() -> tuple[str, str]:
-    """The implementation to use, and why."""
+    """The implementation to use, and the reason for it."""
     asked = os.environ.get("HOTLOOP_IMPL", "")
     if asked not in ("", "c", "python"):
         message = f"HOTLOOP_IMPL must be 'c' or 'python', or unset for the automatic choice; it is {asked!r}"
@@ -91,7 +91,7 @@ def _choose() -> tuple[str, str]:
     return "python", problem
 
 
-# "c" or "python", and the sentence that `python -m hotloop info` shows beside it.
+# "c" or "python", and the reason that `python -m hotloop info` shows beside it.
 implementation, reason = _choose()
 
 if not TYPE_CHECKING:
@@ -109,7 +109,7 @@ if not TYPE_CHECKING:
         Future = asyncio.Future
         Task = asyncio.Task
     DefaultSelector = _selector.DefaultSelector
-    # Where the extension has no backend for one, DefaultSelector is the standard library's too.
+    # If the extension has no backend for the platform's selector, its DefaultSelector is the standard library's too.
     if hasattr(select, "epoll"):
         EpollSelector = getattr(_selector, "EpollSelector", selectors.EpollSelector)
     if hasattr(select, "kqueue"):

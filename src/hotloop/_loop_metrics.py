@@ -1,7 +1,7 @@
-"""What a loop tells of itself: loop.metrics() and loop.set_slow_callback_hook().
+"""loop.metrics() and loop.set_slow_callback_hook().
 
-The core counts and times (metrics.h, _pure/loop/meter.py). What is here runs only when somebody asks, and
-`hotloop.metrics` is imported by the first who does.
+The core counts and times (metrics.h, _pure/loop/meter.py). The code here runs only when a program asks for metrics,
+and only then imports `hotloop.metrics`.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from hotloop._asyncio.callbacks import describe, kind_of_watcher
 if TYPE_CHECKING:
     from hotloop.metrics import Metrics, SlowCallback
 
-    # A mixin, whose methods call those of the cores behind it.
+    # A mixin, whose methods call those of the cores behind it in the method resolution order.
     _Behind = Any
 else:
     _Behind = object
@@ -23,10 +23,10 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of the core."""
 
     def metrics(self) -> "Metrics":
-        """A snapshot of what the loop has counted and timed since it was made; see hotloop.Metrics.
+        """Return a snapshot of what the loop has counted and timed since it was made; see hotloop.Metrics.
 
-        In pure Python times and bytes are kept from the first snapshot on, so the first has none.
-        From another thread than the loop's each number is right for some moment, but not all for the same one."""
+        The pure implementation measures times and bytes only from the first snapshot on, so the first one has none.
+        If another thread calls it, each number is correct for some moment, but not all of them for the same one."""
         from hotloop.metrics import snapshot
 
         watched = self._watched()
@@ -37,9 +37,10 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
     def set_slow_callback_hook(self, hook: "Callable[[SlowCallback], object] | None", threshold: float = 0.1) -> None:
         """Have `hook(SlowCallback)` called after each callback or task step that took `threshold` seconds or longer.
 
-        It replaces the one set before; None: none. Debug mode is not needed, and goes on logging such callbacks as
-        asyncio does. The hook is called in the loop's thread, right after the callback; what it raises goes to the
-        loop's exception handler. TypeError if it cannot be called, ValueError unless 0 <= threshold < infinity."""
+        The hook replaces the previous one; None removes it. It does not need debug mode, which goes on logging slow
+        callbacks as asyncio does. The loop's thread calls the hook right after the callback; its exceptions go to the
+        loop's exception handler. Raises TypeError if it is not callable, ValueError unless 0 <= threshold < infinity.
+        """
         if hook is None:
             self._report_slow(None, inf)
             return
@@ -47,13 +48,13 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__!r}")
         if not 0 <= threshold < inf:
             raise ValueError(f"threshold must be a number of seconds, 0 or more; it is {threshold!r}")
-        import hotloop.metrics  # noqa: F401  so that the first slow callback does not have to
+        import hotloop.metrics  # noqa: F401  so that the first slow callback need not
 
         self._report_slow(_Reporter(hook), float(threshold))
 
 
 class _Reporter:
-    """Tells a hook what the core has to say of a slow callback."""
+    """Calls a program's hook with the slow callback that the core reports."""
 
     def __init__(self, hook: "Callable[[SlowCallback], object]") -> None:
         self._hook = hook
@@ -70,7 +71,7 @@ class _Reporter:
 
 
 def _watched_by(selector: Any) -> dict[str, int]:
-    """The same as LoopCore._watched(), of a selector that is not hotloop's; nothing of a closed one."""
+    """Like LoopCore._watched(), for any selector. A closed selector watches nothing."""
     found: dict[str, int] = {}
     registered = None if selector is None else selector.get_map()
     for key in list((registered or {}).values()):

@@ -1,7 +1,7 @@
-"""What pytest finds by itself: the plugin under the name "hotloop", which `-p no:hotloop` switches off.
+"""The entry point of the pytest plugin, under the name "hotloop": `-p no:hotloop` switches it off.
 
-pytest registers a plugin that a program names, by `-p hotloop.pytest_plugin` or in `pytest_plugins`, by its module's
-name, and refuses one module under two names. So the module with the name "hotloop" is this one, which names the other.
+A plugin that is requested by `-p hotloop.pytest_plugin` or in `pytest_plugins` is registered under its module's name,
+and pytest refuses to register one module under two names. So this module has the name "hotloop" and requests the other.
 """
 
 pytest_plugins = ["hotloop.pytest_plugin"]

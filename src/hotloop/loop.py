@@ -1,8 +1,7 @@
-"""The event loop: a core that runs callbacks, tasks and timers, in front of asyncio's own SelectorEventLoop.
+"""The event loop class: a core that runs callbacks, tasks and timers, in front of asyncio.SelectorEventLoop.
 
-The core comes first in the method resolution order and overrides what runs per callback, per task step or per timer.
-What runs per connection, per loop or on failure stays the standard library's, and so follows the running Python by
-construction.
+The core comes first in the method resolution order and overrides what runs per callback, per task step, per packet or
+per timer. Everything else is the standard library's own code, and so follows the running Python by construction.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
-    """The event loop class on top of `core`, which is the NetworkCore of hotloop._c or of hotloop._pure."""
+    """The event loop class that is based on `core`, the NetworkCore of hotloop._c or of hotloop._pure."""
     package = core.__module__.removesuffix(".network.network_core")
     default_selector = import_module(f"{package}.poller.selector").DefaultSelector
     resolver = make_resolver(import_module(f"{package}.system.address"))
@@ -31,7 +30,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     class EventLoop(core, resolver, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
-        `selector` is any object with the API of the selectors module; without one, hotloop's own is used.
+        `selector` is any object with the API of the selectors module; the default is hotloop's own selector.
         """
 
         def __init__(self, selector: BaseSelector | None = None) -> None:
@@ -42,7 +41,8 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
                 raise
 
         def _give_up(self) -> None:
-            """Let go of what a loop had got that could not be made: close(), which __del__() calls, needs the rest."""
+            """Release the resources of a loop whose constructor failed. __del__() must not call close() on it, which
+            expects a complete loop."""
             for name in ("_ssock", "_csock", "_selector"):
                 resource = getattr(self, name, None)
                 if resource is not None:
@@ -50,7 +50,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
             self._closed = True
 
         def _close_self_pipe(self) -> None:
-            # The collector may finalize the sockets of a dropped loop before the loop itself, which closes then.
+            # The garbage collector may close the sockets of a dropped loop before __del__() closes the loop.
             if self._ssock.fileno() >= 0:
                 super()._close_self_pipe()
 
@@ -59,7 +59,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
 
 
 def make_inspected_class(event_loop: type["EventLoop"]) -> type["EventLoop"]:
-    """The class whose loops open a socket for `python -m hotloop top` by themselves."""
+    """The class whose loops open a socket for `python -m hotloop top` on their own."""
     from hotloop.instruments.inspection import Inspected
 
     class EventLoop(Inspected, event_loop):  # type: ignore[misc, valid-type]
@@ -76,5 +76,5 @@ if not TYPE_CHECKING:
 
 
 def new_event_loop() -> EventLoop:
-    """A new event loop; made to be given as `loop_factory`."""
+    """Return a new event loop; intended as a `loop_factory`."""
     return EventLoop()

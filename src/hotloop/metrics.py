@@ -1,4 +1,4 @@
-"""What loop.metrics() returns: numbers about an event loop, of which two subtract.
+"""What loop.metrics() returns: a snapshot of an event loop's numbers. Two snapshots can be subtracted.
 
 before = loop.metrics()
 ...
@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 BUCKET_BOUNDS_NS: Final = tuple(1 << exponent for exponent in range(10, 35))
-"""The inclusive upper bounds of the buckets of Delays, in nanoseconds: 1.024 us, and twice as much each time, up to
-17 s. One more bucket has what is longer than the last."""
+"""The inclusive upper bounds of the buckets of Delays, in nanoseconds: from 1.024 us, doubling, to 17 s. One more
+bucket counts everything longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How many samples of a duration there were, and how long they were, in nanoseconds."""
+    """The number of samples of a duration, and their distribution. Times are in nanoseconds."""
 
     count: int
     total_ns: int
     maximum_ns: int
-    """The longest sample, 0 if there is none. Of a difference: exact if it was the longest ever when it was taken; else
-    an upper bound, which the buckets know, because the longest of a part is not kept."""
+    """The longest sample, 0 if there is none. In a difference: exact if the longest sample ever lies between the two
+    snapshots; otherwise an upper bound taken from the buckets, because the maximum of an interval is not kept."""
     buckets: tuple[int, ...]
-    """How many samples there are between one of BUCKET_BOUNDS_NS and the next, the upper one included."""
+    """The number of samples in each bucket: above the previous of BUCKET_BOUNDS_NS, up to and including the next."""
 
     @property
     def mean_ns(self) -> float:
@@ -55,92 +55,92 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class LongestCallback:
-    """The callback or task step that took longest, with nothing that would keep it alive."""
+    """The callback or task step that took longest, as text and numbers: it is not kept alive."""
 
     duration_ns: int
     candidates: int
-    """1; or among how many it was, of which `duration_ns` is the time of all together: in a batch of short callbacks
-    nobody looks at the clock for each. `name` is None then."""
+    """1 if it is known which callback it was. Otherwise it was one of so many, `duration_ns` is the time of all of them
+    together and `name` is None: the loop does not read the clock for each callback of a batch of short ones."""
     name: str | None
-    """The qualified name of the callback, without any functools.partial; of a task step that of the coroutine; of what
-    a transport has done that of the protocol's class. None: not known."""
+    """The qualified name of the callback, without any functools.partial; for a task step that of the coroutine; for
+    the work of a transport that of the protocol's class. None: not known."""
     file: str | None
-    """Where its code is; None for what is not written in Python."""
+    """The file of its code; None if it is not written in Python."""
     line: int | None
-    """The first line of it."""
+    """The first line of its code."""
     task: str | None
-    """The name of the task, if it was the step of one."""
+    """The name of the task, if it was a task step."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCallback:
-    """What a hook of loop.set_slow_callback_hook() is given."""
+    """The argument of a hook that was set with loop.set_slow_callback_hook()."""
 
     duration: float
     """In seconds."""
     name: str | None
-    """The qualified name, as of LongestCallback, as are the next three."""
+    """The qualified name. This and the next three fields are as in LongestCallback."""
     file: str | None
     line: int | None
     task: str | None
     handle: Any
-    """The asyncio.Handle, asyncio.Task or transport that the loop has run. It keeps alive what it was called with."""
+    """The asyncio.Handle, asyncio.Task or transport that the loop has run. A handle keeps its arguments alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A snapshot of an event loop. All but the gauges are counters that never decrease, since the loop was made.
+    """A snapshot of an event loop. All fields but the gauges are counters: they start with the loop and never decrease.
 
-    `later - earlier` is what happened between two snapshots of one loop; its gauges are those of `later`. ValueError if
-    a counter would be negative, TypeError for anything else than a Metrics.
+    `later - earlier` is what happened between two snapshots of one loop; its gauges are those of `later`. Raises
+    ValueError if a counter would be negative, TypeError for anything but a Metrics.
     """
 
     time_ns: int
-    """When it was taken, by time.monotonic_ns(). Of a difference: the nanoseconds between."""
+    """When it was taken, by time.monotonic_ns(). In a difference: the nanoseconds between the snapshots."""
     iterations: int
-    """Batches of callbacks that the loop has begun to run; those in which it found nothing to run are not counted."""
+    """Batches of callbacks that the loop has begun to run. Empty batches are not counted."""
     polls: int
-    """How often it has asked the kernel for I/O. Iterations that find work queued do without most of the time."""
+    """How often the loop has asked the kernel for I/O. Iterations that find work queued mostly do not."""
     callbacks: int
-    """What it has begun to run from its ready queue: callbacks, task steps and transports that had something to do.
-    Handles that were cancelled are not counted."""
+    """What the loop has begun to run from its ready queue: callbacks, task steps and transports with work to do.
+    Cancelled handles are not counted."""
     task_steps: int
-    """Steps of tasks of hotloop.Task, those included that an eager start has run. 0 for tasks of asyncio's class."""
+    """Steps of tasks of class hotloop.Task, including eager first steps. Tasks of asyncio's class are not counted."""
     busy_ns: int
-    """Nanoseconds in which the loop ran callbacks, and polled without waiting."""
+    """Nanoseconds in which the loop ran callbacks or polled without waiting."""
     idle_ns: int
-    """Nanoseconds in polls that were allowed to wait. Time in which the loop was not run is in neither."""
+    """Nanoseconds in polls that were allowed to wait. Time in which the loop did not run is neither busy nor idle."""
     scheduling_delay: Delays
-    """One sample for each batch of callbacks that has ended: from its begin to its end, which is how long a callback
-    waits that is queued behind all the others. The samples are taken when the loop polls. A batch that is not the last
-    one between two polls is shorter than 0.1 ms, and is counted with the mean of these."""
+    """One sample for each batch of callbacks that has ended: its duration, which is how long a callback at the end of
+    the queue waits. The samples are taken when the loop polls. All batches between two polls but the last are shorter
+    than 0.1 ms, and each is counted with their mean."""
     timer_lateness: Delays
-    """One sample for each poll that found timers due: how long the first of them had been so, by the loop's clock. One
-    whose deadline was past when it was set is not late before it could be known."""
+    """One sample for each poll that found timers due: how late the earliest of them was, by the loop's clock. If the
+    deadline was past already when the timer was set, its lateness counts from the previous poll."""
     longest_callback: LongestCallback | None
-    """None as long as none has taken 0.1 ms. Of a difference: None unless the longest ever came between."""
+    """None as long as none has taken 0.1 ms. In a difference: None unless the longest ever lies in between."""
     ready: int
-    """A gauge, as are the next three: callbacks that are queued now."""
+    """Callbacks that are queued now. This and the next three fields are gauges."""
     timers: int
     """Timers that are pending."""
     transports: Mapping[str, int] = field(hash=False)
-    """Open transports: "tcp", "stream" (of other stream sockets), "datagram", "read_pipe", "write_pipe". TLS is what
-    runs over one of them."""
+    """Open transports by kind: "tcp", "stream" (other stream sockets), "datagram", "read_pipe", "write_pipe". A TLS
+    connection counts as the transport below it."""
     watched: Mapping[str, int] = field(hash=False)
-    """Descriptors that the selector has, by whom they are for: "transport", "server", "callback" (add_reader() and
-    add_writer()), "sock_method" (sock_recv() and its like), "process", "other". What there is none of is left out."""
+    """Descriptors that the selector watches, by purpose: "transport", "server", "callback" (add_reader() and
+    add_writer()), "sock_method" (sock_recv() and its like), "process", "other". Zeros are left out."""
     bytes_received: int
-    """From sockets and pipes, by transports and by the loop's sock_*() methods. The page on metrics says what is not
-    counted."""
+    """Bytes received from sockets and pipes by transports and the loop's sock_*() methods. The page on metrics says
+    what is not counted."""
     receives: int
-    """System calls that have brought them."""
+    """System calls that have received something."""
     bytes_sent: int
     sends: int
     """System calls that have sent something."""
 
     @property
     def utilization(self) -> float:
-        """The part of its running time in which the loop was busy, from 0.0 to 1.0."""
+        """The fraction of its running time in which the loop was busy, from 0.0 to 1.0."""
         running = self.busy_ns + self.idle_ns
         return self.busy_ns / running if running else 0.0
 
@@ -170,7 +170,7 @@ _COUNTERS = (
 
 
 def snapshot(measured: dict[str, Any], watched: dict[str, int]) -> Metrics:
-    """A Metrics of what a loop's core has measured."""
+    """The Metrics made of what a loop's core has measured."""
     for name in ("scheduling_delay", "timer_lateness"):
         measured[name] = Delays(*measured[name])
     if measured["longest_callback"] is not None:

@@ -1,7 +1,7 @@
-"""The event loop policy, for programs and frameworks that still plug a loop in this way.
+"""The event loop policy, for programs and frameworks that still install a loop in this way.
 
-Python 3.14 deprecates policies and 3.16 has none. asyncio's base class is reached here under its private name, which
-does not warn: whoever sets a policy gets asyncio's own DeprecationWarning for doing so, and nobody else gets any.
+Python 3.14 deprecates policies and 3.16 has none. This module uses asyncio's base class under its private name, which
+does not warn. So only a program that sets a policy gets asyncio's DeprecationWarning.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _GONE = (
 
 
 def default_policy_class() -> Any:
-    """asyncio's default policy class, or None where there are no policies any more."""
+    """asyncio's default policy class, or None if this Python has no policies."""
     if sys.version_info < (3, 14):
         return asyncio.DefaultEventLoopPolicy
     if sys.platform == "win32":
@@ -33,7 +33,7 @@ else:
 if _Base is not None:
 
     class EventLoopPolicy(_Base):
-        """asyncio's default policy, making hotloop's event loops."""
+        """asyncio's default policy with hotloop's event loops."""
 
         _loop_factory = EventLoop
 
@@ -45,10 +45,10 @@ def __getattr__(name: str) -> Any:
 
 
 def install() -> None:
-    """Make hotloop's the event loop of this process: asyncio.set_event_loop_policy(EventLoopPolicy()).
+    """Have asyncio make hotloop's event loops in this process: asyncio.set_event_loop_policy(EventLoopPolicy()).
 
     Python 3.14 and later warn about it; asyncio.run(main(), loop_factory=hotloop.new_event_loop) needs no policy.
-    Raises RuntimeError from Python 3.16 on, which has no policies.
+    Raises RuntimeError on Python 3.16 and later, which have no policies.
     """
     if _Base is None:
         raise RuntimeError(_GONE)

@@ -1,1 +1,1 @@
-"""What explains asyncio to hotloop, and hotloop to asyncio: names and structures of asyncio's that are not public."""
+"""Everything that relies on asyncio's private names and data structures, for both implementations."""

@@ -1,7 +1,8 @@
-"""Who waits for a future: the edges of asyncio's call graph (asyncio.capture_call_graph(), Python 3.14 and later).
+"""Finds the tasks that wait for a future: the edges of asyncio's call graph (asyncio.capture_call_graph(), Python 3.14
+and later).
 
-asyncio's own futures are told of each waiter as it comes and goes. Ours find out when somebody asks, because then
-nothing need be done while tasks run: whoever waits has left a callback, and the callback leads to the waiting task.
+asyncio's futures record each waiter as it comes and goes. hotloop's record nothing, so that running tasks pay nothing:
+each waiter has added a callback to the future, and the callback leads to the waiting task.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 def awaited_by(future: Any) -> set[Any] | None:
     """The tasks, or futures, that wait for `future`, a future with a list of (callback, context) in `_callbacks`.
 
-    None if there are none, as asyncio has it."""
+    None if there are none, as in asyncio."""
     found: set[Any] = set()
     for callback, _ in future._callbacks or ():
         found.update(_waiters(future, callback))
@@ -26,7 +27,7 @@ def _waiters(future: Any, callback: Callable[..., object]) -> Iterator[Any]:
     if owner is not None:
         yield from _owner_waiters(future, owner)
     elif isinstance(callback, partial):
-        # What waits for the end of a task that it has cancelled: partial(_release_waiter, waiter).
+        # wait_for() waits for the end of a task that it has cancelled: partial(_release_waiter, waiter).
         for argument in callback.args:
             if _is_future(argument):
                 yield from _told_or_found(argument) or ()
@@ -35,11 +36,11 @@ def _waiters(future: Any, callback: Callable[..., object]) -> Iterator[Any]:
 
 
 def _owner_waiters(future: Any, owner: Any) -> Iterator[Any]:
-    """From the callback's `__self__`: a task, whose wakeup it is, or one of asyncio's helpers."""
+    """The waiters behind a bound method, by its `__self__`: a task whose wakeup it is, or one of asyncio's helpers."""
     if getattr(owner, "_fut_waiter", None) is future:
         yield owner
         return
-    # TaskGroup, and the iterator of as_completed().
+    # A TaskGroup, or the iterator of as_completed().
     for name in ("_parent_task", "_cur_task"):
         task = getattr(owner, name, None)
         if _is_future(task):
@@ -47,19 +48,19 @@ def _owner_waiters(future: Any, owner: Any) -> Iterator[Any]:
 
 
 def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
-    """From a function that gather(), wait(), shield() or staggered_race() has made: the task that called them."""
+    """The waiters behind a function that gather(), wait(), shield() or staggered_race() has made: the calling task."""
     if not (callback.__module__ or "").startswith("asyncio."):
         return
     variables = dict(_closure_variables(callback))
     outer: Any = variables.get("outer")
     if _is_future(outer) and outer.done():
-        return  # a gather() that has ended, by an exception, before this one of its futures
+        return  # an exception has ended the gather() before this future was done
     for name in ("cur_task", "parent_task"):
         task = variables.get(name)
         if _is_future(task):
             yield task
             return
-    # Before Python 3.14 these functions know only the future that stands for them all.
+    # Before Python 3.14 these functions know only the future that the task waits for.
     for name in ("outer", "waiter"):
         between = variables.get(name)
         if _is_future(between):
@@ -67,7 +68,7 @@ def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
 
 
 def _told_or_found(future: Any) -> set[Any] | None:
-    """The waiters of one that may be asyncio's, which has been told of them since Python 3.14."""
+    """The waiters of a future of either kind: since Python 3.14, asyncio's futures record their waiters."""
     told: set[Any] | None = getattr(future, "_asyncio_awaited_by", None)
     return awaited_by(future) if told is None and hasattr(future, "_callbacks") else told
 
@@ -81,7 +82,7 @@ def _closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
         try:
             yield name, cell.cell_contents
         except ValueError:
-            continue  # a variable that is not set yet
+            continue  # the variable is not set yet
 
 
 def _is_future(candidate: Any) -> bool:

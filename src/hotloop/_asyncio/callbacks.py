@@ -1,4 +1,5 @@
-"""What a callback is called, and where its code is: for those who report one that took long."""
+"""The name of a callback and the place of its code, for reports of slow callbacks; and what a descriptor's callback is
+for."""
 
 import asyncio
 import functools
@@ -8,19 +9,19 @@ from types import CodeType
 from typing import Any
 
 Description = tuple[str | None, str | None, int | None, str | None]
-"""Qualified name, file, line and the name of the task; None: not known, or no task."""
+"""Qualified name, file, line and task name. None: not known, or no task."""
 
 _UNKNOWN: Description = (None, None, None, None)
-# What of a protocol may have been called.
+# Methods of a protocol that its transport may have called.
 _RECEIVERS = ("data_received", "buffer_updated", "datagram_received", "pipe_data_received", "connection_lost")
 
 
 def describe(item: Any) -> Description:
-    """Of a handle, a task or a transport that a loop has run: text and numbers only, so that nothing is kept alive."""
+    """Describe a handle, task or transport that a loop has run, in text and numbers only: nothing is kept alive."""
     try:
         return _UNKNOWN if item is None else _describe(item)
     except Exception:
-        # Callbacks may be anything, with attributes that raise.
+        # A callback may be any object, and its attributes may raise.
         return _UNKNOWN
 
 
@@ -32,12 +33,12 @@ def _describe(item: Any) -> Description:
     if isinstance(task, asyncio.Task):
         coroutine = task.get_coro()
         return (*_place(coroutine, _code_of_coroutine(coroutine)), task.get_name())
-    # None if it was cancelled while it ran, which is allowed.
+    # A handle that was cancelled while it ran has no callback any more.
     return _UNKNOWN if callback is None else (*_place(callback, _code_of(callback)), None)
 
 
 def _of_protocol(transport: Any) -> Description:
-    """A transport's turn is its protocol's, which may have been called for anything."""
+    """A transport spends its turn in its protocol; which method it has called is not known."""
     cls = type(transport.get_protocol())
     if cls is type(None):
         cls = type(transport)
@@ -66,7 +67,7 @@ def _code_of(called: Any) -> CodeType | None:
     called = getattr(called, "__func__", called)
     code = getattr(called, "__code__", None)
     if code is None:
-        # An object with a __call__().
+        # The class may have a __call__().
         code = getattr(getattr(type(called), "__call__", None), "__code__", None)  # noqa: B004
     return code if isinstance(code, CodeType) else None
 
@@ -88,11 +89,11 @@ _METHODS = {
 
 
 def kind_of_watcher(data: Any) -> str | None:
-    """For whom a descriptor is watched, by the data that the selector keeps of it: see Metrics.watched.
+    """The purpose for which a descriptor is watched, by the data that the selector keeps with it: see Metrics.watched.
 
-    None for the loop's own, by which other threads wake it."""
+    None for the loop's self-pipe."""
     if not isinstance(data, tuple):
-        # One of the compiled core's; that for callbacks says so itself unless one of them is a transport.
+        # An object of the compiled core. A CallbackWatcher shows itself here only if one of its callbacks is a transport.
         return _WATCHERS.get(type(data).__name__, "other")
     callback = next((_unwrapped(getattr(handle, "_callback", None)) for handle in data if handle is not None), None)
     name = getattr(callback, "__name__", "")

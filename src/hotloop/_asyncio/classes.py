@@ -1,9 +1,9 @@
 """The `__class__` of futures and tasks.
 
-isinstance(task, asyncio.Task) asks for the `__class__` of a task where the type itself does not match. That of our own
-Future or Task is asyncio's. A program's subclass has class attributes, a name and a constructor of its own, which its
-methods reach by `self.__class__`; so there it is a class that is derived from asyncio's, and in all else stands for the
-subclass: its likeness.
+isinstance(task, asyncio.Task) asks for the task's `__class__` if its type does not match. hotloop's Future and Task
+answer with asyncio's classes. A program's subclass has a name, class attributes and a constructor of its own, which its
+methods reach through `self.__class__`. Its `__class__` is therefore a likeness: a class that is derived from asyncio's
+and forwards everything else to the subclass.
 """
 
 import copyreg
@@ -11,7 +11,8 @@ from typing import Any
 
 
 class _Likeness(type):
-    """Of a likeness, which has no instances. All that it is asked for is its model's, the subclass it was made for."""
+    """The metaclass of a likeness. A likeness has no instances, and forwards every operation to its model, the subclass
+    that it was made for."""
 
     def __new__(mcs, model: type, counterpart: type) -> "_Likeness":
         made = super().__new__(mcs, model.__name__, (counterpart,), {})
@@ -54,7 +55,7 @@ def _model(likeness: type) -> Any:
 
 
 def _plain(cls: Any) -> Any:
-    """The class itself, of a likeness or any other."""
+    """The model of a likeness; any other class itself."""
     return _model(cls) if type(cls) is _Likeness else cls
 
 
@@ -64,7 +65,7 @@ _KEPT_AS = "_hotloop_likeness"
 
 
 def likeness(cls: type, counterpart: type) -> type:
-    """Of `cls`, whose instances isinstance() is to take for a `counterpart`. It is made once and kept on the class."""
+    """The likeness of `cls`, by which its instances pass for instances of `counterpart`. Made once, kept on `cls`."""
     known: type | None = cls.__dict__.get(_KEPT_AS)
     if known is None or type.__getattribute__(known, "__base__") is not counterpart:
         known = _Likeness(cls, counterpart)
@@ -76,5 +77,5 @@ _class_of_object: Any = object.__dict__["__class__"]
 
 
 def assign_class(instance: object, cls: type) -> None:
-    """`instance.__class__ = cls`, where `__class__` is a property."""
+    """`instance.__class__ = cls` for an instance whose `__class__` is a property."""
     _class_of_object.__set__(instance, _plain(cls))

@@ -1,15 +1,14 @@
-"""How asyncio.all_tasks() gets to know tasks that are not registered one by one.
+"""Lets asyncio.all_tasks() find tasks that are not registered one by one.
 
 `asyncio.tasks._register_task()` adds a task to a WeakSet written in Python, which can take longer than creating the
 task. A core that keeps a list of its live tasks anyway can have asyncio iterate over that list instead: add_source().
-This is the one place that reaches into asyncio for it, and it does so like this.
 
-The WeakSet is a Python object even where only C code has a name for it (3.14 and later). Registering an object makes a
-weak reference to it, whose callback is the WeakSet's `_remove` function, which holds the WeakSet. An instance of a
-Python class can be given a subclass, and that subclass's iteration also yields what the sources have.
+The WeakSet is a Python object even if only C code has a name for it (3.14 and later). Registering an object makes a
+weak reference to it, whose callback is the WeakSet's `_remove` function, which holds the WeakSet. This module assigns
+a subclass to the WeakSet's `__class__`; iterating over the subclass also yields the tasks of the sources.
 
-None of this is documented, so it is tried before it is relied on, with a task of our own that all_tasks() must then
-find. Where that fails nothing is changed, and add_source() says so.
+None of this is documented. So it is tried first, with a probe in place of a task that all_tasks() must then find. If
+that fails, nothing is changed and add_source() returns False.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ _tasks: Any = asyncio.tasks  # with its private names
 
 
 class _Probe:
-    """The least that all_tasks() takes for a task; its loop is itself."""
+    """The minimum that all_tasks() accepts as a task; it is its own loop."""
 
     _asyncio_future_blocking = False
 
@@ -37,7 +36,7 @@ class _Probe:
 
 
 class _TrackedTasks(weakref.WeakSet[Any]):
-    """asyncio's WeakSet of tasks, whose iteration goes on to the tasks of the sources."""
+    """asyncio's WeakSet of tasks, with an iteration that includes the tasks of the sources."""
 
     def __iter__(self) -> Iterator[Any]:
         for source in _sources:
@@ -46,16 +45,16 @@ class _TrackedTasks(weakref.WeakSet[Any]):
 
 
 _lock = threading.Lock()
-_sources: tuple[Source, ...] = ()  # replaced, never changed: iterations in other threads keep the one they have
-_tracked: weakref.WeakSet[Any] | None = None  # asyncio's WeakSet, once it is ours
+_sources: tuple[Source, ...] = ()  # replaced, never changed: other threads may be iterating over it
+_tracked: weakref.WeakSet[Any] | None = None  # asyncio's WeakSet, once it is a _TrackedTasks
 
 
 def add_source(source: Source) -> bool:
-    """Have asyncio.all_tasks() also look at the tasks that `source()` returns.
+    """Have asyncio.all_tasks() include the tasks that `source()` returns.
 
-    It is called in any thread, for the tasks of every loop; tasks that are done, or of another loop than the one asked
-    for, are sorted out by all_tasks() itself. Returns False, with nothing changed, where this cannot be had: then tasks
-    must be registered with asyncio.tasks._register_task(). Adding a source twice is adding it once."""
+    It is called in any thread, for the tasks of every loop; all_tasks() itself leaves out tasks that are done or belong
+    to another loop. Returns False, with nothing changed, if this is not possible: then tasks must be registered with
+    asyncio.tasks._register_task(). Adding a source again has no effect."""
     global _sources
     with _lock:
         if not _take_over():
@@ -71,7 +70,7 @@ def _take_over() -> bool:
     if _tracked is not None:
         return True
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        # There, all_tasks() stops the world or copies under locks that an iteration of ours would not respect.
+        # There, all_tasks() stops the world or copies under locks, which the sources would not respect.
         return False
     try:
         registered = _find_registered_tasks()
@@ -85,7 +84,7 @@ def _take_over() -> bool:
             if _tracked is None:
                 registered.__class__ = weakref.WeakSet
     except Exception:
-        # Any surprise in an asyncio that is put together differently has the same meaning, and the same remedy.
+        # Whatever the reason, this asyncio is built differently, and tasks have to be registered one by one.
         return False
     return _tracked is not None
 
@@ -103,7 +102,7 @@ def _find_registered_tasks() -> Any:
 
 
 def _works() -> bool:
-    """Whether all_tasks() finds the task of a source."""
+    """Whether all_tasks() finds the tasks of a source."""
     global _sources
     probe = _Probe()
     before = _sources

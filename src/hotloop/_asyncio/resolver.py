@@ -1,10 +1,10 @@
-"""loop.getaddrinfo() without a thread, where there is nothing to resolve.
+"""loop.getaddrinfo() without a thread for address literals.
 
-asyncio calls socket.getaddrinfo() in the default executor whatever the host is: an address literal waits for a free
-thread, behind names that are slow to resolve (python/cpython#112169). What a literal needs does not block.
+asyncio calls socket.getaddrinfo() in the default executor whatever the host is. So an address literal waits for a free
+thread, behind names that are slow to resolve (python/cpython#112169), although converting it does not block.
 
-In Python for both implementations: awaiting a coroutine of the interpreter's own kind is faster than one of Cython's,
-and everything that asks whether a function is a coroutine function knows it.
+Both implementations use this Python code, because awaiting one of the interpreter's coroutines is faster than awaiting
+one of Cython's, and because inspect.iscoroutinefunction() and its like recognize it.
 """
 
 from types import ModuleType
@@ -18,19 +18,19 @@ else:
 
 
 def make_resolver(address: ModuleType) -> Any:
-    """A mixin for event loops on top of `address`, the module of that name of one implementation."""
+    """Make a mixin for event loops from `address`, the module system.address of one implementation."""
     getaddrinfo_literal = address.getaddrinfo_literal
     resolves_at_once = address.resolves_at_once
 
     class LiteralResolver(_Behind):  # type: ignore[misc]
-        """Answers at once for an address literal."""
+        """Resolves address literals at once."""
 
         async def getaddrinfo(
             self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
         ) -> list[Any]:
             """What socket.getaddrinfo() returns or raises. See loop.getaddrinfo().
 
-            Address literals need no thread, and wait for none."""
+            An address literal is resolved without a thread."""
             self._check_closed()
             infos: list[Any] | None = None
             if not self._debug:

@@ -1,7 +1,7 @@
-"""start_tls(): asyncio's, with what was mended in it over the years for every Python, and with hotloop's own TLS.
+"""start_tls(): asyncio's, with hotloop's TLS and, on every Python, with the fixes that asyncio got over the years.
 
-The handshake may have begun to arrive together with what came before it: what a server's stream reader holds then is
-the peer's ClientHello (CPython issue 142352). And the transport may be full: then the new protocol begins paused.
+The peer's ClientHello may arrive together with the data before it, and is then in a server's stream reader (CPython
+issue 142352). And the transport's write buffer may be full: then the new protocol begins paused.
 
 Source: asyncio/base_events.py.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 try:
     import ssl
 except ImportError:
-    # Python can be built without.
+    # Python can be built without it.
     ssl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class StartTls(_Behind):  # type: ignore[misc]
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
     ) -> asyncio.Transport | None:
-        """Upgrade a connection to TLS; the transport to be used from now on, or None if the connection has ended
-        without an error. See loop.start_tls()."""
+        """Upgrade a connection to TLS. Returns the transport to be used from now on, or None if the connection has
+        ended without an error. See loop.start_tls()."""
         if ssl is None:
             raise RuntimeError("Python ssl module is not available")
         if not isinstance(sslcontext, ssl.SSLContext):
@@ -47,7 +47,7 @@ class StartTls(_Behind):  # type: ignore[misc]
         waiter = self.create_future()
         timeouts = {"ssl_handshake_timeout": ssl_handshake_timeout, "ssl_shutdown_timeout": ssl_shutdown_timeout}
         tls = self._make_tls_protocol(transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts)
-        # Nothing may arrive before connection_made().
+        # No data may arrive before connection_made().
         transport.pause_reading()
         if server_side:
             tls.received_before(take_buffered(protocol))
@@ -60,14 +60,14 @@ class StartTls(_Behind):  # type: ignore[misc]
             transport.close()
             made.cancel()
             resumed.cancel()
-            # The exception has this frame in its traceback, and must not be held by it (CPython issue 159049).
+            # The exception's traceback holds this frame, which must not hold the exception (CPython issue 159049).
             waiter = None
             raise
         return tls._app_transport  # type: ignore[no-any-return]
 
 
 def take_buffered(protocol: asyncio.BaseProtocol) -> bytes:
-    """What a stream reader has received and nobody has read."""
+    """Take the data that a stream reader has received and the program has not read."""
     if not isinstance(protocol, asyncio.StreamReaderProtocol):
         return b""
     reader = protocol._stream_reader  # type: ignore[attr-defined]

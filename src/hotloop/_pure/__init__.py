@@ -1,1 +1,1 @@
-"""hotloop in plain Python: the readable twin of hotloop._c, and what runs where no compiled extension is installed."""
+"""The pure implementation: the readable counterpart of hotloop._c, which runs if no compiled extension is installed."""

@@ -1,18 +1,18 @@
-"""LoopCore: what a loop does over and over, in front of asyncio's SelectorEventLoop, which does the rest.
+"""LoopCore: the hot paths of a loop, in front of asyncio's SelectorEventLoop, which does the rest.
 
     class EventLoop(LoopCore, asyncio.SelectorEventLoop)
 
-An iteration polls for I/O, queues what is due, and runs what was in the queue when it began to run; what is queued
-meanwhile is for the next. It differs from asyncio's in two ways, which is what makes it faster.
+An iteration polls for I/O, queues the timers that are due, and then runs a batch: what is on the queue at that moment.
+What is queued meanwhile waits for the next iteration. It differs from asyncio's iteration in two ways:
 
-Polling. asyncio polls in every iteration, a system call each, also while callbacks are queued. So does this loop while
-it watches any descriptor but its own. If it watches none, only signals and timers can come, and after PATIENCE polls in
-vain, in a row and with callbacks queued, it begins to skip polls and looks at the timers, for longer each time, up to
-TIME_SLICE: signals and timers wait at most that much longer than under asyncio, and a busy loop spends its time on
-callbacks. The first iterations of each run_forever() poll.
+Polling. asyncio polls in every iteration, a system call each, even while callbacks are queued. So does this loop while
+it watches any descriptor but its own. If it watches none, a poll can only find signals and timers. Then the loop begins
+to skip polls after PATIENCE polls in a row that found nothing while callbacks were queued. It skips them for longer
+each time, up to TIME_SLICE: signals and timers wait at most that much longer than under asyncio, and a busy loop spends
+its time on callbacks. The first iterations of each run_forever() poll.
 
 Wake-ups. asyncio writes to its self-pipe in every call_soon_threadsafe(), a system call each, and reads it all again.
-Here that is done for the first call that finds the loop asleep, or going to sleep, and it is read once.
+This loop's self-pipe is written only by the first call that finds the loop asleep or going to sleep, and read once.
 """
 
 import asyncio
@@ -33,38 +33,38 @@ from hotloop._pure.scheduler.timers import TimerHandle, TimerQueue, new_timer
 from hotloop._pure.tasks.future import Future
 from hotloop._pure.tasks.task import Task
 
-# From Python 3.14 on, one that other threads may cancel.
+# From Python 3.14 on, asyncio has a handle that other threads may cancel.
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
 
 _TIME = base_events.BaseEventLoop.time
 
 if TYPE_CHECKING:
-    # A mixin, whose methods call those of the class behind it, private ones included.
+    # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
     _Behind = Any
 else:
     _Behind = object
 
 
 class WakeUp:
-    """What there is to know in other threads of a loop that may sleep.
+    """Tells other threads whether the loop may be asleep.
 
-    An object of its own, as the Meter is, and for its second reason."""
+    An object of its own, to keep the loop's instance dict small; see Meter."""
 
     __slots__ = ("lock", "needed")
 
     def __init__(self) -> None:
-        # Reentrant, because a signal handler may call call_soon_threadsafe() wherever this thread is.
+        # Reentrant, because a signal handler may call call_soon_threadsafe() while this thread holds the lock.
         self.lock = threading.RLock()
-        # Whether call_soon_threadsafe() must write to the self-pipe. False only as long as callbacks run, after which
-        # the queue is looked at again in any case, or while a write is on its way that no poll has seen yet.
+        # Whether call_soon_threadsafe() must write to the self-pipe. False only while callbacks run, because the loop
+        # looks at the queue again afterwards, or while a byte is in the self-pipe that no poll has reported yet.
         self.needed = True
 
 
 class LoopCore(_Behind):  # type: ignore[misc]
     """The hot paths of an event loop."""
 
-    # On the class, where tools that freeze the time do not look for functions to replace: polling must go on.
-    # On the hot path it goes into a variable first, because the interpreter does not learn to call what is no method.
+    # On the class, because tools that freeze the time replace functions in modules only, and polling must go on.
+    # Hot paths copy it to a local variable first: the interpreter does not specialize calls of non-method attributes.
     _clock: ClassVar[Any] = time.monotonic
 
     _thread_id: int | None
@@ -106,7 +106,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 self._run_forever_cleanup()
 
     if sys.version_info < (3, 13):
-        # The two halves of run_forever(); from 3.13 on asyncio has them, for loops that are driven from elsewhere.
+        # The two halves of run_forever(). asyncio has them from Python 3.13 on, for loops that other code drives.
 
         _old_agen_hooks: Any = None
 
@@ -129,13 +129,13 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 self._old_agen_hooks = None
 
     def _run_once(self) -> None:
-        """Run one iteration: poll if it is time to, then run what is queued by now."""
+        """Run one iteration: poll if it is time to, then run what is queued."""
         ready = self._ready
         meter = self._meter
         if not meter.running:
             self._run_once_alone()
             return
-        outer = meter.batch  # if a callback runs the loop itself, as nest_asyncio does
+        outer = meter.batch  # the batch whose callback runs the loop, as with nest_asyncio
         if not ready or meter.mark >= meter.next_poll or getattr(self.time, "__func__", None) is not _TIME:
             if outer is not None:
                 meter.mark = self._clock()
@@ -179,11 +179,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
             meter.mark = mark = clock()
             if mark - began > TIME_SLICE:
                 meter.long_batch(self, began, handle, count)
-            # The traceback of an exception that a task keeps leads back to this frame, which must not keep the task.
+            # The traceback of an exception that a task keeps holds this frame, which must not hold the task.
             del handle
 
     def _run_once_alone(self) -> None:
-        """By somebody who drives the loop himself: the time between his calls is none of the loop's."""
+        """Run an iteration for a program that calls _run_once() itself. The time between its calls does not count."""
         try:
             self._begin()
             self._run_once()
@@ -218,7 +218,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 meter.mark = self._clock()
                 if meter.mark - began > TIME_SLICE or meter.slow_hook is not None:
                     meter.took_long(self, handle, meter.mark - began)
-                del handle  # see _run_once()
+                del handle  # as in _run_once()
 
     def _run_in_debug_mode(self, handle: Any) -> None:
         self._current_handle = handle
@@ -229,8 +229,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
             del handle  # see _run_once()
 
     def _progress(self) -> int:
-        """For a thread that watches this one: a number that is another one as soon as another callback or task step is
-        run; -1 while the loop does not run any. It may be called at any time."""
+        """For the watchdog in another thread: a number that changes with each callback or task step that is run, and
+        is -1 while none runs. It may be called at any time."""
         return self._meter.progress()
 
     def _measure(self) -> dict[str, Any]:
@@ -244,10 +244,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         return numbers | {"ready": len(self._ready), "timers": timers, "transports": self._open_transports()}
 
     def _watched(self) -> None:
-        """The selector's map tells it all."""
+        """None: the caller looks into the selector's map."""
 
     def _report_slow(self, hook: Callable[..., object] | None, seconds: float) -> None:
-        """Have `hook(loop, seconds, handle)` called for what takes that long, on the way out of it; None: no more."""
+        """Have `hook(loop, seconds, handle)` called after each callback that took that long; None removes the hook."""
         meter = self._meter
         meter.slow_hook = hook
         meter.slow_after = seconds
@@ -257,15 +257,15 @@ class LoopCore(_Behind):  # type: ignore[misc]
         handle._run()
         duration = self.time() - start
         if duration >= self.slow_callback_duration:
-            # By way of that module, where programs and tests replace the logger.
+            # Through asyncio's module, where programs and tests replace the logger.
             text = base_events._format_handle(handle)
             base_events.logger.warning("Executing %s took %.3f seconds", text, duration)
         del handle  # see _run_once()
 
     def _poll(self, ready: ReadyQueue) -> None:
-        """Queue the handles of what is ready for I/O, then those of the timers that are due.
+        """Queue the handles of descriptors that are ready, then those of timers that are due.
 
-        If nothing is queued yet, wait until there is something, or until another thread queues something."""
+        If nothing is queued, wait until a descriptor is ready, a timer is due or another thread queues a callback."""
         timers = self._timers
         meter = self._meter
         timeout: float | None = None
@@ -278,7 +278,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 timeout = base_events.MAXIMUM_SELECT_TIMEOUT
             elif timeout <= 0:
                 if self._clock() < meter.next_poll:
-                    # A timer that is due is as good as a queued callback: no reason to poll before it is time to.
+                    # A timer that is due counts like a queued callback: it is no reason to poll early.
                     timers.expire(now, ready)
                     return
                 timeout = 0
@@ -287,8 +287,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
             meter.end_slice()
         if timeout != 0:
             with self._wakeup.lock:
-                # Whoever comes after this writes to the self-pipe; whoever came before has left a handle, or has
-                # written.
+                # A thread that gets the lock later writes to the self-pipe; one that had it before has queued a
+                # handle, or has written.
                 if ready:
                     timeout = 0
             meter.waiting = timeout != 0
@@ -307,22 +307,22 @@ class LoopCore(_Behind):  # type: ignore[misc]
             now = self.time()
             earliest = timers.expire(now, ready)
             if earliest is not None and meter.measuring:
-                # One that was due already when it was set is late only since the timers were looked at before.
+                # A timer may have been set with a deadline in the past: it is late at most since the previous poll.
                 meter.lateness.add(1, min(now - earliest, clock - polled_before))
             meter.slice = self._slice(now, clock)
             meter.due_by = now + meter.slice
         else:
-            # Not worth reading time() for; the next call_at() has it read.
+            # Not worth a call of time() now: the next call_at() makes the loop poll, which reads it.
             meter.due_by = inf
         meter.next_poll = clock + meter.pause_after_poll(in_vain)
 
     def _watches_nothing(self) -> bool:
-        """But for the loop's own descriptors. What tests put in the selector's place has no map to count in."""
+        """Whether the loop's own descriptors are the only ones. A test's replacement of the selector has no map."""
         selector = self._selector
         return isinstance(selector, BaseSelector) and len(selector.get_map()) <= self._internal_fds
 
     def _add_reader(self, *arguments: Any, **keywords: Any) -> Any:
-        # What is there already is seen in the next iteration.
+        # The next iteration polls, for data that is there already.
         self._meter.next_poll = 0.0
         return super()._add_reader(*arguments, **keywords)
 
@@ -331,8 +331,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         return super()._add_writer(*arguments, **keywords)
 
     def _slice(self, now: float, clock: float) -> float:
-        """For how long callbacks may keep the loop from polling, whose time() is `now`: where that was replaced, or the
-        clock behind it, any number of them may be too many."""
+        """How long, in seconds, queued callbacks may delay the next poll. `now` is the loop's time(); if a program has
+        replaced it or the clock behind it, 0: every iteration polls."""
         own = getattr(self.time, "__func__", None) is _TIME
         return TIME_SLICE if own and 0 <= now - clock < TIME_SLICE else 0.0
 
@@ -384,7 +384,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         self._timers.push(timer)
         meter = self._meter
         if not when > meter.due_by:
-            # Maybe due already.
+            # It may be due before the next poll.
             meter.next_poll = 0.0
         return timer
 
@@ -408,17 +408,17 @@ class LoopCore(_Behind):  # type: ignore[misc]
         return handle
 
     def _wake_up(self) -> None:
-        # In this order: once written, the loop may have woken up, run what there is and gone to sleep again.
+        # In this order: after the write, the loop may wake up, run what is queued and go to sleep again at any time.
         wakeup = self._wakeup
         wakeup.needed = False
         try:
             self._write_to_self()
         except BaseException:
-            wakeup.needed = True  # a signal handler has raised
+            wakeup.needed = True  # a signal handler has raised, so nothing was written
             raise
 
     def _write_to_self(self) -> None:
-        # As asyncio's; but what could not be written has not woken the loop.
+        # As in asyncio, except that a write that failed has not woken the loop.
         csock = self._csock
         if csock is None:
             return
@@ -430,7 +430,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 base_events.logger.debug("Fail to write a null byte into the self-pipe socket", exc_info=True)
 
     def _read_from_self(self) -> None:
-        # If there is more, the selector says so again.
+        # If more is left, the next poll reports it.
         try:
             data = self._ssock.recv(4096)
         except BlockingIOError:
@@ -438,21 +438,21 @@ class LoopCore(_Behind):  # type: ignore[misc]
         self._process_self_data(data)
 
     def _runs_own_iterations(self) -> bool:
-        """False if _run_once() was replaced, as by nest_asyncio: a callback may sleep in an inner iteration then."""
+        """False if _run_once() was replaced, as by nest_asyncio: then a callback may sleep in an inner iteration."""
         return getattr(self._run_once, "__func__", None) is LoopCore._run_once
 
     # -- futures and tasks ---------------------------------------------------------------------------------------------
 
     def create_future(self) -> Any:
-        """A Future of this loop."""
+        """Return a new Future of this loop."""
         return Future(loop=self)
 
     def create_task(self, coro: Coroutine[Any, Any, Any], **kwargs: Any) -> Any:
-        """Have the loop run a coroutine; returns its Task, or what the task factory makes of it.
+        """Have the loop run a coroutine. Returns its Task, or the result of the task factory.
 
-        Keywords: those of Task, but `loop`."""
+        Keywords: those of Task, except `loop`."""
         if self._task_factory is not None:
-            # What a factory is given has changed with the versions of Python.
+            # The arguments of a factory depend on the version of Python.
             return super().create_task(coro, **kwargs)
         self._check_closed()
         task = Task(coro, loop=self, **kwargs)
@@ -461,18 +461,18 @@ class LoopCore(_Behind):  # type: ignore[misc]
         try:
             return task
         finally:
-            # An exception from an eager start has this frame in its traceback, which must not hold the task in turn.
+            # The traceback of an exception from an eager start holds this frame, which must not hold the task.
             del task
 
 
 def _forget_caller(made: Any) -> None:
-    """Where something was made in debug mode is where its user called the loop, not where the loop called its class."""
+    """Remove the loop's own frame from where an object was made, for debug mode: the program called the loop there."""
     if made._source_traceback:
         del made._source_traceback[-1]
 
 
 class FallbackLoopCore(LoopCore):
-    """A LoopCore that hands out asyncio's own futures and tasks, because the interpreter has those in C."""
+    """A LoopCore that hands out asyncio's own futures and tasks, which are compiled in this interpreter."""
 
     create_future = asyncio.SelectorEventLoop.create_future
     create_task = asyncio.SelectorEventLoop.create_task  # type: ignore[assignment]

@@ -1,14 +1,14 @@
-"""Meter: what a loop counts and times of itself; see loop.metrics().
+"""Meter: what a loop counts and times; see loop.metrics().
 
-The clock is read at the end of each batch, and where a poll may wait. What there is to know of the batches between two
-polls, a slice, is worked out once for all of them. Each callback is timed only in a slice after one whose callbacks
-were long on average, and in the slices after the one that had the longest, if it is not known which that was.
+A slice is all batches between two polls. The clock is read at the end of each batch and when a poll may wait, and the
+numbers of a slice are worked out once, at its end. Each callback is timed only in a slice that follows one whose
+callbacks were long on average, or after a batch that took longest without it being known which callback was to blame.
 
-Times and bytes are kept from the first loop.metrics() on: in Python that costs too much to be done for those who never
-ask. Callbacks, steps, iterations and polls count from the beginning, and the longest callback is kept from there.
+Times and bytes are measured from the first loop.metrics() on: in Python this costs too much for programs that never
+ask. Callbacks, steps, iterations and polls, and the longest callback, count from the beginning.
 
-An object of its own, because the interpreter is quick at the attributes in an instance's dict only as long as there are
-fewer than 30 of them, which asyncio's loops nearly have.
+It is an object of its own because the interpreter's fast access to the attributes of an instance dict ends at 30 of
+them, and asyncio's loops have nearly as many.
 """
 
 from collections.abc import Callable
@@ -21,19 +21,19 @@ from weakref import WeakSet
 from hotloop._asyncio.callbacks import describe
 
 TIME_SLICE = 0.0001
-"""For how long, in seconds, queued callbacks may keep the loop from polling."""
+"""How long, in seconds, queued callbacks may delay the next poll."""
 
 PATIENCE = 64
-"""After how many polls in vain, in a row, a loop begins to skip polls."""
+"""The number of polls in a row that find nothing, after which a loop begins to skip polls."""
 
 FIRST_PAUSE = TIME_SLICE / 128
-"""For how long at first, in seconds; for twice as long after each further one."""
+"""How long, in seconds, it skips polls at first; each further poll that finds nothing doubles it."""
 
 LONG_CALLBACK = 5e-6
 """Callbacks that take this long on average, in seconds, are timed one by one."""
 
 CLOSE_LOOKS = 1000
-"""In how many slices each is timed after a batch that took longer than all before."""
+"""The number of slices in which each callback is timed after a batch that took longer than all before."""
 
 _FIRST_BUCKET = 10
 _BUCKETS = 26
@@ -51,7 +51,7 @@ class Histogram:
         self.buckets = [0] * _BUCKETS
 
     def add(self, count: int, total: float) -> None:
-        """`count` samples that are `total` seconds together: all in the bucket of their mean."""
+        """Add `count` samples of `total` seconds together, all to the bucket of their mean."""
         each = total / count
         self.count += count
         self.total += total
@@ -62,7 +62,7 @@ class Histogram:
         self.buckets[min(max(bucket, 0), _BUCKETS - 1)] += count
 
     def numbers(self) -> tuple[int, int, int, tuple[int, ...]]:
-        """As hotloop.metrics has them."""
+        """The arguments of hotloop.metrics.Delays."""
         return (self.count, int(self.total * 1e9), int(self.maximum * 1e9), tuple(self.buckets))
 
 
@@ -80,36 +80,36 @@ class Meter:
 
     def __init__(self) -> None:
         self.next_poll = 0.0
-        self.slice = TIME_SLICE  # how long after a poll the next one is, at most
-        self.pause = 0.0  # how long it is
-        self.in_vain = 0  # polls in a row, up to PATIENCE
-        self.due_by = inf  # by the loop's time(): a timer that is due later can wait for the next poll
-        # What is left of the batch that is run; None while the loop polls, and while it does not run. So other threads
-        # see how far it is, and counting costs nothing for each item.
+        self.slice = TIME_SLICE  # the longest time from one poll to the next
+        self.pause = 0.0  # the time from the last poll to the next
+        self.in_vain = 0  # polls in a row that found nothing, up to PATIENCE
+        self.due_by = inf  # by the loop's time(): a timer with a later deadline can wait for the next poll
+        # What is left of the running batch; None while the loop polls or does not run. It lets other threads see the
+        # progress, and counts without any code per item.
         self.batch: repeat[None] | None = None
-        self.items = 0  # callbacks and task steps that were begun, and what is left of the batch
-        self.cancelled = 0  # of these, handles that did not run, because they were cancelled
+        self.items = 0  # callbacks and task steps that were begun, plus what is left of the batch
+        self.cancelled = 0  # those of them that were cancelled handles and did not run
         self.iterations = self.polls = self.steps = 0
         self.mark = self.slice_began = 0.0
-        self.slice_items = self.slice_iterations = 0  # when it began
-        self.before_last: float | None = None  # how long the slice was when its last, long batch began
+        self.slice_items = self.slice_iterations = 0  # `items` and `iterations` when the slice began
+        self.before_last: float | None = None  # the age of the slice when its last, long batch began
         self.running = self.waiting = False
         self.busy = self.idle = 0.0
         self.delay, self.lateness = Histogram(), Histogram()
         self.longest = 0.0
         self.longest_described: tuple[Any, ...] | None = None
-        self.measuring = False  # somebody has asked for metrics
-        self.observing = False  # each callback is timed
-        self.close_looks = 0  # slices to come in which it is in any case
+        self.measuring = False  # the program has asked for metrics
+        self.observing = False  # each callback of this slice is timed
+        self.close_looks = 0  # the number of coming slices whose callbacks are timed in any case
         self.slow_after = 0.0
         self.slow_hook: Callable[..., object] | None = None
         self.bytes_received = self.receives = self.bytes_sent = self.sends = 0
-        self.pipes: WeakSet[Any] = WeakSet()  # their transports
+        self.pipes: WeakSet[Any] = WeakSet()  # the transports of pipes
 
     # -- polls ---------------------------------------------------------------------------------------------------------
 
     def pause_after_poll(self, in_vain: bool) -> float:
-        """For how long queued callbacks may keep the loop from the next one."""
+        """How long, in seconds, queued callbacks may delay the next poll. `in_vain`: the last one found nothing."""
         if not in_vain:
             self.in_vain = 0
             self.pause = 0.0
@@ -127,11 +127,11 @@ class Meter:
         return -1 if batch is None else self.items - length_hint(batch)
 
     def enter(self, outer: "repeat[None]") -> None:
-        """A batch begins inside of a callback of the `outer` one."""
+        """A batch begins inside a callback of the `outer` one."""
         self.items -= length_hint(outer)
 
     def leave(self, outer: "repeat[None] | None", batch: "repeat[None]") -> None:
-        """A batch is over, before its end or inside of a callback of an `outer` one."""
+        """A batch is over, either early or inside a callback of an `outer` one."""
         self.items -= length_hint(batch)
         if outer is not None:
             self.items += length_hint(outer)
@@ -143,7 +143,7 @@ class Meter:
             self.took_long(loop, handle if items == 1 else None, self.mark - began, items)
 
     def took_long(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
-        """A handle has taken so many seconds; or one `of` several, and it is not known which (None)."""
+        """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which."""
         if seconds > self.longest:
             self.longest = seconds
             if handle is None:
@@ -151,20 +151,20 @@ class Meter:
             self.longest_described = (int(seconds * 1e9), of, *describe(handle))
         if self.slow_hook is not None and of == 1 and seconds >= self.slow_after:
             self.slow_hook(loop, seconds, handle)
-            # What the hook has taken is not the next one's.
+            # The time of the hook does not count for the next callback.
             self.mark = loop._clock()
 
     # -- slices --------------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """The loop begins to run; time that it has not run does not count."""
+        """The loop begins to run. The time before does not count."""
         self.mark = now
         self.running = True
         if self.measuring:
             self.begin_slice()
 
     def begin_slice(self) -> None:
-        """What is to be known of the callbacks that come is not known yet."""
+        """The first slice of a run, or of measuring: nothing is known of its callbacks, so each is timed."""
         self.slice_began = self.mark
         self.slice_items = self.items
         self.slice_iterations = self.iterations
@@ -172,7 +172,7 @@ class Meter:
         self.observing = True
 
     def end(self, now: float) -> None:
-        """The loop runs no more."""
+        """The loop stops running."""
         self.mark = now
         self.waiting = False
         if self.measuring:
@@ -180,14 +180,14 @@ class Meter:
         self.running = False
 
     def measure(self, now: float) -> None:
-        """From here on times are kept."""
+        """Begin to measure times."""
         self.measuring = True
         if self.running:
             self.mark = now
             self.begin_slice()
 
     def end_slice(self) -> None:
-        """All that ran since the last poll has ended, at the last reading of the clock."""
+        """All callbacks since the last poll have ended, at the last reading of the clock."""
         passed = self.mark - self.slice_began
         batches = self.iterations - self.slice_iterations
         if batches > 0:
@@ -218,8 +218,8 @@ class Meter:
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
     def received(self, result: Any) -> None:
-        """A socket's method has returned what it says that it has received. But the socket may be anybody's object."""
-        least = 1  # the end of a stream is none, a datagram without bytes is one
+        """Count the `result` of a socket's method that receives. The socket may be any object, so may the result."""
+        least = 1  # the end of a stream does not count, an empty datagram does
         if type(result) is tuple and result:
             result = result[0]
             least = 0
@@ -230,12 +230,12 @@ class Meter:
             self.receives += 1
 
     def sent(self, result: Any) -> None:
-        """The same for one that sends."""
+        """Count the `result` of a socket's method that sends."""
         if type(result) is int and result >= 0:
             self.bytes_sent += result
             self.sends += 1
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def numbers(self, now: float) -> dict[str, Any]:
         """The fields of hotloop.Metrics that are kept here."""

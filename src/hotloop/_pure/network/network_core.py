@@ -1,6 +1,7 @@
-"""NetworkCore: LoopCore with what hotloop adds to a loop's I/O.
+"""NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
 
-The transports are the standard library's, which are written in Python already; loop.metrics() has what they move.
+The transports are the standard library's, which are written in Python already. NetworkCore counts their bytes for
+loop.metrics().
 """
 
 import asyncio
@@ -18,8 +19,9 @@ from hotloop._pure.transports.protocol_kind import takes_buffers
 if sys.platform != "win32":
     from hotloop._pure.transports.pipe import _UnixReadPipeTransport, _UnixWritePipeTransport
 
-# asyncio's transports read into 256 KiB, most of which is given back at once. Once something larger was freed, glibc
-# takes such memory from the heap; until then each read maps, faults in and unmaps it, which costs four times the rest.
+# asyncio's transports allocate 256 KiB for each read and give most of it back at once. glibc maps, faults in and unmaps
+# such a block each time, which costs four times the rest of the read, until it has freed a larger one; from then on it
+# takes the block from the heap.
 len(bytes(1 << 20))
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ else:
 
 
 class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
-    """asyncio's, under its name. It takes a buffered protocol by its methods, too."""
+    """asyncio's transport, under the same name, which also recognizes a buffered protocol by its methods."""
 
     def set_protocol(self, protocol: Any) -> None:
         """See asyncio.BaseTransport."""
@@ -44,13 +46,13 @@ class NetworkCore(SocketMethods, LoopCore):
     """The I/O of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def _make_socket_transport(self, sock: Any, protocol: Any, waiter: Any = None, **keywords: Any) -> Any:
-        if sys.version_info >= (3, 12):  # before, only what calls this has asyncio check it
+        if sys.version_info >= (3, 12):  # in Python 3.11 the callers of this method check it
             self._ensure_fd_no_transport(sock)
         return self._metered(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
 
     def _make_ssl_transport(self, rawsock: Any, *arguments: Any, **keywords: Any) -> Any:
         transport = super()._make_ssl_transport(rawsock, *arguments, **keywords)
-        # The one below, which is not told to anybody yet.
+        # The transport below it, which no other code has seen yet.
         self._metered(self._transports.get(rawsock.fileno()))
         return transport
 
@@ -66,25 +68,25 @@ class NetworkCore(SocketMethods, LoopCore):
             return self._counting(_UnixWritePipeTransport(self, *arguments, **keywords))
 
     def _counting(self, transport: Any) -> Any:
-        """The transport of a pipe counts here."""
+        """Have a pipe transport count its bytes in this loop's metrics."""
         transport._meter = self._meter
         self._meter.pipes.add(transport)
         return transport
 
     def _metered(self, transport: Any) -> Any:
-        """What asyncio's transport of a socket moves counts from here on, if somebody has asked for metrics."""
+        """Have asyncio's socket transport count its bytes from now on, if the program has asked for metrics."""
         sock = None if transport is None else transport._sock
         if self._meter.measuring and sock is not None and type(sock) is not MeteredSocket:
             transport._sock = MeteredSocket(sock, self._meter)
         return transport
 
     def _measure_transports(self) -> None:
-        """The same for those that there are already."""
+        """Have the existing transports count their bytes."""
         for transport in list(self._transports.values()):
             self._metered(transport)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
-        # As asyncio's.
+        # A copy of asyncio's method, but for the last line.
         del self._transports[transp._sock_fd]
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -96,7 +98,7 @@ class NetworkCore(SocketMethods, LoopCore):
             if resume_reading:
                 transp.resume_reading()
             self._transports[transp._sock_fd] = transp
-            # Whoever has asked meanwhile did not see it.
+            # _measure_transports() did not see it meanwhile.
             self._metered(transp)
 
     def _open_transports(self) -> dict[str, int]:
@@ -133,7 +135,7 @@ class NetworkCore(SocketMethods, LoopCore):
 
 
 class FallbackNetworkCore(NetworkCore, FallbackLoopCore):
-    """The same on the loop that hands out the interpreter's own futures and tasks."""
+    """NetworkCore on the loop that hands out the interpreter's own futures and tasks."""
 
 
 def _kind_of_socket(sock: Any) -> str:
@@ -143,20 +145,20 @@ def _kind_of_socket(sock: Any) -> str:
 
 
 class TlsProtocol(sslproto.SSLProtocol):
-    """asyncio's, with what start_tls() needs of it."""
+    """asyncio's SSLProtocol, with what start_tls() needs."""
 
     def received_before(self, data: bytes) -> None:
-        """Take what had arrived before start_tls(), and belongs to the handshake."""
+        """Take data that arrived before start_tls() and belongs to the handshake."""
         self._incoming.write(data)  # type: ignore[attr-defined]
 
     def connection_made(self, transport: Any) -> None:
-        """As asyncio's, but the transport may be full already: it is the application's protocol that was told."""
+        """As in asyncio, but the transport may be full already: it has told the application's protocol only."""
         if transport._protocol_paused:
             self._ssl_writing_paused = self._app_writing_paused = True
         super().connection_made(transport)
 
     def resume_writing(self) -> None:
-        """As asyncio's, but not only after a pause_writing() of this protocol."""
+        """As in asyncio, but also without a preceding pause_writing() of this protocol."""
         if self._transport is None:
             self._ssl_writing_paused = self._app_writing_paused = True
         super().resume_writing()

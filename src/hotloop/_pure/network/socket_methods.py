@@ -1,12 +1,12 @@
-"""SocketMethods: the sock_*() methods that move bytes. They are asyncio's, and count.
+"""SocketMethods: asyncio's sock_*() methods, with their bytes counted for loop.metrics().
 
-Written anew, because there is no way in between: asyncio's read and write in the middle of a coroutine, and a coroutine
-around each of them would cost those, too, who never ask for metrics. What is wrong is refused in asyncio's words. As
-there, whoever has to wait has a callback of the loop try again, and what that has read is lost to one who was cancelled
-in the same moment.
+They are rewritten because asyncio's read and write in the middle of a coroutine; wrapping each in another coroutine
+would slow down programs that never ask for metrics. Errors have asyncio's messages. As in asyncio, a method that has to
+wait leaves a callback that tries again, and data that the callback has read is lost if the caller is cancelled in the
+same iteration.
 
-Source: asyncio/selector_events.py and unix_events.py, which differ between Python 3.11 and 3.15 in nothing but whether
-the position of a file is set that was sent in vain.
+Source: asyncio/selector_events.py and unix_events.py, which differ between Python 3.11 and 3.15 only in whether a
+file's position is set if nothing could be sent.
 """
 
 import errno
@@ -22,7 +22,7 @@ from hotloop._pure.runtime.stdlib import base_events
 if sys.platform != "win32":
     from hotloop._pure.runtime.stdlib import unix_events
 
-    # Since 3.14.6 asyncio sets the file's position also if nothing was sent.
+    # Since 3.14.6 asyncio sets the file's position even if nothing was sent.
     _update_position = unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
     _always_seeks = "total_sent" not in _update_position.__code__.co_varnames
 
@@ -55,7 +55,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         return await self._sock_reading(sock, "recv", n)
 
     async def sock_recv_into(self, sock: Any, buf: Any) -> Any:
-        """Receive into a buffer; how many bytes. See loop.sock_recv_into()."""
+        """Receive into a buffer; return the number of bytes. See loop.sock_recv_into()."""
         base_events._check_ssl_socket(sock)
         if self._debug:
             _check_non_blocking(sock)
@@ -70,7 +70,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         return await self._sock_reading(sock, "recv_into", buf)
 
     async def sock_recvfrom(self, sock: Any, bufsize: Any) -> Any:
-        """Receive a datagram: (bytes, address). See loop.sock_recvfrom()."""
+        """Receive a datagram; return (data, address). See loop.sock_recvfrom()."""
         base_events._check_ssl_socket(sock)
         if self._debug:
             _check_non_blocking(sock)
@@ -85,7 +85,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         return await self._sock_reading(sock, "recvfrom", bufsize)
 
     async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: Any = 0) -> Any:
-        """Receive a datagram into a buffer: (how many bytes, address). See loop.sock_recvfrom_into()."""
+        """Receive a datagram into a buffer; return (number of bytes, address). See loop.sock_recvfrom_into()."""
         base_events._check_ssl_socket(sock)
         if self._debug:
             _check_non_blocking(sock)
@@ -118,7 +118,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
-        """Send a datagram; how many bytes. See loop.sock_sendto()."""
+        """Send a datagram; return the number of bytes. See loop.sock_sendto()."""
         base_events._check_ssl_socket(sock)
         if self._debug:
             _check_non_blocking(sock)
@@ -134,10 +134,10 @@ class SocketMethods(_Behind):  # type: ignore[misc]
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    # The names of the callbacks say whose they are: see kind_of_watcher().
+    # kind_of_watcher() recognizes the callbacks by their names.
 
     def _sock_reading(self, sock: Any, method: str, *arguments: Any) -> Any:
-        """A future of what a method of the socket returns once there is something to read."""
+        """A future for the result of a method of the socket, which is called when there is something to read."""
         future = self.create_future()
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
@@ -146,7 +146,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         return future
 
     def _sock_writing(self, sock: Any, attempt: Any, *arguments: Any) -> Any:
-        """A future that `attempt(future, *arguments)` is to finish, which is called while there is room to write."""
+        """A future that `attempt(future, *arguments)` finishes; it is called while the socket is writable."""
         future = self.create_future()
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
@@ -197,10 +197,10 @@ class SocketMethods(_Behind):  # type: ignore[misc]
     if sys.platform != "win32":
 
         async def _sock_sendfile_native(self, sock: Any, file: Any, offset: int, count: int | None) -> int:
-            """How many bytes were sent; the file's position is behind them afterwards.
+            """Send a file; return the number of bytes, and leave the file's position behind them.
 
-            asyncio.SendfileNotAvailableError if that is no file for os.sendfile()."""
-            # Where asyncio looks, because that is where somebody takes it away.
+            Raises asyncio.SendfileNotAvailableError if os.sendfile() cannot send this file."""
+            # asyncio looks in unix_events.os, so this is where programs remove the function.
             if not hasattr(unix_events.os, "sendfile"):
                 raise SendfileNotAvailableError("os.sendfile() is not available")
             try:
@@ -225,7 +225,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 if sent == 0:
                     raise SendfileNotAvailableError("os.sendfile call failed") from error
                 if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
-                    # The connection was closed in the middle: the same exception on all systems.
+                    # The connection was closed meanwhile: raise the same exception on all systems.
                     raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
                 raise
             finally:
@@ -240,7 +240,7 @@ def _check_non_blocking(sock: Any) -> None:
 
 
 def _send_file(sock: Any, source: int, offset: int, size: int) -> int | None:
-    """How many bytes the kernel has taken; None if it takes none now."""
+    """Send a part; return the number of bytes, or None if the socket is not writable."""
     try:
         return os.sendfile(sock.fileno(), source, offset, min(size, LARGEST_SENDFILE))
     except (BlockingIOError, InterruptedError):

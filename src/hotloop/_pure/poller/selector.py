@@ -1,7 +1,7 @@
 """The selectors API on the kernel's own readiness interface.
 
-The standard library's selectors are plain Python around the system calls already. Here are the same classes, with a
-leaner select(), which in Python 3.11 costs more than the system call, and with one that a forked child may use: the
+The standard library's selectors are plain Python around the system calls already. The classes here differ in two ways.
+Their select() is leaner: that of Python 3.11 costs more than the system call. And a forked child may use them: the
 kernel's set is shared with the parent, so a child makes its own before it changes anything. (Asking for the process id
 each time is cheap beside the system call that follows; a fork hook would run in programs that never use this.)
 """
@@ -26,7 +26,7 @@ if hasattr(select, "epoll"):
 
         def __init__(self) -> None:
             super().__init__()
-            self._pid = os.getpid()  # of the process whose set it is
+            self._pid = os.getpid()  # the process that owns the kernel's set
 
         def register(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
             """Watch a file object, or a descriptor, for EVENT_READ and/or EVENT_WRITE; return its SelectorKey."""
@@ -34,12 +34,12 @@ if hasattr(select, "epoll"):
             return super().register(fileobj, events, data)
 
         def unregister(self, fileobj: Any) -> SelectorKey:
-            """Stop watching; return the key."""
+            """Stop watching; return the SelectorKey."""
             self._own()
             return super().unregister(fileobj)
 
         def modify(self, fileobj: Any, events: int, data: Any = None) -> SelectorKey:
-            """Change the events or the data of a registered file object; return the new key."""
+            """Change the events or the data of a registered file object; return the new SelectorKey."""
             self._own()
             return super().modify(fileobj, events, data)
 
@@ -56,17 +56,17 @@ if hasattr(select, "epoll"):
                 timeout = ceil(timeout * 1e3) * 1e-3
             keys = self._fd_to_key
             ready = []
-            # epoll_wait() wants room for one event at least.
+            # epoll_wait() needs room for at least one event.
             for fd, event in self._selector.poll(timeout, len(keys) or 1):
                 key = keys.get(fd)
                 if key is not None:
-                    # Errors and hang-ups count as both, so that whoever waits finds out by trying.
+                    # Errors and hang-ups count as both, so that readers and writers find out by trying.
                     mask = (event & _NOT_READ and EVENT_WRITE) | (event & _NOT_WRITE and EVENT_READ)
                     ready.append((key, mask & key.events))
             return ready
 
         def _own(self) -> None:
-            """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
+            """In a forked child, leave the parent's set alone and make a new one with the same registrations."""
             if self._pid == os.getpid() or self._selector.closed:
                 return
             self._pid = os.getpid()
@@ -75,7 +75,7 @@ if hasattr(select, "epoll"):
             for key in self._fd_to_key.values():
                 read = key.events & EVENT_READ and select.EPOLLIN
                 write = key.events & EVENT_WRITE and select.EPOLLOUT
-                # What the child has closed meanwhile can be ready no more; its key waits for unregister().
+                # A descriptor that the child has closed never becomes ready; its key waits for unregister().
                 with suppress(OSError):
                     self._selector.register(key.fd, read | write)
 

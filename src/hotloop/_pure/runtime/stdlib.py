@@ -1,6 +1,6 @@
-"""asyncio's modules with their private names, which the twin stands on where it does not replace them.
+"""asyncio's modules, untyped, so that code may use their private names.
 
-The type checker is told nothing about them: what it knows covers only some of these names, and others for each version.
+The type checker knows only some of these names, and different ones for each version of Python.
 """
 
 import asyncio.base_events

@@ -1,7 +1,6 @@
-"""What a loop runs: Runnables, in the order of the ready queue.
+"""The ready queue, and Handle, the Runnable on it.
 
-A Runnable is anything with `_run()` and `_cancelled`: here a Handle, which holds a callback, its arguments and its
-context. The queue knows nothing of what is in it beyond that.
+A Runnable is any object with `_run()` and `_cancelled`. A Handle holds a callback, its arguments and its context.
 """
 
 from collections import deque
@@ -27,7 +26,7 @@ class Runnable:
 
 
 class ReadyQueue(deque[Any]):
-    """The Runnables that are due, oldest first. Appending is safe from any thread, as it is for every deque."""
+    """The Runnables that are due, oldest first. Like every deque, any thread may append to it."""
 
     __slots__ = ()
 
@@ -35,7 +34,7 @@ class ReadyQueue(deque[Any]):
 class Handle(events.Handle, Runnable):  # type: ignore[misc]
     """A callback with its arguments and its context, as call_soon() returns it. See asyncio.Handle.
 
-    All it does is asyncio's own, so that tools which patch `asyncio.Handle._run` see these handles, too.
+    It overrides nothing, so that tools which patch `asyncio.Handle._run` reach these handles, too.
     """
 
     __slots__ = ()
@@ -47,7 +46,7 @@ _new = object.__new__
 def new_handle(
     callback: Callable[..., object], args: tuple[Any, ...], loop: "LoopCore", context: Context | None
 ) -> Handle:
-    """A Handle as call_soon() makes one outside debug mode: calling the class costs more than this does."""
+    """The Handle that call_soon() makes outside debug mode. Calling the class would cost more."""
     handle: Any = _new(Handle)
     handle._context = copy_context() if context is None else context
     handle._loop = loop

@@ -1,10 +1,10 @@
 """Timers: a binary heap by deadline, and among equal deadlines by age.
 
-The heap is a real list, because `loop._scheduled` is read, and changed with heapq, by others; so every entry is a
-handle, not a tuple around one, and a handle's place is not recorded anywhere. A timer that is cancelled while it is the
-last of the list leaves at once: the usual timeout is, being the latest deadline and short-lived. Others stay where they
-are, without callback and arguments, until they come to the top or outnumber the live ones, because finding one would
-cost more than sorting them out later.
+Programs read `loop._scheduled` and change it with heapq. So the heap is a real list of handles, not of tuples around
+them, and a handle's position is not recorded. A timer that is cancelled while it is the last of the list is removed at
+once; this is the usual case of a timeout, which has the latest deadline and lives briefly. Other cancelled timers stay,
+without callback and arguments, until they come to the top or outnumber the live ones, because finding one would cost
+more than sorting them out later.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ _deadline_and_age = attrgetter("_when", "_order")
 
 
 class TimerHandle(Handle, events.TimerHandle):  # type: ignore[misc]
-    """A callback that is due at a point in time, as call_later() and call_at() return it. See asyncio.TimerHandle."""
+    """A callback with a deadline, as call_later() and call_at() return it. See asyncio.TimerHandle."""
 
-    __slots__ = ("_order",)  # among equal deadlines: first made, first run
+    __slots__ = ("_order",)  # equal deadlines run in the order of their creation
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TimerHandle(Handle, events.TimerHandle):  # type: ignore[misc]
         self._order = _next_order()
 
     def __lt__(self, other: Any) -> Any:
-        # heapq calls this over and over, on timers: so nothing is tested first.
+        # heapq calls this over and over, with timers: so the types are not checked first.
         try:
             return self._when < other._when
         except AttributeError:
@@ -58,7 +58,7 @@ class TimerHandle(Handle, events.TimerHandle):  # type: ignore[misc]
             self._cancelled = True
             self._loop._timer_handle_cancelled(self)
             if self._loop.get_debug():
-                # What it was, since that is gone now.
+                # While the callback and its arguments are still there.
                 self._repr = repr(self)
             self._callback = None
             self._args = None
@@ -71,21 +71,21 @@ class TimerQueue:
 
     def __init__(self) -> None:
         self.heap: list[Any] = []
-        self._cancelled = 0  # handles in the heap that were cancelled, as far as this queue was told
+        self._cancelled = 0  # cancelled handles in the heap, as far as remove() was called for them
 
     def __len__(self) -> int:
         return len(self.heap)
 
     def push(self, handle: Any) -> None:
-        """Add a handle. A deadline that cannot be ordered is a TypeError, before it is in the heap."""
+        """Add a handle. If its deadline cannot be ordered, raise TypeError and leave the heap as it is."""
         if not handle._when <= inf:
-            # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
+            # A NaN is due at once, as in asyncio, but does not corrupt the order of the others as it does there.
             handle._when = -inf
         heappush(self.heap, handle)
         handle._scheduled = True
 
     def remove(self, handle: Any) -> None:
-        """Take out a handle that was cancelled, at once or in due time."""
+        """Remove a cancelled handle, now or later."""
         if not handle._scheduled:
             return
         heap = self.heap
@@ -96,17 +96,17 @@ class TimerQueue:
         self._cancelled += 1
         if self._cancelled * 2 > len(heap):
             live = [handle for handle in heap if not handle._cancelled]
-            live.sort(key=_deadline)  # which makes it a heap, without a call of __lt__() for each comparison
+            live.sort(key=_deadline)  # a sorted list is a heap; the key avoids calling __lt__()
             heap[:] = live  # in place: the list is loop._scheduled
             self._cancelled = 0
 
     def expire(self, now: float, ready: ReadyQueue) -> float | None:
-        """Queue every handle whose deadline has come, by deadline, and among equal deadlines the oldest first.
+        """Queue every handle whose deadline has come, in the order of deadlines, equal ones by age.
 
-        Returns the earliest of the deadlines; None if there is none."""
+        Returns the earliest deadline; None if no timer was due."""
         heap = self.heap
         due = []
-        # Never early by the loop's own clock.
+        # Never early, by the loop's clock.
         while heap and heap[0]._when <= now:
             handle = heappop(heap)
             handle._scheduled = False
@@ -115,7 +115,7 @@ class TimerQueue:
             else:
                 due.append(handle)
         if len(due) > 1:
-            # Whoever has put an asyncio.TimerHandle here has to do without the second key.
+            # An asyncio.TimerHandle that a program has put here has no second key.
             with suppress(AttributeError):
                 due.sort(key=_deadline_and_age)
         ready.extend(due)
@@ -143,7 +143,7 @@ _new = object.__new__
 def new_timer(
     when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: "LoopCore", context: Context | None
 ) -> TimerHandle:
-    """A TimerHandle as call_at() makes one outside debug mode; see new_handle()."""
+    """The TimerHandle that call_at() makes outside debug mode; see new_handle()."""
     handle: Any = _new(TimerHandle)
     handle._context = copy_context() if context is None else context
     handle._loop = loop

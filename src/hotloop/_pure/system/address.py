@@ -1,7 +1,7 @@
-"""Address literals resolved at once: what the loop needs no thread for.
+"""Resolves address literals without a thread.
 
-The compiled twin of this module also converts addresses for its transports. The transports in Python are asyncio's,
-whose addresses the socket module converts.
+The compiled module of this name also converts addresses for the transports. The pure implementation uses asyncio's
+transports, whose addresses the socket module converts.
 
 Source: the documentation of `socket`; getaddrinfo(3).
 """
@@ -14,18 +14,18 @@ from hotloop._pure.runtime.stdlib import base_events
 _NUMERIC_HOST: int = getattr(socket, "AI_NUMERICHOST", 0)
 _NUMERIC_PORT: int = getattr(socket, "AI_NUMERICSERV", 0)
 
-# The function, unless somebody had replaced it before this module was imported.
+# None if a program had replaced the function before this module was imported.
 _genuine_getaddrinfo: Any = socket.getaddrinfo
 if getattr(_genuine_getaddrinfo, "__globals__", None) is not vars(socket):
     _genuine_getaddrinfo = None
 
 
 def resolves_at_once(host: object, port: object, flags: object = 0) -> bool:
-    """Whether socket.getaddrinfo() is certain to answer, or to refuse, without asking a resolver or a database.
+    """Whether socket.getaddrinfo() is certain to return or raise without asking a resolver or a database.
 
-    So it is where the host is None, or an IPv4 or IPv6 address in the usual form, with or without a zone, or the flags
-    say AI_NUMERICHOST; and the port is None, or 0 to 65535 as a number or in digits, or the flags say AI_NUMERICSERV.
-    It is not if somebody has replaced socket.getaddrinfo()."""
+    It is if the host is None, or an IPv4 or IPv6 address in the usual form, with or without a zone, or the flags say
+    AI_NUMERICHOST; and the port is None, or 0 to 65535 as a number or in digits, or the flags say AI_NUMERICSERV.
+    It is not if a program has replaced socket.getaddrinfo()."""
     if base_events.socket.getaddrinfo is not _genuine_getaddrinfo:
         return False
     bits = flags if isinstance(flags, int) else 0
@@ -37,7 +37,7 @@ def resolves_at_once(host: object, port: object, flags: object = 0) -> bool:
 def getaddrinfo_literal(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]] | None:
-    """What socket.getaddrinfo() returns or raises, if it does so at once, see resolves_at_once(); otherwise None."""
+    """What socket.getaddrinfo() returns or raises if it resolves_at_once(); otherwise None."""
     if not resolves_at_once(host, port, flags):
         return None
     infos: list[tuple[Any, ...]] = _genuine_getaddrinfo(host, port, family, type, proto, flags)
@@ -61,7 +61,7 @@ def _is_number(family: int, text: str) -> bool:
 
 
 def _is_port_number(port: object) -> bool:
-    """Whether a port is 0 to 65535, or a few digits: nothing that services are looked up for."""
+    """Whether a port is 0 to 65535, or at most five digits: then no service is looked up."""
     if isinstance(port, int):
         return 0 <= port <= 0xFFFF
     text = _text_of(port)
@@ -69,7 +69,7 @@ def _is_port_number(port: object) -> bool:
 
 
 def _text_of(host: object) -> str:
-    """What may be a number; empty if it is none."""
+    """The text of a host or port if it may be numeric; otherwise an empty string."""
     if type(host) is bytes:
         host = host.decode("latin-1")
     return host if type(host) is str and host.isascii() and "\0" not in host else ""

@@ -1,7 +1,7 @@
 """Future: a result that is not there yet.
 
-A complete replacement of asyncio.Future, which it does not inherit from: `isinstance(future, asyncio.Future)` holds all
-the same, and each is awaited by the other's tasks. Where the versions of Python differ, it follows the running one.
+A complete replacement of asyncio.Future. It does not inherit from it, but `isinstance(future, asyncio.Future)` holds,
+and tasks of either kind await futures of the other. Where the versions of Python differ, it follows the running one.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ _FINISHED = "FINISHED"
 _UNINITIALIZED = "Future object is not initialized."
 
 
-# What an exception is and holds, whatever its class overrides: asyncio's futures ask in C.
+# The base class's own accessors, whatever an exception's class overrides: asyncio's futures use them in C.
 _traceback_of: Any = BaseException.__dict__["__traceback__"].__get__
 _with_traceback = BaseException.with_traceback
 
 
 class Future:
-    """A result that will be set, or an exception, and the callbacks to be called then. See asyncio.Future.
+    """A result or an exception that will be set, and the callbacks that are called then. See asyncio.Future.
 
     Not thread-safe. Callbacks are called through the loop's call_soon().
     """
@@ -39,16 +39,16 @@ class Future:
     _exception: BaseException | None = None
     _exception_tb: Any = None
     _loop: Any = None
-    _source_traceback: Any = None  # of the creation, in debug mode
+    _source_traceback: Any = None  # where the future was created; in debug mode only
     _cancel_message: Any = None
-    _cancelled_exc: CancelledError | None = None  # what a task's coroutine was left with, to be raised by result() once
+    _cancelled_exc: CancelledError | None = None  # the one that ended a task's coroutine; result() raises it once
 
-    # That a class has this attribute, and not None in it, is what declares it a future. True between the moment that
-    # __await__() hands the future to a task and the moment that the task sees it: a task can tell `await` from `yield`.
+    # asyncio takes an object for a future if its class has this attribute and it is not None. It is True from when
+    # __await__() yields the future until the task sees it: so a task can tell `await` from `yield`.
     _asyncio_future_blocking = False
 
     __callbacks: list[tuple[Callable[[Any], object], Context]] | None = None  # None: there are none
-    __log_traceback = False  # an exception was set that nobody has asked for yet
+    __log_traceback = False  # an exception was set and has not been retrieved yet
 
     @property
     def __class__(self) -> type:
@@ -64,7 +64,7 @@ class Future:
         if sys.version_info >= (3, 15) and self._loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
         if self._loop is not None:
-            # A second time: up to Python 3.14 that makes it a new one.
+            # Called again: up to Python 3.14 this resets the future.
             for name in _STATE:
                 self.__dict__.pop(name, None)
         self._loop = loop = events.get_event_loop() if loop is None else loop
@@ -118,20 +118,20 @@ class Future:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def get_loop(self) -> Any:
-        """The event loop this future is bound to."""
+        """Return the event loop that the future is bound to."""
         self._check_initialized()
         return self._loop
 
     def done(self) -> bool:
-        """True if a result or an exception was set, or the future was cancelled."""
+        """Return True if a result or an exception was set, or the future was cancelled."""
         return self._state != _PENDING
 
     def cancelled(self) -> bool:
-        """True if the future was cancelled."""
+        """Return True if the future was cancelled."""
         return self._state == _CANCELLED
 
     def result(self) -> Any:
-        """The result.
+        """Return the result.
 
         Raises the exception that was set, CancelledError if the future was cancelled, InvalidStateError if it is
         pending."""
@@ -143,14 +143,14 @@ class Future:
         if self._exception is None:
             return self._result
         try:
-            # Each await starts from the traceback that the exception came with, or it would grow with every one.
+            # Start from the traceback that the exception came with; otherwise it would grow with every await.
             raise _with_traceback(self._exception, self._exception_tb)
         finally:
-            # The traceback holds this frame, which must not hold the future and so the exception again.
+            # The traceback holds this frame; holding the future, and through it the exception, would make a cycle.
             del self
 
     def exception(self) -> BaseException | None:
-        """The exception that was set, or None.
+        """Return the exception that was set, or None.
 
         Raises CancelledError if the future was cancelled, InvalidStateError if it is pending."""
         if self._state == _CANCELLED:
@@ -161,17 +161,17 @@ class Future:
         return self._exception
 
     def set_result(self, result: Any) -> None:
-        """Finish with a result. InvalidStateError if the future is done."""
+        """Finish with a result. Raises InvalidStateError if the future is done."""
         self._check_pending()
         self._result = result
         self._state = _FINISHED
         self.__schedule_callbacks()
 
     def set_exception(self, exception: type[BaseException] | BaseException) -> None:
-        """Finish with an exception, an instance or a class. InvalidStateError if the future is done.
+        """Finish with an exception, an instance or a class. Raises InvalidStateError if the future is done.
 
-        StopIteration would end the coroutine that awaits: up to Python 3.12 it is a TypeError, from 3.13 on it is
-        replaced by a RuntimeError with it as the cause."""
+        StopIteration would end the awaiting coroutine. Up to Python 3.12 it raises TypeError; from 3.13 on it is
+        replaced by a RuntimeError whose cause it is."""
         self._check_pending()
         if isinstance(exception, type) and issubclass(exception, BaseException):
             exception = exception()
@@ -186,7 +186,7 @@ class Future:
         self.__log_traceback = True
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel, with `msg` as the argument of the CancelledError. False if the future is done."""
+        """Cancel, with `msg` as the argument of the CancelledError. Returns False if the future is done."""
         self._check_initialized()
         self.__log_traceback = False
         if self._state != _PENDING:
@@ -197,7 +197,7 @@ class Future:
         return True
 
     def _make_cancelled_error(self) -> CancelledError:
-        """The CancelledError to raise: once the one that a task's coroutine was left with, then fresh ones."""
+        """The CancelledError to raise: first the one that ended a task's coroutine, then new ones."""
         error = self._cancelled_exc
         if error is not None:
             self._cancelled_exc = None
@@ -221,7 +221,7 @@ class Future:
     def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
         """Remove every callback that equals `fn`; return how many there were."""
         self._check_initialized()
-        # Comparing may run code that ends the future or changes its callbacks. What is counted then is as in asyncio.
+        # Comparing may run code that ends the future or changes its callbacks. The count is then the same as asyncio's.
         removed = 0
         if self.__callbacks and _is_or_equals(self.__callbacks[0][0], fn):
             if self.__callbacks:
@@ -230,7 +230,7 @@ class Future:
         return removed + self.__remove_others(fn, 1 - removed)
 
     def __remove_others(self, fn: Callable[[Any], object], first: int) -> int:
-        """From the place `first` on."""
+        """Remove from index `first` on."""
         count = len(self.__callbacks or ()) - first
         if self.__callbacks is None or count <= 0:
             return 0
@@ -272,7 +272,7 @@ class Future:
                 raise RuntimeError("await wasn't used with future")
             return self.result()
         finally:
-            # As in result(): what is thrown in here is the future's own exception.
+            # As in result(): an exception that is thrown in here is the future's own.
             del self
 
     __iter__ = __await__  # for `yield from`
@@ -294,7 +294,7 @@ def _is_or_equals(callback: object, wanted: object) -> bool:
 
 
 def _instead_of_stop_iteration(exception: BaseException) -> BaseException:
-    """The exception itself, unless it is one that would end the coroutine that awaits."""
+    """The exception itself, unless it would end the awaiting coroutine."""
     message = "StopIteration interacts badly with generators and cannot be raised into a Future"
     if sys.version_info < (3, 13):
         if type(exception) is StopIteration:
@@ -307,7 +307,7 @@ def _instead_of_stop_iteration(exception: BaseException) -> BaseException:
     return exception
 
 
-# What an instance sets beside the defaults of the class.
+# The attributes that an instance may set over the defaults of the class.
 _STATE = (
     "_state",
     "_result",

@@ -1,14 +1,14 @@
-"""Task: a coroutine that the loop runs step by step, and the Future of its outcome.
+"""Task: a coroutine that the loop runs step by step, and a Future for its outcome.
 
 A complete replacement of asyncio.Task. A task that is not done is in one of three states:
 
     waiting       `_fut_waiter` is a future that is not done; its callbacks include this task's wakeup
-    scheduled     a step is in the loop's queue; `_fut_waiter` is None, or a future that is done
+    scheduled     a step is on the ready queue; `_fut_waiter` is None, or a future that is done
     running       in a step; `_fut_waiter` is None and no step is in the queue
 
-A step runs the coroutine to its next `await` of something that is not done. Future.__await__() yields that future
-through all the coroutines in between to the task, which adds its wakeup as a callback and is waiting. When the future
-is done the loop calls the wakeup, which is a step again.
+A step runs the coroutine to its next `await` of a future that is not done. Future.__await__() yields the future
+through all coroutines in between to the task, which adds its wakeup as a callback and is waiting. When the future is
+done, the loop calls the wakeup, which runs the next step.
 """
 
 import asyncio
@@ -27,26 +27,26 @@ from hotloop._pure.tasks.future import Future
 _register_task = tasks._register_task
 _enter_task = tasks._enter_task
 _leave_task = tasks._leave_task
-# For eager tasks, from Python 3.12 on.
+# For eager tasks, Python 3.12 and later.
 _swap_current_task: Any = getattr(tasks, "_swap_current_task", None)
 _register_eager_task: Any = getattr(tasks, "_register_eager_task", None)
 _unregister_eager_task: Any = getattr(tasks, "_unregister_eager_task", None)
-# Of a StopIteration, whatever a subclass shows as its `value`.
+# The `value` of a StopIteration, even if a subclass overrides the attribute.
 _value_of: Any = StopIteration.__dict__["value"].__get__
 
 
 class Task(Future):
-    """A Future that runs a coroutine. See asyncio.Task; `eager_start` is there from Python 3.12 on."""
+    """A Future that runs a coroutine. See asyncio.Task; Python 3.11 has no `eager_start`."""
 
-    # Defaults of the instances' attributes: what __init__() has not come to set, or the usual case.
-    _log_destroy_pending = True  # complain if the task is destroyed while it is pending
+    # Defaults of the instances' attributes: the usual case, or what holds before __init__() has set them.
+    _log_destroy_pending = True  # report it if the task is destroyed while it is pending
     _coro: Any = None
     _context: Context | None = None
     _name: str | None = None
     _fut_waiter: Any = None
     _must_cancel = False  # the next step throws CancelledError into the coroutine
     _num_cancels_requested = 0
-    _meter: Any = None  # the loop's, if it is one of ours
+    _meter: Any = None  # the loop's, if it is a loop of this implementation
 
     @property
     def __class__(self) -> type:
@@ -71,11 +71,11 @@ class Task(Future):
         try:
             self.__check_arguments(coro, context, eager_start)
         except TypeError:
-            # There never was a task that could be destroyed.
+            # The task was never complete, so its destruction is nothing to report.
             self._log_destroy_pending = False
             raise
         if self._coro is not None:
-            # A second time.
+            # Called again.
             for attribute in ("_fut_waiter", "_must_cancel", "_num_cancels_requested", "_log_destroy_pending"):
                 self.__dict__.pop(attribute, None)
         self._context = copy_context() if context is None else context
@@ -102,7 +102,7 @@ class Task(Future):
             raise TypeError("'eager_start' is an invalid keyword argument for Task()")
 
     def __del__(self) -> None:
-        # A task that failed in __init__(), before it had a loop, is none.
+        # Without a loop, __init__() has failed: there is no pending task to report.
         if self._state == "PENDING" and self._log_destroy_pending and self._loop is not None:
             context = {"task": self, "message": "Task was destroyed but it is pending!"}
             if self._source_traceback:
@@ -113,18 +113,18 @@ class Task(Future):
     def __repr__(self) -> str:
         return str(base_tasks._task_repr(self))
 
-    # -- about the task ------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     def get_coro(self) -> Any:
-        """The coroutine; None if it was finished by an eager start."""
+        """Return the coroutine; None if an eager start has finished it."""
         return self._coro
 
     def get_context(self) -> Context | None:
-        """The context that the coroutine runs in."""
+        """Return the context that the coroutine runs in."""
         return self._context
 
     def get_name(self) -> str | None:
-        """The name, `Task-<number>` unless it was given or set."""
+        """Return the name, `Task-<number>` unless it was given or set."""
         return self._name
 
     def set_name(self, value: object) -> None:
@@ -132,9 +132,9 @@ class Task(Future):
         self._name = str(value)
 
     def get_stack(self, *, limit: int | None = None) -> list[FrameType]:
-        """The frames of a suspended coroutine, of which there is one, or of the traceback it ended with; oldest first.
+        """Return the one frame of a suspended coroutine, or the frames of the traceback it ended with; oldest first.
 
-        `limit`: the newest of a stack, the oldest of a traceback."""
+        `limit` keeps the newest frames of a stack, but the oldest of a traceback."""
         frames: list[FrameType] = base_tasks._task_get_stack(self, limit)
         return frames
 
@@ -143,25 +143,25 @@ class Task(Future):
         base_tasks._task_print_stack(self, limit, file)
 
     def set_result(self, result: Any) -> None:
-        """RuntimeError: a task's result comes from its coroutine."""
+        """Raise RuntimeError: a task's result comes from its coroutine."""
         raise RuntimeError("Task does not support set_result operation")
 
     def set_exception(self, exception: Any) -> None:
-        """RuntimeError: a task's exception comes from its coroutine."""
+        """Raise RuntimeError: a task's exception comes from its coroutine."""
         raise RuntimeError("Task does not support set_exception operation")
 
     # -- cancellation --------------------------------------------------------------------------------------------------
 
     def cancel(self, msg: Any = None) -> bool:
-        """Have CancelledError(msg) thrown into the coroutine in its next step; False if the task is done.
+        """Have the next step throw CancelledError(msg) into the coroutine. Returns False if the task is done.
 
-        The coroutine may clean up, or refuse: the task is cancelled when the coroutine ends with the CancelledError.
+        The coroutine may clean up, or refuse: the task is cancelled only if the coroutine ends with the CancelledError.
         Each call adds one to cancelling()."""
         self._log_traceback = False
         if self.done():
             return False
         self._num_cancels_requested += 1
-        # The future that is waited for may be a task that refuses: `_fut_waiter` stays, to be cancelled again.
+        # `_fut_waiter` may be a task that refuses. It stays, so that a further cancel() reaches it.
         if self._fut_waiter is not None and self._fut_waiter.cancel(msg=msg):
             return True
         # Scheduled or running.
@@ -170,13 +170,13 @@ class Task(Future):
         return True
 
     def cancelling(self) -> int:
-        """How many cancel() calls no uncancel() has taken back."""
+        """Return the number of cancel() calls minus the number of uncancel() calls."""
         return self._num_cancels_requested
 
     def uncancel(self) -> int:
         """Take one cancel() back; return how many remain.
 
-        From Python 3.13 on, taking the last one back undoes a cancellation that has not reached the coroutine."""
+        From Python 3.13 on, taking back the last one revokes a cancellation that has not reached the coroutine."""
         if self._num_cancels_requested > 0:
             self._num_cancels_requested -= 1
             if sys.version_info >= (3, 13) and self._num_cancels_requested == 0:
@@ -184,10 +184,10 @@ class Task(Future):
         return self._num_cancels_requested
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    # An exception that the task keeps has a traceback, and that has these frames: `del` breaks the cycles through them.
+    # The traceback of an exception that the task keeps holds these frames: `del` breaks the cycles through them.
 
     def __eager_start(self) -> None:
-        """Run the first step now, within another task's step or none."""
+        """Run the first step now, maybe within another task's step."""
         previous = _swap_current_task(self._loop, self)
         try:
             _register_eager_task(self)
@@ -206,7 +206,7 @@ class Task(Future):
                 del self
 
     def __step(self, exc: BaseException | None = None) -> None:
-        """Run the coroutine to its next await, throwing `exc` into it if there is one."""
+        """Run the coroutine to its next await; throw `exc` into it if it is not None."""
         if self.done():
             raise InvalidStateError(f"step(): already done: {self!r}, {exc!r}")
         if self._must_cancel:
@@ -226,7 +226,7 @@ class Task(Future):
         try:
             future.result()
         except BaseException as exc:
-            # A cancellation, too, is the coroutine's to handle. A result it gets from the future itself.
+            # Including CancelledError, for the coroutine to handle. The coroutine takes a result from the future.
             self.__step(exc)
         else:
             self.__step()
@@ -246,7 +246,7 @@ class Task(Future):
             else:
                 Future.set_result(self, _value_of(stop))
         except CancelledError as error:
-            # For result() to raise, so that whoever awaits the task sees where it was cancelled.
+            # result() raises this one, so that the awaiting coroutine sees where the task was cancelled.
             self._cancelled_exc = error
             Future.cancel(self)
         except (KeyboardInterrupt, SystemExit) as error:
@@ -260,7 +260,7 @@ class Task(Future):
             del self, exc
 
     def __await_yielded(self, yielded: Any) -> None:
-        """Wait for what the coroutine has yielded, if it is a future; None is a plain request for another step."""
+        """Wait for the future that the coroutine has yielded. None requests another step."""
         blocking = getattr(yielded, "_asyncio_future_blocking", None)
         if blocking and yielded is not self and futures._get_loop(yielded) is self._loop:
             yielded._asyncio_future_blocking = False
@@ -275,7 +275,7 @@ class Task(Future):
             self._loop.call_soon(self.__step, error, context=self._context)
 
     def __why_not(self, yielded: Any, blocking: bool | None) -> str:
-        """What is wrong with having yielded this."""
+        """The reason why the coroutine must not yield this object."""
         if blocking is None:
             if inspect.isgenerator(yielded):
                 return f"yield was used instead of yield from for generator in task {self!r} with {yielded!r}"

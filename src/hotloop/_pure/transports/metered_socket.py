@@ -1,4 +1,4 @@
-"""MeteredSocket: what moves through asyncio's transports of sockets, counted for loop.metrics()."""
+"""MeteredSocket: counts for loop.metrics() what asyncio's socket transports receive and send."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hotloop._pure.loop.meter import Meter
 
 
 class MeteredSocket:
-    """A socket as a transport uses it. What it moves counts; all else is the socket's own."""
+    """Stands between a transport and its socket, and counts the bytes. Everything else is the socket's own."""
 
     __slots__ = ("_meter", "_recv", "_send", "_socket")
 
@@ -20,7 +20,7 @@ class MeteredSocket:
         return getattr(self._socket, name)
 
     def recv(self, size: int) -> Any:
-        """See socket.recv(), as for the others."""
+        """See socket.recv()."""
         data = self._recv(size)
         self._meter.received(data)
         return data

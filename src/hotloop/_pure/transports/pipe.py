@@ -1,7 +1,7 @@
-"""The transports of pipes: asyncio's, and what they move counts for loop.metrics().
+"""The transports of pipes: asyncio's, with their bytes counted for loop.metrics().
 
-What reads and what writes is written anew, because asyncio calls os.read() and os.write() in the middle of it; that is
-the same from Python 3.11 to 3.15. The classes have asyncio's names, which are part of what a transport is shown as.
+The methods that read and write are rewritten, because asyncio calls os.read() and os.write() in the middle of them;
+they are the same from Python 3.11 to 3.15. The classes keep asyncio's names, which appear in a transport's repr().
 
 Source: asyncio/unix_events.py.
 """
@@ -22,8 +22,8 @@ else:
 
 
 def descriptor_of(transport: Any) -> int:
-    """The number of the transport's file, for a system call; -1, for which the kernel has EBADF, if the program has
-    closed the file: the number may be another one's by now, and asyncio would go on with it."""
+    """The transport's descriptor, for a system call. If the program has closed the file, -1, for which the kernel
+    returns EBADF: the number may be another file's by now, and asyncio would use it all the same."""
     pipe = transport._pipe
     try:
         return transport._fileno if pipe is None or pipe.fileno() == transport._fileno else -1
@@ -32,7 +32,7 @@ def descriptor_of(transport: Any) -> int:
 
 
 class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
-    _meter: Meter  # set by who makes it, before anything is read
+    _meter: Meter  # NetworkCore sets it before anything is read
 
     def _read_ready(self) -> None:
         try:
@@ -48,7 +48,7 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
                     self._meter.received(data)
                 self._protocol.data_received(data)
             except MemoryError as error:
-                # The protocol may not have the data, and what comes next would follow on a hole.
+                # The protocol may have lost this data; later data must not follow a gap.
                 self._fatal_error(error, "Fatal error: protocol.data_received() call failed.")
             return
         if self._loop.get_debug():
@@ -60,7 +60,7 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
 
 
 class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
-    _meter: Meter  # set by who makes it, before anything is written
+    _meter: Meter  # NetworkCore sets it before anything is written
 
     def write(self, data: Any) -> None:
         """Write bytes, a bytearray or a memoryview. See asyncio.WriteTransport."""
@@ -94,14 +94,14 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             self._keep(memoryview(data)[written:] if written else data)
         except Exception as error:
             if written:
-                # What comes next would follow on a part of this.
+                # Only a part was written; later data must not follow it.
                 self._conn_lost += 1
                 self._fatal_error(error, "Fatal write error on pipe transport")
             raise
         self._maybe_pause_protocol()
 
     def _keep(self, data: Any) -> None:
-        """Write it as soon as there is room. If there is no memory for that, nothing has happened."""
+        """Buffer `data` until the pipe is writable. If memory runs out, nothing has changed."""
         is_first = not self._buffer
         self._buffer += data
         if is_first:
@@ -116,7 +116,7 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         assert buffer, "Data should not be empty"
         try:
             written = os.write(descriptor_of(self), buffer)
-            # Before anything else that may fail: what stays here is written once more.
+            # Before anything else can fail: data that stays in the buffer would be written again.
             del buffer[:written]
             if written and self._meter.measuring:
                 self._meter.sent(written)
@@ -130,7 +130,7 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         except BaseException as error:
             buffer.clear()
             self._conn_lost += 1
-            # _fatal_error() does it only for what is buffered.
+            # _fatal_error() removes the writer only if something is buffered.
             self._loop._remove_writer(self._fileno)
             self._fatal_error(error, "Fatal write error on pipe transport")
             return

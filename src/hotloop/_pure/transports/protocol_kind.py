@@ -1,12 +1,12 @@
-"""How a protocol takes what has arrived for it: asked once, when the protocol is set."""
+"""How a protocol takes received data, determined once, when the protocol is set."""
 
 import asyncio
 from typing import Any
 
 
 def takes_buffers(protocol: Any) -> bool:
-    """Whether it is an asyncio.BufferedProtocol, or, as uvloop takes it, one by its methods alone. What has
-    data_received(), too, is none: under asyncio that is what is called."""
+    """Whether a protocol is an asyncio.BufferedProtocol, or has its methods, which is uvloop's condition. One that
+    also has data_received() does not count: asyncio calls that."""
     return isinstance(protocol, asyncio.BufferedProtocol) or (
         not hasattr(protocol, "data_received")
         and hasattr(protocol, "get_buffer")

@@ -27,7 +27,7 @@ TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')
 # What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio, asyncssh, pytest-asyncio.
 UPSTREAM_SUITES ?= all
 
-# Passed on to pytest, and to benchmarks/ by `make bench`.
+# Passed on to pytest, and by `make bench` to benchmarks/compare.py.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -257,14 +257,14 @@ wheels:
 
 # One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
 $(VENV)/.bench: $(VENV)/.packages
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"], sep="\n")' \
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"], sep="\n")' \
 	| while read -r requirement; do \
 		$(PIP) install --quiet --only-binary :all: "$$requirement" || echo "NOT INSTALLED, so not measured: $$requirement"; \
 	done
 	@touch $@
 
 bench: $(VENV)/.built $(VENV)/.bench
-	$(BIN)/python -m hotloop bench $(BENCH_ARGS)
+	$(BIN)/python benchmarks/compare.py $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/hotloop.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-SOURCES = re.compile(r"src/(?P<file>hotloop/.*\.(py|pyi|typed|c|h))")
+SOURCES = re.compile(r"src/(?P<file>hotloop/.*\.(py|pyi|typed))")
 MODULES = re.compile(r"ext/(?P<stem>hotloop/_c/\w+/\w+)\.pyx")
 COMPILED = re.compile(r"(?P<stem>[\w/]+)\.[\w-]+\.so")
 TAGS = re.compile(r"[^-]+-[^-]+-(?P<python>\w+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")

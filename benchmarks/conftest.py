@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hotloop.bench.rows import Row
+from hotloop_bench.rows import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ LOADERS = {
 
 def pytest_configure() -> None:
     if importlib.util.find_spec("pytest_benchmark") is None:
-        raise pytest.UsageError("these benchmarks need pytest-benchmark: pip install hotloop[bench]")
+        raise pytest.UsageError("these benchmarks need pytest-benchmark: pip install pytest-benchmark")
 
 
 @pytest.fixture(params=LOADERS)

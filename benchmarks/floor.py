@@ -20,8 +20,8 @@ Not all of the first part is a loop's to save: calling a function, entering a co
 coroutine are the interpreter's functions, on every loop. So there is a second, nearer limit: what hotloop would reach
 if the code of its own modules took no instruction at all, and all that it calls what it takes now.
 
-Instructions are not time (README.md beside this file). With --results, the JSON of a `python -m hotloop bench` on the
-same machine and Python, the same is shown in time: hotloop's speed in that run, and what it would be without the loop's
+Instructions are not time (README.md beside this file). With --results, the JSON of a run of compare.py on the same
+machine and Python, the same is shown in time: hotloop's speed in that run, and what it would be without the loop's
 part.
 """
 
@@ -35,13 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hotloop_bench import report
+from hotloop_bench.cli import Parser, loop_name, rows_matching, usual_rows
+from hotloop_bench.results import geometric_mean
+from hotloop_bench.rows import Row
+from hotloop_bench.targets import TARGETS
 from instructions import MORE, RunFailed, instructions_per_operation, profile
-
-from hotloop.bench import report
-from hotloop.bench.cli import Parser, loop_name, rows_matching, usual_rows
-from hotloop.bench.results import geometric_mean
-from hotloop.bench.rows import Row
-from hotloop.bench.targets import TARGETS
 
 OURS = "hotloop-c"
 OF_THE_LOOP = "/hotloop/_c/"
@@ -190,12 +189,15 @@ def conclusion(floors: Sequence[Floor], other: str) -> list[str]:
 
 def share_of_own(floors: Sequence[Floor]) -> float | None:
     """What part of its own code's instructions hotloop may keep to reach the target; None: not even none."""
-    shares = [percent / 100 for percent in range(100, -1, -1)]
-    return next((share for share in shares if geometric_mean(one.with_own(share) for one in floors) >= TARGET), None)
+    for percent in range(100, -1, -1):
+        factor = geometric_mean(floor.with_own(percent / 100) for floor in floors)
+        if factor is not None and factor >= TARGET:
+            return percent / 100
+    return None
 
 
 def speeds(path: Path | None, other: str) -> dict[str, float]:
-    """hotloop's speed over the other loop's by row, from the JSON of `python -m hotloop bench`."""
+    """hotloop's speed over the other loop's by row, from the JSON of compare.py."""
     if path is None:
         return {}
     document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -212,7 +214,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=rows_matching, default=rows, help="parts of names or patterns, with commas")
     parser.add_argument("--other", type=loop_name, default="uvloop", help="the loop to compare with (default: uvloop)")
     parser.add_argument("--operations", type=int, metavar="N", help="of the first run (default: the row's own number)")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="the JSON of a run of python -m hotloop bench")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="the JSON of a run of compare.py")
     arguments = parser.parse_args(argv)
     if shutil.which("valgrind") is None:
         parser.error("valgrind is not installed")

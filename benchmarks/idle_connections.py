@@ -8,7 +8,7 @@ Two figures for one loop, on this machine's loopback:
   protocol object (anonymous memory); what the kernel keeps for a socket is not in it.
 - The 99th percentile of the latency of some active connections, with and without many idle ones on the same loop.
 
-The clients are processes of their own (load.c in hotloop.bench.load). One process may not have more descriptors than
+The clients are processes of their own (load.c in hotloop_bench.load). One process may not have more descriptors than
 `ulimit -Hn` says: where that is too few for all idle connections, there are fewer, and the report says so.
 """
 
@@ -25,11 +25,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hotloop_bench import load, machine
+from hotloop_bench.cli import Parser, loop_name, positive
+from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
 from idle import Echo, NotMeasured, anonymous_memory, until_connected
-
-from hotloop.bench import load, machine
-from hotloop.bench.cli import Parser, loop_name, positive
-from hotloop.bench.targets import TARGETS, WrongImplementation, check, facts
 
 IDLE, ACTIVE, MESSAGE = 20_000, 100, 1024
 SECONDS = 1.0

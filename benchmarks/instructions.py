@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotloop.bench import report
-from hotloop.bench.cli import Parser, loop_names, rows_matching, usual_rows
-from hotloop.bench.rows import Row
-from hotloop.bench.runner import command_line, environment
-from hotloop.bench.targets import TARGETS, Target, check
+from hotloop_bench import report
+from hotloop_bench.cli import Parser, loop_names, rows_matching, usual_rows
+from hotloop_bench.rows import Row
+from hotloop_bench.runner import command_line, environment
+from hotloop_bench.targets import TARGETS, Target, check
 
 MORE = 3
 """The second run does so many times the operations of the first."""

@@ -32,11 +32,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from hotloop_bench import identity, machine
+from hotloop_bench.cli import Parser, loop_name, positive
+from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
 from soak_scenarios import ALL, NEED_A_CERTIFICATE, Ground, Scenario
-
-from hotloop.bench import identity, machine
-from hotloop.bench.cli import Parser, loop_name, positive
-from hotloop.bench.targets import TARGETS, WrongImplementation, check, facts
 
 MINUTES = 10.0
 WARM_UP = 5

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotloop.bench import identity
+from hotloop_bench import identity
 
 SIZES = (1, 1000, 70_000, 300_000)
 """Bytes of a message: less than a read of the loop's buffer, and more than the kernel takes at once."""

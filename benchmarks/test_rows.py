@@ -1,4 +1,4 @@
-"""Is this commit slower or faster than an earlier one? Every row of `python -m hotloop bench`, by pytest-benchmark.
+"""Is this commit slower or faster than an earlier one? Every row of compare.py, by pytest-benchmark.
 
     pytest benchmarks/ --benchmark-autosave                          # before
     pytest benchmarks/ --benchmark-compare                           # after
@@ -6,7 +6,7 @@
 
 A round is a fixed number of operations, so that rounds of two commits can be compared; it is in the saved file, under
 extra_info. Of a network row this is the time of a round with the clients' work in it, and not the server's processor
-time, which `python -m hotloop bench` compares. How much to believe: see README.md beside this file.
+time, which compare.py compares. How much to believe: see README.md beside this file.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from hotloop.bench.cli import usual_rows
-from hotloop.bench.rows import Row
+from hotloop_bench.cli import usual_rows
+from hotloop_bench.rows import Row
 
 ROUNDS = 40
 WARM_UP_ROUNDS = 3

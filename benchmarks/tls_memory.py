@@ -29,11 +29,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hotloop_bench import identity, machine
+from hotloop_bench.cli import Parser, loop_name, positive
+from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
 from idle import Echo, NotMeasured, anonymous_memory, resident_size, until_connected
-
-from hotloop.bench import identity, machine
-from hotloop.bench.cli import Parser, loop_name, positive
-from hotloop.bench.targets import TARGETS, WrongImplementation, check, facts
 
 IDLE, BURST = 1000, 1 << 20
 CYCLES, ROUNDS = 15_000, 10

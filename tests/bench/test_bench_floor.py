@@ -1,11 +1,12 @@
 """benchmarks/floor.py: to whom the instructions of a profile belong, and what follows from it."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import floor
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 
@@ -44,22 +45,14 @@ fn=(6) start_thread'clone
 """
 
 
-@pytest.fixture
-def floor(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    yield importlib.import_module("floor")
-    for name in ("floor", "instructions"):
-        sys.modules.pop(name, None)
-
-
-def test_instructions_belong_to_the_nearest_caller_that_is_the_loop_or_python_code(floor):
+def test_instructions_belong_to_the_nearest_caller_that_is_the_loop_or_python_code():
     found = floor.split(PROFILE)
     assert (found.own, found.called, found.python, found.unknown) == (20 + 1, 3, 100 + 200 + 30, 5)
     assert found.total == 359
     assert found.part_of_python == pytest.approx(330 / 359)
 
 
-def test_the_floor_is_what_is_left_without_the_loop(floor):
+def test_the_floor_is_what_is_left_without_the_loop():
     counted = floor.Floor("row", 1000.0, floor.Split(own=200.0, called=100.0, python=400.0, unknown=100.0), None)
     assert counted.now == pytest.approx(1000 / 800)
     assert counted.highest == pytest.approx(1000 / 400)
@@ -71,7 +64,7 @@ def test_the_floor_is_what_is_left_without_the_loop(floor):
     assert timed.with_own(0) == pytest.approx(1.5 * 800 / 600)
 
 
-def test_the_conclusion_says_what_the_other_rows_would_have_to_be(floor):
+def test_the_conclusion_says_what_the_other_rows_would_have_to_be():
     def row(name, now, highest):
         own, python = 100 - 100 * now / highest, 100 * now / highest
         return floor.Floor(name, now * 100, floor.Split(own, 0, python, 0), None)
@@ -88,7 +81,7 @@ def test_the_conclusion_says_what_the_other_rows_would_have_to_be(floor):
     assert said[1] == "Without its own code hotloop would not reach 2.5."
 
 
-def test_speeds_are_read_from_the_results_of_a_run(floor, tmp_path):
+def test_speeds_are_read_from_the_results_of_a_run(tmp_path):
     path = tmp_path / "results.json"
     path.write_text(
         '{"rows": [{"name": "a", "results": {"uvloop": {"median": 3.0}, "hotloop-c": {"median": 2.0}}},'

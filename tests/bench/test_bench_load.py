@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.bench import load
-from hotloop.bench.load import BareServer, Generator, Idlers, LoadFailed, NoLoadGenerator
+from hotloop_bench import load
+from hotloop_bench.load import BareServer, Generator, Idlers, LoadFailed, NoLoadGenerator
 
 needs_generator = pytest.mark.skipif(load.unavailable() is not None, reason=str(load.unavailable()))
 

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from hotloop.bench import identity, load
-from hotloop.bench.load import PLAIN, TLS, BareServer, Downloader, Generator, Helper, LoadFailed
-from hotloop.bench.rows import tls
+from hotloop_bench import identity, load
+from hotloop_bench.load import PLAIN, TLS, BareServer, Downloader, Generator, Helper, LoadFailed
+from hotloop_bench.rows import tls
 
 CIPHER = ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
 

@@ -1,4 +1,4 @@
-"""The network rows of `python -m hotloop bench`, on every loop that is here, and what is reported of them."""
+"""The network rows of benchmarks/compare.py, on every loop that is here, and what is reported of them."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from hotloop import bench
-from hotloop.bench import cli, load, report, results, runner, targets, timing, worker
-from hotloop.bench.load import Load, LoadFailed
-from hotloop.bench.results import Measurement, NotMeasured
-from hotloop.bench.rows import ROWS, echo, http, serving
-from hotloop.bench.runner import Crew, Settings
-from hotloop.bench.targets import BARE_C, TARGETS
+from hotloop_bench import cli, load, report, results, runner, targets, timing, worker
+from hotloop_bench.load import Load, LoadFailed
+from hotloop_bench.results import Measurement, NotMeasured
+from hotloop_bench.rows import ROWS, echo, http, serving
+from hotloop_bench.runner import Crew, Settings
+from hotloop_bench.targets import BARE_C, TARGETS
 
 NETWORK = [row for row in ROWS.values() if row.subject == "network"]
 USUAL = [row for row in NETWORK if not row.on_request]
@@ -271,7 +270,7 @@ def test_the_bare_server_is_never_the_best_other():
     assert results.processor_time_over_limit({"hotloop-c": Measurement(1, [1.0])}, "hotloop-c") is None
     assert "bare-c" not in {found.reference for found in results.comparisons({"row": outcomes}, list(outcomes))}
     with pytest.raises(SystemExit):
-        bench.main(["--loops", "bare-c"])
+        cli.run(["--loops", "bare-c"])
 
 
 @needs_generator
@@ -438,7 +437,7 @@ def test_a_row_without_a_compiler_is_no_failure(finished_run):
 
 def test_the_grid_is_measured_on_request(capsys):
     def names(*arguments):
-        assert bench.main(["--list", *arguments]) == 0
+        assert cli.run(["--list", *arguments]) == 0
         return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
 
     assert "echo-tcp-protocol-32x1KiB" in names()
@@ -457,7 +456,7 @@ def test_a_real_run(capsys, monkeypatch, tmp_path):
     rows = "echo-tcp-protocol-1x128B,getaddrinfo-literal,call_soon_chain"
     path = tmp_path / "results.json"
     arguments = ["--quick", "--rounds", "1", "--rows", rows, "--loops", "asyncio", "--json", os.fspath(path)]
-    assert bench.main(arguments) == 0
+    assert cli.run(arguments) == 0
     found = {row["name"]: row["results"] for row in json.loads(path.read_text())["rows"]}
     assert found["echo-tcp-protocol-1x128B"].keys() == {"asyncio", "bare-c"}
     assert found["getaddrinfo-literal"]["bare-c"]["kind"] == "not applicable"
@@ -480,7 +479,7 @@ def test_a_run_without_a_compiler_says_so(capsys, monkeypatch, fresh_program):
     monkeypatch.setattr(cli, "QUICK_SECONDS", 0.001)
     monkeypatch.setenv("CC", "no-such-compiler")
     rows = "echo-tcp-protocol-1x128B,getaddrinfo-literal"
-    assert bench.main(["--quick", "--rounds", "1", "--rows", rows, "--loops", "asyncio"]) == 0
+    assert cli.run(["--quick", "--rounds", "1", "--rows", rows, "--loops", "asyncio"]) == 0
     out, err = capsys.readouterr()
     reason = "the load generator needs a C compiler, and 'no-such-compiler' was not found"
     assert f"bare-c: not measured: NoLoadGenerator: {reason}" in err

@@ -1,4 +1,4 @@
-"""`python -m hotloop bench`, `--from` and `--plot`: what was saved is what was measured, and so is what is drawn."""
+"""benchmarks/compare.py with `--from` and `--plot`: what was saved is what was measured, and so is what is drawn."""
 
 import dataclasses
 import json
@@ -8,12 +8,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from hotloop import bench
-from hotloop.bench import plot, report, saved
-from hotloop.bench.load import Load
-from hotloop.bench.results import Measurement, NotMeasured
-from hotloop.bench.rows import ROWS
-from hotloop.bench.targets import TARGETS
+from hotloop_bench import cli, plot, report, saved
+from hotloop_bench.load import Load
+from hotloop_bench.results import Measurement, NotMeasured
+from hotloop_bench.rows import ROWS
+from hotloop_bench.targets import TARGETS
 
 SVG = "{http://www.w3.org/2000/svg}"
 FACTS = {"version": "1.0", "loop": "some.Loop", "task": "some.Task"}
@@ -103,8 +102,8 @@ def test_a_part_of_a_run(run):
     [
         (None, "No such file"),
         ("{", "is not JSON"),
-        ("[]", "was not written by bench --json in format 1"),
-        ('{"format": 99}', "was not written by bench --json in format 1"),
+        ("[]", "was not written by compare.py --json in format 1"),
+        ('{"format": 99}', "was not written by compare.py --json in format 1"),
         ('{"format": 1}', "is not complete: KeyError('settings')"),
     ],
 )
@@ -113,11 +112,11 @@ def test_a_file_without_results_is_one_line_and_exit_code_2(content, message, tm
     if content is not None:
         path.write_text(content)
     with pytest.raises(SystemExit) as error:
-        bench.main(["--from", str(path)])
+        cli.run(["--from", str(path)])
     assert error.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("python -m hotloop bench: argument --from: ")
+    assert err.startswith("compare.py: argument --from: ")
     assert message in err
     assert err.count("\n") == 1
 
@@ -125,7 +124,7 @@ def test_a_file_without_results_is_one_line_and_exit_code_2(content, message, tm
 def test_a_row_of_another_version_is_named(results, capsys):
     results.write_text(results.read_text().replace("gather_100", "gather_the_dead"))
     with pytest.raises(SystemExit):
-        bench.main(["--from", str(results)])
+        cli.run(["--from", str(results)])
     assert "results of gather_the_dead, a row that this version does not have" in capsys.readouterr().err
 
 
@@ -141,15 +140,15 @@ def test_a_row_of_another_version_is_named(results, capsys):
 )
 def test_asking_for_what_was_not_saved(arguments, message, results, capsys):
     with pytest.raises(SystemExit) as error:
-        bench.main(["--from", str(results), *arguments])
+        cli.run(["--from", str(results), *arguments])
     assert error.value.code == 2
     assert message in capsys.readouterr().err
 
 
 def test_the_baseline_of_a_part_is_one_that_is_in_it(results, capsys):
-    assert bench.main(["--from", str(results), "--loops", "uvloop,hotloop-c", "--rows", "wait_for"]) == 0
+    assert cli.run(["--from", str(results), "--loops", "uvloop,hotloop-c", "--rows", "wait_for"]) == 0
     assert "Event loops: speed, uvloop = 1" in capsys.readouterr().out
-    assert bench.main(["--from", str(results), "--baseline", "hotloop-c"]) == 0
+    assert cli.run(["--from", str(results), "--baseline", "hotloop-c"]) == 0
     assert "Event loops: speed, hotloop-c = 1" in capsys.readouterr().out
 
 
@@ -230,30 +229,30 @@ def test_every_loop_has_a_mark_of_its_own():
 
 def test_drawn_by_the_command_from_what_was_saved(run, results, tmp_path, capsys):
     picture = tmp_path / "plot.svg"
-    assert bench.main(["--from", str(results), "--plot", str(picture)]) == 0
+    assert cli.run(["--from", str(results), "--plot", str(picture)]) == 0
     assert picture.read_text(encoding="utf-8") == plot.svg(run)
     assert capsys.readouterr().out == report.text(run)
 
 
 def test_drawn_on_the_standard_output_in_place_of_the_table(run, results, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert bench.main(["--from", str(results), "--plot", "-"]) == 0
+    assert cli.run(["--from", str(results), "--plot", "-"]) == 0
     assert capsys.readouterr().out == plot.svg(run)
     assert list(tmp_path.iterdir()) == [results]
 
 
 def test_the_standard_output_is_for_one_document(capsys):
     with pytest.raises(SystemExit) as error:
-        bench.main(["--json", "-", "--plot", "-"])
+        cli.run(["--json", "-", "--plot", "-"])
     assert error.value.code == 2
     assert "argument --plot: the standard output is already --json's" in capsys.readouterr().err
 
 
 def test_drawn_from_a_live_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hotloop.bench.cli.QUICK_SECONDS", 0.001)
+    monkeypatch.setattr("hotloop_bench.cli.QUICK_SECONDS", 0.001)
     picture = tmp_path / "plot.svg"
     arguments = ["--quick", "--rounds", "1", "--rows", "call_soon_chain", "--loops", "asyncio,hotloop-python"]
-    assert bench.main([*arguments, "--plot", str(picture)]) == 0
+    assert cli.run([*arguments, "--plot", str(picture)]) == 0
     capsys.readouterr()
     found = marks(picture.read_text(encoding="utf-8"))
     assert [tip.partition(":")[0] for tip in found] == ["call_soon_chain, asyncio", "call_soon_chain, hotloop-python"]
@@ -261,6 +260,6 @@ def test_drawn_from_a_live_run(tmp_path, monkeypatch, capsys):
 
 def test_a_picture_that_cannot_be_written_is_known_before_measuring(capsys):
     with pytest.raises(SystemExit) as error:
-        bench.main(["--rows", "call_soon_chain", "--plot", "/nonsense/plot.svg"])
+        cli.run(["--rows", "call_soon_chain", "--plot", "/nonsense/plot.svg"])
     assert error.value.code == 2
     assert "argument --plot: " in capsys.readouterr().err

@@ -1,19 +1,18 @@
-"""`python -m hotloop bench`: what it makes of what it has measured, what it says, and what it can be told."""
+"""benchmarks/compare.py: what it makes of what it has measured, what it says, and what it can be told."""
 
 import dataclasses
 import json
 import math
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from hotloop import bench
-from hotloop.bench import cli, machine, report, results
-from hotloop.bench.results import Measurement, NotMeasured
-from hotloop.bench.rows import ROWS
-from hotloop.bench.targets import TARGETS
+import hotloop
+from hotloop_bench import cli, machine, report, results
+from hotloop_bench.results import Measurement, NotMeasured
+from hotloop_bench.rows import ROWS
+from hotloop_bench.targets import TARGETS
 
 FACTS = {"version": "1.0", "loop": "some.Loop", "task": "some.Task"}
 
@@ -207,17 +206,17 @@ def test_the_machine_is_described():
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, message, capsys):
     with pytest.raises(SystemExit) as error:
-        bench.main(arguments)
+        cli.run(arguments)
     assert error.value.code == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
-    assert err.startswith("python -m hotloop bench: ")
+    assert err.startswith("compare.py: ")
 
 
 def test_list_names_the_rows_and_measures_nothing(capsys):
-    assert bench.main(["--list", "--rows", "sleep,gather*"]) == 0
+    assert cli.run(["--list", "--rows", "sleep,gather*"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["sleep_0_one_task", "sleep_0_100_tasks", "gather_100"]
     assert lines[2].endswith("What does gather() of 100 coroutines cost?")
@@ -264,7 +263,7 @@ def tiny_rounds(monkeypatch):
 def test_a_real_run_of_two_rows(tiny_rounds, tmp_path, capsys):
     path = tmp_path / "results.json"
     arguments = ["--quick", "--rounds", "2", "--rows", "call_soon_chain,select_1", "--json", str(path)]
-    assert bench.main([*arguments, "--loops", "asyncio,hotloop-python"]) == 0
+    assert cli.run([*arguments, "--loops", "asyncio,hotloop-python"]) == 0
     out, err = capsys.readouterr()
     document = json.loads(path.read_text())
     assert document["settings"]["baseline"] == "asyncio"
@@ -278,9 +277,7 @@ def test_a_real_run_of_two_rows(tiny_rounds, tmp_path, capsys):
 
 
 def test_json_on_the_standard_output_is_all_there(tiny_rounds, capsys):
-    assert (
-        bench.main(["--quick", "--rounds", "1", "--rows", "call_soon_chain", "--loops", "asyncio", "--json", "-"]) == 0
-    )
+    assert cli.run(["--quick", "--rounds", "1", "--rows", "call_soon_chain", "--loops", "asyncio", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "call_soon_chain"
 
 
@@ -288,15 +285,18 @@ def test_an_extension_that_is_asked_for_and_missing_is_no_silent_fallback(tiny_r
     broken = dataclasses.replace(TARGETS["hotloop-c"], environment={"HOTLOOP_IMPL": "nonsense"})
     monkeypatch.setitem(cli.TARGETS, "hotloop-c", broken)
     arguments = ["--quick", "--rounds", "1", "--rows", "call_soon_chain", "--loops", "asyncio,hotloop-c"]
-    assert bench.main(arguments) == 1
+    assert cli.run(arguments) == 1
     out, err = capsys.readouterr()
     assert "hotloop-c: not measured: ImportError: HOTLOOP_IMPL must be" in err
     assert "NOT MEASURED: ImportError: HOTLOOP_IMPL must be" in out
 
 
-def test_the_commit_is_that_of_the_source_tree(tmp_path, monkeypatch):
-    package = Path(machine.__file__).parent
-    copy = tmp_path / "machine.py"
-    copy.write_text((package / "machine.py").read_text())
-    monkeypatch.setattr(machine, "__file__", os.fspath(copy))
-    assert machine.commit() is None
+def test_the_commit_is_that_of_the_hotloop_that_is_measured():
+    assert machine.file_of_hotloop() == Path(hotloop.__file__)
+
+
+def test_an_installed_copy_has_no_commit(tmp_path):
+    copy = tmp_path / "__init__.py"
+    copy.touch()
+    assert machine.commit(copy) is None
+    assert machine.commit(None) is None

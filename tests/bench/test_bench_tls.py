@@ -1,4 +1,4 @@
-"""The rows over TLS of `python -m hotloop bench`, the certificate of their servers, and what is reported of them."""
+"""The rows over TLS of benchmarks/compare.py, the certificate of their servers, and what is reported of them."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.bench import cli, identity, load, report, worker
-from hotloop.bench.load import TLS, Load, LoadFailed, NoLoadGenerator
-from hotloop.bench.results import Measurement, NotMeasured
-from hotloop.bench.rows import ROWS, NotOffered, serving, tls
-from hotloop.bench.runner import USUAL_SECONDS, Crew, Settings, Worker
-from hotloop.bench.targets import BARE_C, TARGETS
+from hotloop_bench import cli, identity, load, report, worker
+from hotloop_bench.load import TLS, Load, LoadFailed, NoLoadGenerator
+from hotloop_bench.results import Measurement, NotMeasured
+from hotloop_bench.rows import ROWS, NotOffered, serving, tls
+from hotloop_bench.runner import USUAL_SECONDS, Crew, Settings, Worker
+from hotloop_bench.targets import BARE_C, TARGETS
 
 ROWS_OVER_TLS = [row for row in ROWS.values() if row.tls]
 

@@ -485,7 +485,7 @@ class TestWrongUsage:
             (("-c", "print()"), "unknown option '-c'"),
             (("-m",), "-m needs the name of a module"),
             (("info", "more"), "info takes no argument but --json, not 'more'"),
-            (("--debug", "bench"), "bench takes its options behind its name"),
+            (("--debug", "top"), "top takes its options behind its name"),
             (("missing.py",), "can't open file '{folder}/missing.py': [Errno 2] No such file or directory"),
         ],
     )

@@ -14,11 +14,11 @@ from support import documents
 from support.documents import ROOT, Block
 
 import hotloop
-from hotloop import bench, testing
+from hotloop import testing
 from hotloop._pure.tasks.future import Future
 from hotloop._pure.tasks.task import Task
-from hotloop.bench import report, saved
-from hotloop.bench.results import Measurement, compare, medians
+from hotloop_bench import cli, report, saved
+from hotloop_bench.results import Measurement, compare, medians
 
 BLOCKS = [block for page in documents.PAGES for block in documents.blocks(page)]
 TO_RUN = [block for block in BLOCKS if block.language in documents.RUN and not block.why_not_run]
@@ -42,7 +42,7 @@ def skip_unless_it_applies(block: Block) -> None:
 @pytest.fixture
 def folder(tmp_path):
     """A folder to run a block in: what a reader has who is in a clone, and nothing that a block could spoil."""
-    for name in ("examples", "docs"):
+    for name in ("benchmarks", "docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
@@ -253,7 +253,7 @@ def test_the_figures_of_the_readme_are_those_of_the_results():
 def drawing_commands():
     text = "".join(block.code for block in BLOCKS if "--plot" in block.code and "--from" in block.code)
     commands = [shlex.split(line) for line in text.replace("\\\n", "").splitlines() if "--plot" in line]
-    return [command[command.index("bench") + 1 :] for command in commands]
+    return [command[command.index("benchmarks/compare.py") + 1 :] for command in commands]
 
 
 def test_the_plots_are_what_their_commands_draw(tmp_path, monkeypatch, capsys):
@@ -262,7 +262,7 @@ def test_the_plots_are_what_their_commands_draw(tmp_path, monkeypatch, capsys):
     for arguments in drawing_commands():
         at = arguments.index("--plot") + 1
         plot, again = ROOT / arguments[at], tmp_path / "plot.svg"
-        assert bench.main([*arguments[:at], str(again), *arguments[at + 1 :]]) == 0
+        assert cli.run([*arguments[:at], str(again), *arguments[at + 1 :]]) == 0
         assert again.read_text(encoding="utf-8") == plot.read_text(encoding="utf-8"), f"{plot} is stale"
         drawn.add(plot)
     capsys.readouterr()

@@ -23,8 +23,8 @@ from support.stepping import run_once
 from support.stream_connections import connected_sockets
 from support.tls_connections import every_protocol, every_side, other
 
-from hotloop.bench import identity, runner
-from hotloop.bench.targets import TARGETS
+from hotloop_bench import identity, runner
+from hotloop_bench.targets import TARGETS
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tls_memory.py"
 CYCLES = int(os.environ.get("HOTLOOP_TLS_CYCLES", "0"))

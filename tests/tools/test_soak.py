@@ -1,6 +1,5 @@
 """benchmarks/soak.py: that it passes where nothing leaks, and fails for each thing that does."""
 
-import importlib
 import os
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
+
+import soak
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 ROUNDS = 6
@@ -26,14 +27,6 @@ pytestmark = [
 counts_blocks = pytest.mark.skipif(
     sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: Python does not count its blocks of memory"
 )
-
-
-@pytest.fixture
-def soaking(monkeypatch):
-    monkeypatch.syspath_prepend(SCRIPTS)
-    yield importlib.import_module("soak")
-    for name in ("soak", "soak_scenarios"):
-        sys.modules.pop(name, None)
 
 
 def command(*arguments):
@@ -115,13 +108,13 @@ def give_back(kept):
     ],
 )
 @pytest.mark.only("c", reason="what leaks here is the test's own, whatever the loop is")
-def test_a_leak_is_found(impl, soaking, tmp_path, make, leaked):
-    ground = soaking.Ground(impl.new_event_loop, tmp_path, 1)
+def test_a_leak_is_found(impl, tmp_path, make, leaked):
+    ground = soak.Ground(impl.new_event_loop, tmp_path, 1)
     kept = []
 
     def check(scenarios):
-        usages = soaking.soak(scenarios, ground, lambda done: done < ROUNDS, warm_up=2)
-        return [excess.partition(" ")[0] for excess in soaking.excesses(soaking.growth(usages))]
+        usages = soak.soak(scenarios, ground, lambda done: done < ROUNDS, warm_up=2)
+        return [excess.partition(" ")[0] for excess in soak.excesses(soak.growth(usages))]
 
     try:
         assert check([]) == []
@@ -130,9 +123,9 @@ def test_a_leak_is_found(impl, soaking, tmp_path, make, leaked):
         give_back(kept)
 
 
-def test_growth_is_from_the_least_of_the_first_third_to_the_least_of_the_last(soaking):
-    usages = [soaking.Usage(5, 1, 0, objects, 100, 1000) for objects in (7, 9, 50, 50, 30, 12)]
-    assert soaking.growth(usages) == soaking.Usage(0, 0, 0, 12 - 7, 0, 0)
+def test_growth_is_from_the_least_of_the_first_third_to_the_least_of_the_last():
+    usages = [soak.Usage(5, 1, 0, objects, 100, 1000) for objects in (7, 9, 50, 50, 30, 12)]
+    assert soak.growth(usages) == soak.Usage(0, 0, 0, 12 - 7, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ USAGE = """\
 usage: python -m hotloop [--impl c|python] [--debug] PROGRAM.py [ARGUMENT ...]
        python -m hotloop [--impl c|python] [--debug] -m MODULE [ARGUMENT ...]
        python -m hotloop [--impl c|python] info [--json]
-       python -m hotloop bench [OPTION ...]
        python -m hotloop top [--once] [--interval SECONDS] PROCESS|SOCKET
 """
 
@@ -26,16 +25,15 @@ asyncio's event loop and as selectors.DefaultSelector.
   -V, --version     show hotloop's version
 
   info              show which implementation is in use and why; --json for programs
-  bench             measure this machine's event loops side by side; `bench --help` shows its options
   top               show what the event loop of a running program does, which has to have opened a socket for it by
                     hotloop.run(..., inspect=True); --once shows it once
 
-A program called info, bench or top is run as ./info, ./bench or ./top.
+A program called info or top is run as ./info or ./top.
 """
 
 IMPLEMENTATIONS = ("c", "python")
 
-Command = Literal["script", "module", "info", "bench", "top", "help", "version"]
+Command = Literal["script", "module", "info", "top", "help", "version"]
 
 
 class UsageError(Exception):
@@ -74,8 +72,8 @@ def _command(word: str, rest: list[str]) -> Invocation:
         return Invocation("module", module, rest)
     if word.startswith("-"):
         raise UsageError(f"unknown option {word!r}")
-    if word in ("bench", "top"):
-        return Invocation("bench" if word == "bench" else "top", arguments=rest)
+    if word == "top":
+        return Invocation("top", arguments=rest)
     if word == "info":
         if rest not in ([], ["--json"]):
             raise UsageError(f"info takes no argument but --json, not {' '.join(rest)!r}")
@@ -98,8 +96,8 @@ def parse(arguments: list[str]) -> Invocation:
             debug = True
         else:
             invocation = _command(word, rest)
-            if invocation.command in ("bench", "top") and (implementation or debug):
-                raise UsageError(f"{invocation.command} takes its options behind its name")
+            if invocation.command == "top" and (implementation or debug):
+                raise UsageError("top takes its options behind its name")
             invocation.implementation = implementation
             invocation.debug = debug
             return invocation

@@ -33,10 +33,6 @@ def _follow(invocation: Invocation) -> int:
             print(arguments.HELP, end="")
         case "version":
             print(f"hotloop {__version__}")
-        case "bench":
-            import hotloop.bench
-
-            return hotloop.bench.main(invocation.arguments)
         case "top":
             from hotloop.cli import top
 

@@ -128,7 +128,7 @@ def describe(error: BaseException) -> str:
 
 
 def main() -> None:
-    """python -m hotloop.bench.worker TARGET [ROW OPERATIONS]: serve a parent, or do a row's operations once."""
+    """python -m hotloop_bench.worker TARGET [ROW OPERATIONS]: serve a parent, or do a row's operations once."""
     target = (TARGETS | {BARE_C.name: BARE_C})[sys.argv[1]]
     if sys.argv[2:]:
         run_once(target, ROWS[sys.argv[2]], int(sys.argv[3]))

@@ -1,5 +1,6 @@
 """What a measurement was made on: a number without it cannot be compared with any other."""
 
+import importlib.util
 import os
 import platform
 import subprocess
@@ -15,7 +16,7 @@ def describe() -> dict[str, str]:
         "load": load_average(),
         "python": f"{platform.python_implementation()} {platform.python_version()}{build_notes()}",
         "compiler": platform.python_compiler(),
-        "commit": commit() or "unknown",
+        "commit": commit(file_of_hotloop()) or "unknown",
     }
 
 
@@ -49,18 +50,25 @@ def build_notes() -> str:
     return " free-threaded" * free_threaded + " debug build" * debug
 
 
-def commit() -> str | None:
-    """The revision of the source tree this file belongs to, with "-dirty" if changed since; None outside of one."""
-    here = Path(__file__)
+def file_of_hotloop() -> Path | None:
+    """The file that `import hotloop` would load; None if there is none."""
+    spec = importlib.util.find_spec("hotloop")
+    return Path(spec.origin) if spec and spec.origin else None
+
+
+def commit(file: Path | None) -> str | None:
+    """The revision of the source tree that has this file, with "-dirty" if changed since; None outside of one."""
+    if file is None:
+        return None
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", here.parent, *arguments], capture_output=True, text=True, check=False)
+            done = subprocess.run(["git", "-C", file.parent, *arguments], capture_output=True, text=True, check=False)
         except OSError:  # no git
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     # An installed copy may lie inside some other project's repository, in its virtual environment.
-    if git("ls-files", "--error-unmatch", here.name) is None:
+    if git("ls-files", "--error-unmatch", file.name) is None:
         return None
     return git("describe", "--always", "--dirty", "--abbrev=12")

@@ -26,7 +26,7 @@ def read(path: str) -> Run:
         raise Unreadable(f"{path} is not JSON: {error}") from error
     found = document.get("format") if isinstance(document, dict) else None
     if found != JSON_FORMAT:
-        raise Unreadable(f"{path} was not written by bench --json in format {JSON_FORMAT}")
+        raise Unreadable(f"{path} was not written by compare.py --json in format {JSON_FORMAT}")
     try:
         return run_from(document)
     except UnknownRow as error:

@@ -78,7 +78,7 @@ TARGETS = {
         ),
     )
 }
-BARE_C = Target("bare-c", "hotloop.bench.load")
+BARE_C = Target("bare-c", "hotloop_bench.load")
 """No loop: the server in C that network rows are held against. Never a rival, and never among the loops."""
 
 BASELINES = ("uvloop", "asyncio")

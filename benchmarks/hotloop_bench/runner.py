@@ -120,7 +120,7 @@ class Worker:
 
 
 def command_line(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "hotloop.bench.worker", *arguments]
+    return [sys.executable, "-m", "hotloop_bench.worker", *arguments]
 
 
 def environment(target: Target) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The options of `python -m hotloop bench`."""
+"""The options of compare.py."""
 
 import argparse
 import fnmatch
@@ -71,9 +71,9 @@ def positive(text: str) -> int:
 
 def parser() -> Parser:
     result = Parser(
-        prog="python -m hotloop bench",
+        prog="compare.py",
         description="Measures this machine's event loops side by side: each in a process of its own, rounds going from"
-        " one to the next, medians and ratios in the end. The other loops come with: pip install hotloop[bench]."
+        " one to the next, medians and ratios in the end. `make bench` installs the other loops."
         " Network rows compare processor time of a server whose clients are a program in C, compiled when first needed"
         " (by cc, or $CC; with OpenSSL's headers for the rows over TLS); the same server in C, bare-c, is shown beside"
         " them as the limit.",

@@ -2,7 +2,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport Watcher
 
 
-# What a transport has its own places in the ready queue for; the one comes before the other.
+# The steps for which a transport queues itself apart from events; the start always runs before the end.
 cdef enum:
     START_DUE = 1                   # reading begins
     LOST_DUE = 2                    # connection_lost() is called
@@ -13,17 +13,17 @@ cdef class Transport(Watcher):
     cdef object __weakref__
     cdef LoopCore loop              # None after connection_lost()
     cdef object protocol            # None after connection_lost()
-    cdef object context             # the one that all of the protocol's callbacks run in
-    cdef dict extra                 # what get_extra_info() has answers for by now; may be None
+    cdef object context             # all of the protocol's callbacks run in it
+    cdef dict extra                 # the answers of get_extra_info() known so far; may be None
     cdef int fd                     # -1: closed, or not opened
-    cdef int closed_fd              # what it was, for those who look at a closed transport
-    cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet dealt with
-    cdef bint queued                # on the ready queue, because of them
-    cdef bint put_off               # of them, a read waits for the next turn
-    cdef int due                    # START_DUE and LOST_DUE, for which it is on the ready queue too
-    cdef object waiter              # the future that is told of the start; None: nobody is
-    cdef object error               # the one that connection_lost() will be called with
-    cdef bint attached              # the poller knows the descriptor as this transport's
+    cdef int closed_fd              # the number that fd had, shown by a closed transport
+    cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet handled
+    cdef bint queued                # on the ready queue, because of these events
+    cdef bint put_off               # a read among these events waits for the next turn
+    cdef int due                    # START_DUE and LOST_DUE: the transport is on the ready queue once for each
+    cdef object waiter              # the future to resolve when the transport has started, or None
+    cdef object error               # the argument of the connection_lost() that is due
+    cdef bint attached              # this transport has registered the descriptor with the poller
     cdef bint started               # reading may begin: connection_made() was called
     cdef bint paused                # by pause_reading()
     cdef bint closing               # close() or abort() was called, or the connection is broken
@@ -31,8 +31,8 @@ cdef class Transport(Watcher):
     cdef bint protocol_paused       # pause_writing() was called, and resume_writing() not yet
     cdef Py_ssize_t high_water      # in bytes
     cdef Py_ssize_t low_water       # in bytes
-    cdef int counted                # as which of the METRICS_ kinds of open transports; 0: not
-    cdef tuple limits               # (low, high) as they were given; None: the defaults
+    cdef int counted                # the METRICS_ kind under which it counts as open; 0: none
+    cdef tuple limits               # (low, high) as the caller gave them; None: the defaults
 
     cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1
     cdef int begin(self, object waiter) except -1

@@ -1,14 +1,14 @@
-"""Transport: what stream, datagram and pipe transports share.
+"""Transport: the base class of stream, datagram and pipe transports.
 
-A transport is a Watcher. The poller's report only marks it and puts it on the ready queue, itself, without a handle;
-so I/O takes its turn exactly where asyncio's would: after what was queued before, before the timers. What it finds when
-its turn comes decides: a transport that was paused or closed in the meantime does nothing. Its own beginning and end
-take their turns in the same way, for which asyncio makes handles.
+A transport is a Watcher. When the poller reports an event, the transport records it and puts itself on the ready queue,
+without a handle. So I/O runs exactly where asyncio would run it: after everything queued earlier and before the timers.
+The transport's state at that time decides: if it was paused or closed in the meantime, it does nothing. The start and
+the end of a transport, for which asyncio makes handles, are queued in the same way.
 
-All callbacks of a protocol run in one context, the one that was current when the transport was made.
+All callbacks of a protocol run in one context: the one that was current when the transport was made.
 
-Source: the asyncio documentation, "Transports and Protocols"; asyncio/selector_events.py and unix_events.py are the
-reference for what it leaves open.
+Source: the asyncio documentation, "Transports and Protocols"; where it is silent, asyncio/selector_events.py and
+unix_events.py are the reference.
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
@@ -47,7 +47,7 @@ cdef extern from *:
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
-# What asyncio's own transports have from the classes that all share, and programs patch there.
+# Programs patch this method on asyncio's base class, and so change all of asyncio's transports: see patched().
 cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
@@ -58,7 +58,7 @@ cdef class Transport(Watcher):
     def __cinit__(self, *args, **kwargs):
         begin_without_dict(self)
         self.fd = self.closed_fd = -1
-        # Until open(): one that was never opened does nothing.
+        # Until open() is called, all methods act as on a closed transport.
         self.closing = True
         self.lost = 1
         self.high_water = DEFAULT_HIGH_WATER
@@ -81,7 +81,8 @@ cdef class Transport(Watcher):
             return
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
         if FREE_THREADED and self.loop.runs_elsewhere():
-            # Its thread may be using the poller, what is counted, and the server. The transport lives until then.
+            # The loop's thread may be using the poller, the metrics and the server, so it releases them. The call keeps
+            # the transport alive until then.
             try:
                 self.close_dropped()
             finally:
@@ -89,21 +90,21 @@ cdef class Transport(Watcher):
         else:
             self.release_resources()
 
-    # -- what a kind of transport supplies -----------------------------------------------------------------------------
+    # -- what each subclass supplies -----------------------------------------------------------------------------------
 
     cdef int begin_reading(self) except -1:
-        """Have reads reported, for the first time or after end_reading().
+        """Ask the poller to report reads, for the first time or after end_reading().
 
-        A read that was reported before waits for the next poll: asyncio has cancelled its handle."""
+        A read that was reported before waits for the next poll, because asyncio has cancelled its handle."""
         raise NotImplementedError
 
     cdef int end_reading(self) except -1:
-        """Have no more reads reported, as far as that is worth a system call. Idempotent."""
+        """Ask the poller to report no more reads, unless that costs a system call that can wait. Idempotent."""
         raise NotImplementedError
 
     cdef int ready_to_read(self) except -1:
-        """Read, in the protocol's context; not called while paused or closing. What is raised is reported as a fatal
-        error would be: only what must leave the loop may be."""
+        """Read, in the protocol's context; not called while paused or closing. Report errors by fatal_error(); raise
+        only what must leave the loop."""
         raise NotImplementedError
 
     cdef int ready_to_write(self) except -1:
@@ -111,24 +112,24 @@ cdef class Transport(Watcher):
         raise NotImplementedError
 
     cdef int release_resources(self) except -1:
-        """Close the descriptor, which the poller forgets before; idempotent."""
+        """Remove the descriptor from the poller, then close it. Idempotent."""
         raise NotImplementedError
 
     cdef int close_dropped(self) except -1:
-        """Close the descriptor of a transport that nobody has any more, nor does the poller, in whatever thread that is
-        found out."""
+        """Close the descriptor at once, in the thread that frees the transport, if the poller does not have it."""
         return 0
 
     cdef int stop_watching(self) except -1:
-        """Have the poller forget the descriptor; idempotent."""
+        """Remove the descriptor from the poller. Idempotent."""
         raise NotImplementedError
 
     cdef int drop_output(self) except -1:
-        """Forget what is buffered."""
+        """Discard what is buffered."""
         raise NotImplementedError
 
     cdef int flush_early(self) except -1:
-        """Before something that shows whether this turn's writes have left, or that would lose them."""
+        """Send this turn's writes now: called before an operation that would show that they have not left, or lose
+        them."""
         return 0
 
     cdef Py_ssize_t buffered(self) noexcept:
@@ -136,13 +137,13 @@ cdef class Transport(Watcher):
         return 0
 
     cdef object find_extra(self, str name):
-        """What get_extra_info() says that is not in `extra`; KeyError if there is no such thing."""
+        """The answer of get_extra_info() for a name that is not in `extra`; KeyError for an unknown name."""
         raise KeyError(name)
 
-    # -- the loop's side -----------------------------------------------------------------------------------------------
+    # -- calls by the loop ---------------------------------------------------------------------------------------------
 
     cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1:
-        """Begin: connection_made() is called in the next iteration, then reading begins, then `waiter` is told."""
+        """In the next iteration: call connection_made(), begin to read, then resolve the future `waiter`."""
         self.loop = loop
         self.protocol = protocol
         self.context = PyContext_CopyCurrent() if context is None else context
@@ -173,11 +174,12 @@ cdef class Transport(Watcher):
         return 0
 
     cdef bint step_is_due(self) noexcept:
-        """Whether this turn is that of a step. What is reported of the descriptor comes between the two."""
+        """Whether run() was called for a step, not for events. Events come after the start and before the end."""
         return self.due & START_DUE or self.due and not self.queued
 
     cdef int take_step(self) except -1:
-        """What asyncio has handles for: reading begins, or the connection is lost. An error names the handle."""
+        """Start the transport, or call connection_lost(). An error is reported with the handle that asyncio would have
+        made."""
         cdef LoopCore loop = self.loop
         cdef object context = self.context
         cdef bint starting = self.due & START_DUE
@@ -240,7 +242,8 @@ cdef class Transport(Watcher):
         finally:
             PyContext_Exit(context)
             if self.events & POLLER_WRITE and self.loop is not None:
-                # What leaves the loop has come out of reading; an edge-triggered socket says this only once.
+                # ready_to_read() has raised before the write was handled. An edge-triggered socket will not report it
+                # again.
                 self.on_events(0)
         return 0
 
@@ -251,21 +254,22 @@ cdef class Transport(Watcher):
         return self.fd >= 0
 
     cdef int count_as(self, int kind) noexcept:
-        """As an open transport of that kind (0: as none), for loop.metrics()."""
+        """Count this transport in loop.metrics() as an open one of that kind; 0: no more as any."""
         if self.loop is not None:
             if self.counted:
                 self.loop.metrics.transports[self.counted] -= 1
             if kind:
                 self.loop.metrics.transports[kind] += 1
             self.counted = kind
-            # The other end may be this loop's, too.
+            # The other end may belong to this loop, too.
             backoff_reset(&self.loop.metrics.backoff)
         return 0
 
     # -- connection_lost() ---------------------------------------------------------------------------------------------
 
     cdef int fatal_error(self, object error, str message) except -1:
-        """The connection cannot go on. Its own errors are everyday life; all else is somebody's mistake."""
+        """Close the connection because of an error. An OSError is normal for a connection and only logged in debug
+        mode; any other error goes to the exception handler."""
         if self.loop is None:
             return 0
         try:
@@ -281,7 +285,7 @@ cdef class Transport(Watcher):
         return 0
 
     cdef int force_close(self, object error) except -1:
-        """Close without writing what is buffered; connection_lost() is called with `error`."""
+        """Close without writing what is buffered, and have connection_lost() called with `error`."""
         if self.lost or self.loop is None:
             return 0
         self.flush_early()
@@ -291,7 +295,7 @@ cdef class Transport(Watcher):
         return self.drop_output()
 
     cdef int lose_connection(self, object error) except -1:
-        """Have connection_lost() called. If there is no memory for that nothing has happened; it can be tried again."""
+        """Have connection_lost() called. A MemoryError leaves everything unchanged, so the caller can try again."""
         cdef bint closed = self.loop.ready.closed
         if not closed and is_direct(self.loop.ready, self.loop):
             push(self.loop.ready, self)
@@ -311,7 +315,7 @@ cdef class Transport(Watcher):
         self.connection_lost(error)
 
     cdef int connection_lost(self, object error) except -1:
-        """Tell the protocol, and let go of everything."""
+        """Call the protocol's connection_lost(), then release all resources."""
         cdef object protocol = self.protocol
         cdef object_section section
         if self.loop is None:
@@ -320,13 +324,14 @@ cdef class Transport(Watcher):
             if protocol is not None:
                 protocol.connection_lost(error)
         finally:
-            # First, because it mostly has the transport: nobody can ask then what it would take a system call to know.
+            # The protocol goes first, because it usually holds the only other reference to the transport. If nothing
+            # can ask for its address any more, release_resources() saves the system call that keeps it.
             protocol = None
-            # Other threads may be asking for it, and for the loop.
+            # Other threads may be reading the attributes `protocol` and `loop`.
             section_enter(&section, self)
             self.protocol = None
             section_leave(&section)
-            # It may be a program that has called _call_connection_lost(): what looks at `lost` relies on it.
+            # A program may have called _call_connection_lost() itself, but other methods rely on `lost`.
             self.closing = True
             self.lost = max(self.lost, 1)
             try:
@@ -338,7 +343,7 @@ cdef class Transport(Watcher):
         return 0
 
     cdef int warn_of_lost_write(self) except -1:
-        """Somebody goes on writing to a connection that is lost; the first few times that may be chance."""
+        """Count a write to a lost connection. After as many as under asyncio, log a warning for each."""
         if self.lost >= SILENT_LOST_WRITES:
             base_events.logger.warning("socket.send() raised exception.")
         self.lost += 1
@@ -347,7 +352,7 @@ cdef class Transport(Watcher):
     # -- flow control --------------------------------------------------------------------------------------------------
 
     cdef int pause_protocol(self) except -1:
-        """Call pause_writing() if more is buffered than the high-water mark allows, unless that was done."""
+        """Call pause_writing() if more than the high-water mark is buffered and the protocol is not paused yet."""
         if self.protocol_paused or self.buffered() <= self.high_water:
             return 0
         self.protocol_paused = True
@@ -360,7 +365,7 @@ cdef class Transport(Watcher):
         return 0
 
     cdef int resume_protocol(self) except -1:
-        """Call resume_writing() if it is due. That may write again, close, or replace the protocol."""
+        """Call resume_writing() if it is due. The protocol may write again, close the transport or replace itself."""
         if not self.protocol_paused or self.buffered() > self.low_water:
             return 0
         self.protocol_paused = False
@@ -403,7 +408,7 @@ cdef class Transport(Watcher):
         """How many bytes are waiting to be written."""
         return self.buffered()
 
-    # -- what all transports have --------------------------------------------------------------------------------------
+    # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
 
     def get_extra_info(self, name, default=None):
         """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
@@ -466,7 +471,7 @@ cdef class Transport(Watcher):
         if self.closing or not self.paused:
             return
         self.paused = False
-        # What has arrived meanwhile comes in asyncio's turn.
+        # Poll at once, as asyncio does, so that what has arrived meanwhile is delivered in the same iteration.
         backoff_reset(&self.loop.metrics.backoff)
         if self.started:
             self.begin_reading()
@@ -491,7 +496,7 @@ cdef class Transport(Watcher):
             return call_in_loop_thread(self.loop, self.abort, ())
         self.force_close(None)
 
-    # -- the names that asyncio's own code and others know the state by ------------------------------------------------
+    # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 
     def _force_close(self, exc):
         if FREE_THREADED and runs_in_other_thread(self.loop):
@@ -554,8 +559,8 @@ def release(Transport transport not None):
 
 
 cdef object patched(Transport transport, str name, object original):
-    """The method that a program has put into asyncio's classes of transports in place of the `original`, bound as in a
-    transport of asyncio's; None if there is none."""
+    """The method with which a program has replaced the `original` in asyncio's transport classes, bound as on one of
+    asyncio's transports; None if it has not."""
     cdef object cls = transport.__class__
     cdef object found = getattr(cls, name)
     if found is original:
@@ -571,7 +576,8 @@ cdef int flow_control_failed(Transport transport, str message, object error) exc
 
 
 cdef Py_ssize_t as_size(object limit) except? -1:
-    """A watermark may be any number that can be compared with one; what is more than memory holds is never reached."""
+    """Convert a watermark, which may be any number that compares with an int. One above PY_SSIZE_T_MAX is cut to that:
+    it cannot be reached either."""
     if limit >= <object>PY_SSIZE_T_MAX:
         return PY_SSIZE_T_MAX
     return <Py_ssize_t>limit if isinstance(limit, int) else <Py_ssize_t><double>limit

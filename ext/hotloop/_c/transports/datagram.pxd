@@ -4,16 +4,16 @@ from hotloop._c.transports.socket_transport cimport SocketTransport
 
 
 cdef class DatagramTransport(SocketTransport):
-    cdef object address             # where all datagrams go, as create_datagram_endpoint() was told; None: it was not
-    cdef AddressCache addresses     # the loop's, for all its datagram transports
-    cdef object sender              # the one of the datagram received last, as the protocol was told; None at first
-    cdef sockaddr_storage sender_raw    # the same, as the kernel has told it
+    cdef object address             # remote_addr of create_datagram_endpoint(), or None
+    cdef AddressCache addresses     # the loop's, shared by all its datagram transports
+    cdef object sender              # the last datagram's sender, as the protocol was given it; None at first
+    cdef sockaddr_storage sender_raw    # the same, as the kernel returned it
     cdef socklen_t sender_length    # in bytes
     cdef int family                 # of the socket's addresses
-    cdef bint native                # the system calls are made here, not by the socket object
+    cdef bint native                # this transport makes the system calls; else the socket object does
     cdef bint connected             # the kernel knows the address of the peer
-    cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none ever have
-    cdef Py_ssize_t queued_bytes    # in them, as flow control counts; 0: none are waiting
+    cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none has waited yet
+    cdef Py_ssize_t queued_bytes    # in `queue`, as flow control counts them; 0: none are waiting
 
     cdef bint receive(self) except -1
     cdef bint receive_foreign(self) except -1

@@ -1,17 +1,17 @@
 """DatagramTransport: UDP, Unix and all other datagram sockets.
 
-One wake-up takes what has arrived, up to a bound, one datagram at a time: so whatever a callback does (close, pause,
-replace the protocol, raise) holds for the next datagram, which is still the kernel's. The socket is level-triggered,
-and the kernel says by itself that there is more. What is sent leaves at once, and its error, if it has one, is told
-before sendto() returns, as it is by asyncio.
+When the socket becomes readable, the transport receives what has arrived, up to a bound, one datagram at a time. So
+whatever a callback does (close, pause, replace the protocol, raise) applies to the next datagram, which the kernel
+still has. The socket is level-triggered, so the kernel reports again if there is more. Datagrams are sent at once, and
+errors are reported before sendto() returns, as under asyncio.
 
-There are no recvmmsg() and sendmmsg() here, because they win nothing. Linux 6.18, one core, 512 bytes, CPU microseconds
-for each datagram, medians: receiving 0.62 by recvfrom() and 0.66 by recvmmsg() where one was waiting, 0.30 and 0.31
-where there were 64, the last call that finds nothing included; sending 1.04 by sendto() and 1.12 by sendmmsg() for one,
+This module does not use recvmmsg() and sendmmsg(), because they gain nothing. Linux 6.18, one core, 512 bytes, CPU
+microseconds for each datagram, medians: receiving, with the last call, which finds nothing, 0.62 by recvfrom() and 0.66
+by recvmmsg() with one datagram waiting, 0.30 and 0.31 with 64; sending 1.04 by sendto() and 1.12 by sendmmsg() for one,
 0.86 and 0.81 for 32. An echo server in plain C takes 1.6 for each of 32 clients either way. A system call costs 0.1
-there; a batch saves that, and spends it on headers and on reading from cold memory what lay in one warm buffer. To that
-Python would add keeping what was sent until the end of the turn, what was received until the protocol may have it, and
-64 KiB for each datagram of a batch.
+there. A batch saves that, but loses it again by filling headers and reading cold memory instead of one warm buffer.
+In Python a batch would also need 64 KiB for each datagram, and would have to keep what was sent until the end of the
+turn and what was received until the protocol may have it.
 
 Source: udp(7), unix(7); asyncio/selector_events.py.
 """
@@ -50,18 +50,19 @@ cdef extern from "system/datagram_calls.h":
 cdef extern from "Python.h":
     int PySys_Audit(const char *event, const char *format, ...) except -1
 
-# How many datagrams one transport may receive, or send of those that had to wait, in one turn of the loop, so that a
-# busy socket does not starve the others.
+# How many datagrams one transport may receive, or send from its queue, in one turn of the loop, so that a busy socket
+# does not starve the others.
 cdef int DATAGRAMS_PER_TURN = 32
-# What flow control counts for a datagram beside its data, in bytes. Before 3.13 nothing, and empty ones are not sent.
+# The bytes that flow control counts for a datagram in addition to its data; asyncio does so since 3.13.
 cdef Py_ssize_t HEADER_SIZE = 8 if sys.version_info >= (3, 13) else 0
+# Before 3.13 asyncio ignored empty datagrams.
 cdef bint sends_empty = sys.version_info >= (3, 13)
-# What became of a datagram: the kernel takes none now; it took it; the protocol was told of an error.
+# The result of sending a datagram.
 cdef enum:
-    BLOCKED
+    BLOCKED                         # the kernel takes none now
     SENT
-    REFUSED
-# The methods of the socket object that are bypassed, unless a subclass has its own.
+    REFUSED                         # error_received() was called
+# The socket methods that this transport bypasses, unless a subclass overrides one.
 cdef tuple BYPASSED = ("recvfrom", "send", "sendto")
 
 
@@ -70,7 +71,7 @@ cdef class DatagramTransport(SocketTransport):
     """A datagram socket's transport, as create_datagram_endpoint() makes it: see asyncio.DatagramTransport."""
 
     max_size = READ_SIZE
-    # asyncio's has these too, and they raise NotImplementedError.
+    # asyncio's datagram transports have these methods, too, and they raise NotImplementedError.
     can_write_eof = transports.WriteTransport.can_write_eof
     write = transports.WriteTransport.write
     write_eof = transports.WriteTransport.write_eof
@@ -81,10 +82,10 @@ cdef class DatagramTransport(SocketTransport):
         # An asyncio.Transport always, and an asyncio.DatagramTransport since 3.12.
         return selector_events._SelectorDatagramTransport
 
-    # -- what the poller is asked for ----------------------------------------------------------------------------------
+    # -- registration with the poller ----------------------------------------------------------------------------------
 
     cdef int update_interest(self) except -1:
-        """Have reported what is wanted."""
+        """Ask the poller for the events that are wanted now."""
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
             return 0
@@ -122,7 +123,7 @@ cdef class DatagramTransport(SocketTransport):
         return 0
 
     cdef bint receive(self) except -1:
-        """Have the protocol get one datagram; False if there was none, or an error instead."""
+        """Pass one datagram to the protocol; False if there was none, or an error."""
         cdef sockaddr_storage raw
         cdef socklen_t length = 0
         cdef Py_ssize_t count = 0
@@ -148,7 +149,7 @@ cdef class DatagramTransport(SocketTransport):
         return True
 
     cdef bint receive_foreign(self) except -1:
-        """The same through the socket object, which alone knows its addresses, or wants to be asked."""
+        """receive() by the socket object, because its address family is unknown here or a subclass overrides it."""
         try:
             data, sender = self.sock.recvfrom(READ_SIZE)
         except (BlockingIOError, InterruptedError):
@@ -189,12 +190,12 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef int send_after_loss(self) except -1:
         if self.address is None:
-            # As asyncio's, which looks for the socket that it no longer has.
+            # asyncio's transport raises this, because its socket is None by now.
             raise AttributeError("'NoneType' object has no attribute 'sendto'")
         return self.warn_of_lost_write()
 
     cdef int send_or_report(self, object data, object address) except -1:
-        """Give the kernel a datagram, or the protocol the error of that."""
+        """Send a datagram; an OSError goes to error_received(). BLOCKED, SENT or REFUSED."""
         cdef int became = SENT
         try:
             if not self.send(data, address):
@@ -216,7 +217,7 @@ cdef class DatagramTransport(SocketTransport):
         if self.connected:
             return self.send_native(data, None, NULL, 0)
         if address is self.sender and address is not None:
-            # An answer, whose address need not be converted back.
+            # An answer to the last datagram: its raw address is known.
             return self.send_native(data, address, &self.sender_raw, self.sender_length)
         if address_from_python(address, self.family, &raw, &length):
             return self.send_native(data, address, &raw, length)
@@ -245,12 +246,12 @@ cdef class DatagramTransport(SocketTransport):
             sent = self.sock.send(data) if self.connected else self.sock.sendto(data, address)
         except (BlockingIOError, InterruptedError):
             return False
-        # A socket of somebody's own may say nothing.
+        # The send() of a program's socket class may return None.
         metrics_sent(&self.loop.metrics, sent if isinstance(sent, int) else len(data))
         return True
 
     cdef int enqueue(self, object data, object address) except -1:
-        """Have it sent when there is room again."""
+        """Queue a datagram to be sent when the kernel has room again."""
         if self.lost:
             return 0
         data = bytes(data)
@@ -272,13 +273,13 @@ cdef class DatagramTransport(SocketTransport):
             self.queued_bytes -= len(data) + HEADER_SIZE
             sent = self.send_or_report(data, address)
             if self.lost or sent == REFUSED:
-                # asyncio goes on, and resumes its protocol, in the next turn.
+                # asyncio, too, continues and resumes the protocol only in the next turn.
                 return 0
             if sent == BLOCKED:
                 self.queue.appendleft((data, address))
                 self.queued_bytes += len(data) + HEADER_SIZE
                 break
-        # That may send again, or close.
+        # The protocol may send again, or close the transport.
         self.resume_protocol()
         return 0 if self.lost or self.queued_bytes else self.sent_all()
 
@@ -308,10 +309,10 @@ cdef DatagramTransport open_datagram(
 ):
     """A transport for a non-blocking socket, which it owns from here on."""
     cdef DatagramTransport transport = DatagramTransport.__new__(DatagramTransport)
-    # One for each transport would cost a client that opens a socket for each question more than it saves.
+    # A cache for each transport would cost more than it saves in a client that opens a socket for each query.
     transport.addresses = loop.addresses
-    # Nothing is gathered here, so that it costs no more than a look whether the socket is still open. The address is
-    # that of this moment, as asyncio has it, before sending has bound the socket.
+    # Exposed: as datagrams are never gathered, this only adds a check whether the socket is still open. And it asks for
+    # the socket's address now, as asyncio does, before the first send binds the socket.
     transport.adopt(sock, extra, True)
     transport.address = address or None
     transport.connected = bool(transport.extra["peername"])
@@ -328,7 +329,7 @@ cdef DatagramTransport open_datagram(
 
 
 cdef bint is_native(object sock) except -1:
-    """Whether the addresses are understood here, and no class of socket has its own way to send and receive."""
+    """Whether this module can convert the socket's addresses, and no subclass overrides sending or receiving."""
     cdef object cls = type(sock)
     for name in BYPASSED:
         if getattr(cls, name, None) is not getattr(plain_socket, name):

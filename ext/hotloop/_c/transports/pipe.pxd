@@ -4,8 +4,8 @@ from hotloop._c.transports.write_queue cimport write_queue
 
 
 cdef class PipeTransport(Transport):
-    cdef object pipe                # the file object, closed with the transport; None: it is, or was never opened
-    cdef int known                  # the events that the poller was told to report, by now or before
+    cdef object pipe                # the file object, closed with the transport; None: closed or never opened
+    cdef int known                  # the events for which this transport has registered so far
 
     cdef int add_interest(self, int event) except -1
     cdef int remove_interest(self, int event) except -1
@@ -15,17 +15,17 @@ cdef class PipeTransport(Transport):
 
 
 cdef class ReadPipeTransport(PipeTransport):
-    cdef Py_ssize_t expected        # the next read's size in bytes, as the writer goes on; 0: it is small
+    cdef Py_ssize_t expected        # the size of the next read in bytes, estimated from the last one; 0: it is small
 
     cdef bytes read(self, Py_ssize_t *count)
     cdef int at_eof(self) except -1
 
 
 cdef class WritePipeTransport(PipeTransport):
-    cdef write_queue output        # written, and not yet taken by the kernel
+    cdef write_queue output         # written, and not yet taken by the kernel
     cdef Py_ssize_t ignored         # writes since the transport began to close
     cdef bint device                # a character device, which may give a meaning to each single write
-    cdef bint shows_hang_up         # becomes readable when nobody reads any more
+    cdef bint shows_hang_up         # the descriptor becomes readable when the reader closes
 
     cdef int send(self, object data) except -1
     cdef int keep(self, object data, Py_ssize_t start) except -1

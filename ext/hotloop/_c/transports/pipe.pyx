@@ -1,12 +1,12 @@
 """ReadPipeTransport, WritePipeTransport: pipes, FIFOs, terminals and other character devices, sockets given as files.
 
-Level-triggered: terminals and packet pipes return short from a read while there is more. A pause leaves the kernel's
-set as it is until something is reported, since most pauses are over by then; so does a writer that has caught up.
+Descriptors are registered level-triggered, because terminals and packet pipes return short from a read while there is
+more. pause_reading() leaves the kernel's set unchanged until an event is reported, since most pauses are over by then;
+so does a writer whose queue has become empty.
 
-A write is made at once, as asyncio makes it, and not at the end of the turn, as on sockets. Up to PIPE_BUF bytes of a
-write to a pipe are never mixed with what others write to it (pipe(7)), devices and packet pipes give each write a
-meaning, and a child must have its input before the signal that is sent next. Only what the kernel does not take is
-gathered.
+A write is made at once, as by asyncio, not at the end of the turn, as on sockets. The kernel never mixes a write of up
+to PIPE_BUF bytes with other processes' writes (pipe(7)); devices and packet pipes give each write a meaning; and a
+child must have its input before the signal that is sent next. Only what the kernel does not take is gathered.
 
 Source: asyncio/unix_events.py; pipe(7), tty(4).
 """
@@ -46,18 +46,18 @@ cdef extern from "system/pipe_calls.h":
     bint pipe_is_open(int fd)
 
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
-# Their named FIFOs are readable to a writer while there is unread data in them (cpython#145030).
+# On these systems a named FIFO is readable to its writer while it holds unread data (cpython#145030).
 cdef bint FIFOS_MISLEAD = sys.platform in {"darwin", "ios", "tvos", "watchos"}
 
 
 cdef class PipeTransport(Transport):
-    """What both directions share: a file object, whose descriptor somebody else may use in the other direction."""
+    """What both directions share: a file object. Another transport may use its descriptor in the other direction."""
 
     cdef int is_open(self) noexcept:
         return self.pipe is not None
 
     cdef int add_interest(self, int event) except -1:
-        """Have an event reported; costs nothing if it was before and has not happened since."""
+        """Ask the poller to report an event. No system call if it was asked before and has not reported it since."""
         if self.loop.poller is None:
             self.loop.check_open()
         self.check_descriptor()
@@ -102,15 +102,16 @@ cdef class PipeTransport(Transport):
         return 0
 
     cdef int orphan(self) except -1:
-        """The file was closed by another: by the transport of the other direction, or by the program. The number may be
-        another file's by now."""
+        """The program or the transport of the other direction has closed the file: give up the number, which may belong
+        to another file by now."""
         self.stop_watching()
         return self.forget_descriptor()
 
     cdef int check_descriptor(self) except -1:
-        """Before the number is used: whether the file object still has it. Nothing else shows that it was closed."""
+        """Before a system call: give up the number if the file object no longer has it. Nothing else shows that it was
+        closed."""
         cdef object fd = -1
-        # The program may have taken the file back.
+        # The program may have set _pipe to None.
         if self.pipe is None or self.fd < 0:
             return 0
         try:
@@ -134,7 +135,7 @@ cdef class PipeTransport(Transport):
 
     @_pipe.setter
     def _pipe(self, pipe):
-        # None, by somebody who has taken the file back.
+        # A program sets None to keep the file open when the transport closes.
         self.pipe = pipe
 
     @property
@@ -185,11 +186,11 @@ cdef class ReadPipeTransport(PipeTransport):
         if count > 0:
             metrics_received(&self.loop.metrics, count)
             self.expected = next_size(count)
-            # What it raises is reported, and no reason to close, as in asyncio.
+            # As in asyncio, an exception here is reported and does not close the transport.
             try:
                 self.protocol.data_received(data)
             except MemoryError as error:
-                # The protocol may not have the data, and what comes next would follow on a hole.
+                # The protocol may have missed the data, and must not get what comes after a gap.
                 self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
         elif count == 0:
             self.at_eof()
@@ -198,7 +199,7 @@ cdef class ReadPipeTransport(PipeTransport):
         return 0
 
     cdef bytes read(self, Py_ssize_t *count):
-        """What one read has brought, if `count` is positive."""
+        """Read once: the data, or None unless `count` is positive."""
         cdef PyObject *direct
         cdef bytes data
         if self.expected:
@@ -230,7 +231,7 @@ cdef class ReadPipeTransport(PipeTransport):
 
     cdef int fatal_error(self, object error, str message) except -1:
         if self.loop is None or (isinstance(error, OSError) and error.errno == EIO):
-            # EIO is how a terminal says that its other side is closed.
+            # A terminal returns EIO when its other side is closed.
             return Transport.fatal_error(self, error, message)
         self.loop.call_exception_handler(
             {"message": message, "exception": error, "transport": self, "protocol": self.protocol}
@@ -249,7 +250,8 @@ cdef class WritePipeTransport(PipeTransport):
         write_queue_clear(&self.output)
 
     cdef int begin_reading(self) except -1:
-        """There is nothing to read; but to see the reader go, unless somebody does read from this descriptor."""
+        """Ask for read events, which show that the reader has closed, unless another transport reads from this
+        descriptor."""
         if self.shows_hang_up and watcher_for(self.loop.poller, self.fd, POLLER_READ) is None:
             self.add_interest(POLLER_READ)
         return 0
@@ -318,7 +320,7 @@ cdef class WritePipeTransport(PipeTransport):
         self.pause_protocol()
 
     def writelines(self, list_of_data):
-        """write() of all in one system call."""
+        """Like write() for each item, but in one system call."""
         cdef bint waiting = self.output.bytes > 0
         cdef int before
         cdef list chunks = []
@@ -347,7 +349,7 @@ cdef class WritePipeTransport(PipeTransport):
             self.pause_protocol()
 
     cdef int send(self, object data) except -1:
-        """Write what the kernel takes at once; keep the rest, after what waits already."""
+        """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
         if self.output.bytes:
@@ -368,11 +370,11 @@ cdef class WritePipeTransport(PipeTransport):
 
     cdef int orphan(self) except -1:
         PipeTransport.orphan(self)
-        # It would wait for ever: let it find out that nothing can be written any more.
+        # No event would come any more: queue a write, which fails and closes the transport.
         return self.on_events(POLLER_WRITE) if self.output.bytes and not self.lost else 0
 
     cdef int keep(self, object data, Py_ssize_t start) except -1:
-        """Queue data, from the byte `start` on: a copy, unless it cannot be changed."""
+        """Queue data, from the byte `start` on: bytes as they are, other data as a copy."""
         cdef bytes owned
         if type(data) is not bytes:
             data = bytes(memoryview(data).cast("B")[start:])
@@ -384,7 +386,7 @@ cdef class WritePipeTransport(PipeTransport):
         return 0
 
     cdef int send_queued(self) except -1:
-        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        """Write what the kernel takes. The rest waits for POLLER_WRITE."""
         cdef Py_ssize_t sent
         cdef int full = False
         self.check_descriptor()
@@ -400,8 +402,8 @@ cdef class WritePipeTransport(PipeTransport):
     cdef int ready_to_write(self) except -1:
         self.send_queued()
         if self.lost or self.output.bytes:
-            # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. Nobody starves: the
-            # pipe is full at that moment.
+            # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. The reader does not
+            # run out of data meanwhile: the pipe is full at that moment.
             return 0
         self.resume_protocol()
         if self.closing and not self.lost and not self.output.bytes:
@@ -420,7 +422,7 @@ cdef class WritePipeTransport(PipeTransport):
         return True
 
     def write_eof(self):
-        """close(): write what is buffered first. Idempotent."""
+        """Like close(): write what is buffered, then close. Idempotent."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing:
@@ -441,7 +443,7 @@ cdef class WritePipeTransport(PipeTransport):
 cdef int open_pipe(
     PipeTransport transport, LoopCore loop, object pipe, int fd, object protocol, object waiter, object extra
 ) except -1:
-    """Make `pipe` the transport's, which closes it from here on."""
+    """Open the transport on `pipe`, which it owns from here on."""
     os.set_blocking(fd, False)
     transport.extra = {**(extra or {}), "pipe": pipe}
     transport.fd = fd
@@ -451,7 +453,7 @@ cdef int open_pipe(
 
 
 cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
-    """A transport that reads from a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    """A transport that reads from a file object. ValueError, before anything is changed, unless it is a pipe, socket or
     character device."""
     cdef ReadPipeTransport transport = ReadPipeTransport.__new__(ReadPipeTransport)
     cdef int fd = pipe.fileno()
@@ -463,7 +465,7 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
 
 
 cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
-    """A transport that writes to a file object. ValueError, and nothing is changed, if it is no pipe, socket or
+    """A transport that writes to a file object. ValueError, before anything is changed, unless it is a pipe, socket or
     character device."""
     cdef WritePipeTransport transport = WritePipeTransport.__new__(WritePipeTransport)
     cdef int fd = pipe.fileno()

@@ -1,4 +1,4 @@
-"""How a protocol takes what has arrived for it: asked once, when the protocol is set, not for every packet."""
+"""How a protocol takes received data: decided once, when the protocol is set, not for every packet."""
 
 from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.transports.stream_reader cimport is_stream_reader_protocol
@@ -9,14 +9,15 @@ cdef object BufferedProtocol = protocols.BufferedProtocol
 
 
 cdef class ByteProtocol(Watcher):
-    """A protocol in C. To all who do not know that, a subclass has to be an asyncio.BufferedProtocol."""
+    """A compiled protocol. For transports that cannot call bytes_received(), a subclass must also implement
+    asyncio.BufferedProtocol."""
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
-        """Take the bytes where they lie: in the loop's buffer, which is valid until somebody else is called."""
+        """Take bytes in place. They lie in the loop's buffer, so they are valid only until other code is called."""
         raise NotImplementedError
 
     cdef int flush_early(self) except -1:
-        """Give the transport what was written in this turn: see Transport.flush_early()."""
+        """Pass this turn's writes to the transport: see Transport.flush_early()."""
         return 0
 
 
@@ -29,8 +30,8 @@ cdef ProtocolKind kind_of(object protocol) except *:
 
 
 cdef bint takes_buffers(object protocol) except -1:
-    """Whether it is an asyncio.BufferedProtocol, or, as uvloop takes it, one by its methods alone. What has
-    data_received(), too, is none: under asyncio that is what is called."""
+    """Whether the protocol is an asyncio.BufferedProtocol or, as in uvloop, has its methods. A protocol of another
+    class that also has data_received() does not count, because asyncio would call data_received()."""
     return isinstance(protocol, BufferedProtocol) or (
         not hasattr(protocol, "data_received")
         and hasattr(protocol, "get_buffer")

@@ -1,8 +1,7 @@
 """A server's connections, as asyncio.Server keeps them: until 3.12 a number, since 3.13 weak references.
 
-Server._attach() and _detach() reach the references through a WeakSet written in Python, which costs as much as all else
-that is done to open and close a transport. Where they are exactly these, neither overridden nor replaced, what they do
-is done here.
+Server._attach() and _detach() keep the references in a WeakSet, whose Python code costs as much as all other work of
+opening and closing a transport. Unless they were overridden or replaced, this module does their work.
 
 Source: asyncio/base_events.py, Server; _weakrefset.py.
 """
@@ -16,18 +15,18 @@ import sys
 import weakref
 from asyncio import base_events
 
-# Before, a server counted them only.
+# Until 3.12 a server only counted its transports.
 cdef bint server_knows_transports = sys.version_info >= (3, 13)
 cdef object WeakSet = weakref.WeakSet
-# As they were when this module was imported: asyncio's own.
+# asyncio's own functions, as they were when this module was imported.
 cdef object attach_function = base_events.Server._attach
 cdef object detach_function = base_events.Server._detach
-# Until 3.13 references that die during an iteration wait for its end.
+# Until 3.13 a WeakSet removes the references that die during an iteration only after it.
 cdef bint removals_wait = hasattr(WeakSet(), "_pending_removals")
 
 
 cdef int attach_to_server(object server, object transport) except -1:
-    """Count a transport among the server's connections. AssertionError once the server is closed."""
+    """Add a transport to the server's connections. AssertionError once the server is closed."""
     cdef object method = server._attach, clients
     if not server_knows_transports:
         method()
@@ -41,7 +40,7 @@ cdef int attach_to_server(object server, object transport) except -1:
 
 
 cdef int detach_from_server(object server, object transport) except -1:
-    """Count it no more; the last one of a closed server wakes whoever waits for that."""
+    """Remove a transport from the server's connections. The last one of a closed server ends wait_closed()."""
     cdef object method = server._detach, clients, references
     if not server_knows_transports:
         method()
@@ -58,7 +57,7 @@ cdef int detach_from_server(object server, object transport) except -1:
 
 
 cdef object clients_of(object server, object method, object function):
-    """The WeakSet that `method` changes if it is made of asyncio's `function`. None: the method has to be called."""
+    """The WeakSet that `method` changes, if it is asyncio's `function`. None: the caller has to call the method."""
     cdef object clients
     if not is_method(method, server, function):
         return None

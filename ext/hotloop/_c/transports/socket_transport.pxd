@@ -2,10 +2,10 @@ from hotloop._c.transports.base cimport Transport
 
 
 cdef class SocketTransport(Transport):
-    cdef object sock                # Python's socket object; None until somebody asks for it, where the loop has none
+    cdef object sock                # the Python socket object; None: not made yet, because nothing has asked for it
     cdef bint exposed               # the program has the socket object or the number, too, and may use it at any time
     cdef unsigned int generation    # of the registration with the poller, while `attached`
-    cdef bytes peer                 # the address of the peer as the kernel has told it; None: in `extra`, or not asked
+    cdef bytes peer                 # the peer's raw address; None: it is in `extra`, or was never asked for
     cdef bint reading               # reads are wanted
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 

@@ -1,11 +1,12 @@
-"""SocketTransport: what stream and datagram transports share, which is what they say about their socket.
+"""SocketTransport: the base class of stream and datagram transports. It owns the socket and answers questions about it.
 
-Python's socket object is made when somebody asks for it, unless the transport was given one. The addresses are what
-they were: they can be asked for after the socket is closed, as long as somebody holds the transport.
+A transport that was not given a Python socket object makes one when the program asks for it. A transport keeps its
+socket's addresses, so the program can ask for them after the socket is closed.
 
-A socket may be `exposed`: the program has brought it along, or has taken it or its number from a transport. Then it may
-be used, and closed, without a call to the transport. So nothing of what is written there waits for the end of a turn,
-and before each system call the socket object is asked whether it still has the number, which may be another file's.
+A socket is `exposed` if the program passed it to the loop, or has taken it or its number from the transport. The
+program may then use and close it without calling the transport. So writes do not wait for the end of the turn, and
+before each system call the transport asks the socket object whether it still has the number, which may by now belong to
+another file.
 
 Source: asyncio/selector_events.py; asyncio/trsock.py.
 """
@@ -31,8 +32,8 @@ cdef extern from "system/socket_calls.h":
 
 cdef extern from *:
     """
-    /* Whether anybody has a transport but who runs it, and so may ask it something later: outside calls by Python code,
-     * which since 3.14 need not count. Without the GIL nobody can tell. */
+    /* Whether anything but the caller has a reference to the transport, and so may ask it something later. Not valid in
+     * a call from Python code, whose reference since 3.14 may not be counted. Without the GIL it cannot be known. */
     #ifdef Py_GIL_DISABLED
     #define is_shared(transport) ((void)(transport), 1)
     #else
@@ -45,10 +46,10 @@ plain_find_functions(plain_socket)
 
 
 cdef class SocketTransport(Transport):
-    """A transport on a socket, which it owns."""
+    """A transport that owns a socket."""
 
     cdef int adopt(self, object sock, object extra, bint exposed) except -1:
-        """Take over Python's socket object, and what is known of it already, which may be None."""
+        """Take over a Python socket object. `extra`: answers for get_extra_info(), or None."""
         self.sock = sock
         self.fd = sock.fileno()
         self.extra = dict(extra) if extra else {}
@@ -59,30 +60,31 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int expose(self) except -1:
-        """From here on the program may use the socket, and close it, at any time."""
+        """Note that from here on the program may use the socket, and close it, at any time."""
         if self.exposed or self.fd < 0:
             return 0
         self.flush_all()
-        # As long as it can be asked for.
+        # Later the program may have closed the socket.
         if self.extra is None or "sockname" not in self.extra:
             self.find_extra("sockname")
         self.exposed = True
         return 0
 
     cdef int descriptor(self) noexcept:
-        """For a system call: the number, or -1 (for which the kernel has EBADF) if it may be another file's by now."""
+        """The number for a system call. If it may belong to another file by now, -1, for which the kernel returns
+        EBADF."""
         return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
 
     cdef int flush_all(self) except -1:
-        """flush_early(), with what a protocol of ours has gathered itself."""
+        """flush_early(), after that of a compiled protocol."""
         return self.flush_early()
 
     cdef int update_interest(self) except -1:
-        """Have reported what is wanted."""
+        """Ask the poller for the events that are wanted now."""
         raise NotImplementedError
 
     cdef int block(self) except -1:
-        """Wait until the kernel takes more."""
+        """Ask the poller to report when the kernel takes more."""
         self.blocked = True
         try:
             self.update_interest()
@@ -94,7 +96,7 @@ cdef class SocketTransport(Transport):
     # -- the registration with the poller ------------------------------------------------------------------------------
 
     cdef bint is_attached(self) noexcept:
-        """Whether what the poller has under the number is this transport's, and not of the file that has it by now."""
+        """Whether the poller's registration for the number is this transport's, not that of a later file."""
         return (
             self.attached
             and self.loop.poller is not None
@@ -110,7 +112,7 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int stop_watching(self) except -1:
-        """Have the poller forget the descriptor; idempotent."""
+        """Remove the descriptor from the poller. Idempotent."""
         cdef bint own = self.is_attached()
         self.attached = False
         return self.loop.poller.detach(self.fd) if own else 0
@@ -128,8 +130,8 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int close_dropped(self) except -1:
-        # The collector closes a Python socket that is in the same cycle, in this thread too. If the loop's closed it at
-        # the same time, that could be another file's descriptor by then.
+        # The garbage collector closes a Python socket of the same cycle in this thread. If the loop's thread closed it
+        # as well, the number could belong to another file by then.
         return 0 if self.attached else self.close_descriptor()
 
     cdef int close_descriptor(self) except -1:
@@ -138,7 +140,7 @@ cdef class SocketTransport(Transport):
         cdef object_section section
         section_enter(&section, self)
         try:
-            # Another thread may be asking for Python's socket.
+            # Another thread may be asking for the Python socket.
             fd = self.fd
             sock = self.sock
             self.closed_fd = fd
@@ -168,12 +170,12 @@ cdef class SocketTransport(Transport):
         return found
 
     cdef object socket_object(self):
-        """Python's socket; a closed one if the transport is."""
+        """The Python socket; a closed one if the transport is closed."""
         if self.sock is None and self.fd >= 0:
             self.sock = socket.socket(fileno=self.fd)
             self.sock.settimeout(0)
         elif self.sock is None:
-            # Nobody has asked for it in time, or it never had one.
+            # The descriptor was closed before there was a Python socket, or was never opened.
             self.sock = socket.socket() if self.peer is None else socket.socket(family_of(self.peer))
             self.sock.close()
         return self.sock
@@ -205,19 +207,19 @@ cdef class SocketTransport(Transport):
 
 
 class OrderedSocket(trsock.TransportSocket):
-    """What get_extra_info("socket") gives of a socket that is not exposed: what is done with it comes after what was
-    written before. What can be done without it, by its number or a duplicate, exposes it."""
+    """The answer of get_extra_info("socket") for a socket that is not exposed. Its methods first send what was written
+    earlier. Taking its number or a duplicate exposes the socket."""
 
     __slots__ = ("_plain", "_transport")
 
     def __init__(self, transport, sock):
         self._plain = sock
-        # Not the transport, whose end must not have to wait for the garbage collector.
+        # A strong reference would be a cycle, so that only the garbage collector would free the transport.
         self._transport = weakref.ref(transport)
 
     @property
     def _sock(self):
-        # By fileno() and dup(), and by whatever there is else.
+        # Read by fileno(), dup() and all methods that are not overridden here.
         transport = self._transport()
         if transport is not None:
             (<SocketTransport>transport).expose()
@@ -255,7 +257,7 @@ class OrderedSocket(trsock.TransportSocket):
 
 
 cdef object flush(object ordered):
-    """Send what was written before; returns Python's socket."""
+    """Send what was written earlier, and return the Python socket."""
     cdef object transport = ordered._transport()
     if transport is not None:
         (<SocketTransport>transport).flush_all()
@@ -270,7 +272,7 @@ cdef object peer_of(object sock):
 
 
 cdef object name_of(int fd, object sock):
-    """The socket's own address; None if it cannot be told."""
+    """The socket's own address; None if the kernel does not say."""
     cdef sockaddr_storage storage
     cdef socklen_t length = 0
     if socket_name(fd, &storage, &length) < 0:

@@ -7,15 +7,15 @@ from hotloop._c.transports.write_queue cimport write_queue
 cdef class StreamTransport(SocketTransport):
     cdef object server              # the asyncio.Server to which the connection belongs, or None
     cdef ProtocolKind kind          # how the protocol takes data
-    cdef write_queue output        # written, and not yet taken by the kernel
-    cdef Py_ssize_t expected        # the next read's size in bytes, as the peer goes on
-    cdef bint edge                  # told once only when something becomes possible: POLLER_EDGE
-    cdef bint suspended             # the poller has let go, so that reads may have been missed
-    cdef bint filled                # the last read has brought as much as it could
+    cdef write_queue output         # written, and not yet taken by the kernel
+    cdef Py_ssize_t expected        # the size of the next read in bytes, estimated from the last one
+    cdef bint edge                  # registered edge-triggered: POLLER_EDGE
+    cdef bint suspended             # the registration was suspended, so reads may have been missed
+    cdef bint filled                # the last read filled its buffer
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called
-    cdef bint unflushed             # among those that the loop flushes at the end of the turn
-    cdef object empty_waiter        # a future: sendfile() waits for all to be written; None: it does not
+    cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
+    cdef object empty_waiter        # the future by which sendfile() waits until all is written, or None
 
     cdef int adopt_protocol(self, object protocol) except -1
     cdef int receive(self) except -1

@@ -1,17 +1,18 @@
 """StreamTransport: TCP, Unix and all other stream sockets, without Python code between the kernel and the protocol.
 
-Reading. TCP is registered edge-triggered, once, and stays so: pausing, resuming and waiting for room to write change
-flags here and cost no system call. What is reported once must be remembered until a read has found the socket empty; a
-read that does not fill its buffer has. (A peer that has closed, or sent urgent data, is read from until there is
-nothing, because these end a read early.) All other streams are level-triggered, where the kernel remembers.
+Reading. A TCP socket is registered once, edge-triggered. Pausing, resuming and waiting for room to write only change
+flags of the transport and cost no system call. Because an edge is reported once, the transport remembers it until a
+read has found the socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's
+close end a read early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) All other
+streams are level-triggered: the kernel remembers.
 
-A client that connects mostly has said something by the time the server has made its transport. So an accepted
-connection is read from once before it is registered, and one that is answered and closed at once never is.
+Most clients have sent something by the time the server has made its transport. So an accepted connection is read from
+once before it is registered, and one that is answered and closed at once is never registered.
 
-Writing. What callbacks write in one turn of the loop leaves at its end in one system call for each transport, or at
-once when it is much. Outside a turn it leaves at once. So a handler that writes a head, a body and a tail sends one
-segment, and a server answering many clients wakes none of them before it has read from all. bytes are kept, not copied;
-what the caller may change is copied.
+Writing. What callbacks write in one turn of the loop is sent at its end, in one system call for each transport, or at
+once when it is large. Outside a turn it is sent at once. So a handler that writes a head, a body and a tail sends one
+segment, and a server answering many clients wakes none of them before it has read from all. bytes objects are kept
+without a copy; data that the caller may change is copied.
 
 Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
 """
@@ -55,15 +56,16 @@ cdef extern from "system/socket_calls.h":
 
 # How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
-# So many connections are registered before they are read from, after one that had nothing to read yet.
+# After a connection that had nothing to read yet, this many accepted connections are registered before they are read
+# from.
 cdef int REGISTERED_FIRST = 4
-# What is written in one turn leaves at once when it is this much: more would not fit into one segment anyway.
+# This many bytes are sent without waiting for the end of the turn: more would not fit into one segment anyway.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
-# What the caller may change is copied; but from this size on it is sent first, and what is left is copied.
+# Mutable data of this many bytes or more is sent first, and only what the kernel does not take is copied.
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
-# Before 3.12 asyncio's writelines() was write() of all together, with the errors of joining them.
+# Before 3.12 asyncio's writelines() joined its argument and called write(), so errors were those of joining.
 cdef bint joins_lines = sys.version_info < (3, 12)
-# What asyncio calls that which can be written; another name since 3.14 and a late 3.13.
+# The words for the accepted types in asyncio's TypeError; they changed in 3.14 and a late 3.13.
 cdef str WRITE_TYPES = (
     "a bytes, bytearray, or memoryview object"
     if any("memoryview" in str(const) for const in selector_events._SelectorSocketTransport.write.__code__.co_consts)
@@ -98,7 +100,7 @@ cdef class StreamTransport(SocketTransport):
                 waiter.set_exception(ConnectionError("Connection is closed by peer"))
         return 0
 
-    # -- what the poller is asked for ----------------------------------------------------------------------------------
+    # -- registration with the poller ----------------------------------------------------------------------------------
 
     cdef int start(self) except -1:
         if self.peer is None or not self.edge or self.attached or self.paused or self.closing:
@@ -110,7 +112,8 @@ cdef class StreamTransport(SocketTransport):
         return self.on_events(POLLER_READ)
 
     cdef int update_interest(self) except -1:
-        """Have reported what is wanted. On an edge-triggered socket more may be: that costs nothing."""
+        """Ask the poller for the wanted events. An edge-triggered registration may keep more events: that costs
+        nothing."""
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
             return 0
@@ -138,11 +141,11 @@ cdef class StreamTransport(SocketTransport):
             return self.update_interest()
         self.update_interest()
         if self.suspended or self.eof_received:
-            # Maybe something was reported meanwhile, of which nothing is known here.
+            # The poller may have dropped an event meanwhile: find out by a read.
             self.events |= POLLER_READ | POLLER_MORE
             self.suspended = self.eof_received = False
         if self.events & POLLER_READ:
-            # An edge is not reported again.
+            # The poller does not report an edge again.
             self.put_off = self.queued
             self.on_events(0)
         return 0
@@ -155,7 +158,8 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int on_events(self, int events) except -1:
         if not self.edge and events & POLLER_READ and not self.reading:
-            # Level-triggered, and paused after it was registered for writing too: the kernel would go on.
+            # Reading was paused while the socket was also registered for writing: the kernel would report reads again
+            # and again.
             self.update_interest()
         return Transport.on_events(self, events)
 
@@ -169,19 +173,20 @@ cdef class StreamTransport(SocketTransport):
                 self.filled = False
                 self.receive()
                 if not self.edge:
-                    # What is left will be reported again.
+                    # The poller reports again what is left.
                     self.events &= ~(POLLER_READ | POLLER_MORE)
                 if reads == 0 or not self.filled:
                     break
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            # Of the protocol's errors this transport knows; this is one of its own, MemoryError maybe.
+            # Errors of the protocol are handled where it is called; this one is the transport's, such as MemoryError.
             self.fatal_error(error, "Fatal read error on socket transport")
         finally:
             if not self.attached and self.reading and not self.closing:
                 self.update_interest()
-            # It will not be: the rest is for the next turn, also when a callback has ended this run of the loop.
+            # The poller does not report an edge again, so the transport queues itself to read the rest in the next
+            # turn. That holds even if a callback has raised an exception that ends this run of the loop.
             if self.events & POLLER_READ and self.edge and self.reading:
                 self.on_events(0)
         return 0
@@ -196,7 +201,7 @@ cdef class StreamTransport(SocketTransport):
         return self.receive_stream()
 
     cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
-        """Look at what a read of at most `room` bytes has returned; True if there is something for the protocol."""
+        """Handle the result of a read of at most `room` bytes; True if the protocol gets data."""
         if count > 0:
             metrics_received(&self.loop.metrics, count)
             self.filled = count == room
@@ -204,7 +209,8 @@ cdef class StreamTransport(SocketTransport):
                 self.events &= ~POLLER_READ
             return True
         if count == 0:
-            # An interruption keeps the event: the end is told again when the loop goes on.
+            # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
+            # again when it next runs.
             self.at_eof()
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
@@ -259,13 +265,13 @@ cdef class StreamTransport(SocketTransport):
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except Exception:
-            # The socket object has the right exception for what is no writable buffer.
+            # It is no writable buffer; the socket object's recv_into() raises the right exception.
             room = count = self.receive_by_method(buffer)
         else:
             room = view.len
             count = socket_receive(self.descriptor(), view.buf, room)
             PyBuffer_Release(&view)
-        # The buffer's owner may have been called, who can do anything.
+        # The buffer may be a Python object whose methods were called, and these may have closed the transport.
         if self.loop is None or not self.received(count, room):
             return 0
         try:
@@ -308,7 +314,8 @@ cdef class StreamTransport(SocketTransport):
             try:
                 space = reserve_space(reader, room)
             except (BufferError, MemoryError):
-                # Maybe nothing has arrived but the end; if something has, the error comes again, for the protocol.
+                # Read into the loop's buffer instead. If data has arrived the error occurs again below, and is reported
+                # as the protocol's; if only the end of file has, there is no error.
                 direct = False
         if not direct:
             room = READ_SIZE
@@ -341,7 +348,7 @@ cdef class StreamTransport(SocketTransport):
             self.fatal_error(error, "Fatal error: protocol.eof_received() call failed.")
         else:
             if keep_open:
-                # There is nothing more to read, but the protocol may write.
+                # Nothing more can be read, but the protocol may still write.
                 self.eof_received = True
                 self.end_reading()
             else:
@@ -349,7 +356,7 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     def set_protocol(self, protocol):
-        """Have another protocol called from now on; it may take its data in another way."""
+        """Call another protocol from now on; it may take its data in another way."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.adopt_protocol(protocol)
@@ -395,7 +402,7 @@ cdef class StreamTransport(SocketTransport):
             self.send_soon()
 
     def writelines(self, list_of_data):
-        """write() of all in one system call."""
+        """Like write() for each item, but in one system call."""
         cdef int waiting
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (b"".join(list_of_data),))
@@ -420,7 +427,8 @@ cdef class StreamTransport(SocketTransport):
         self.send_soon()
 
     cdef bint append(self, object data) except -1:
-        """Queue data to be sent. False if the connection has ended by that: the kernel takes no views with gaps."""
+        """Queue data to be sent. False if that has closed the connection: a send has failed, or the data is a view with
+        gaps, which the kernel does not take."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
             write_queue_copy(&self.output, data)
@@ -439,7 +447,7 @@ cdef class StreamTransport(SocketTransport):
         return False
 
     cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
-        """Send of something large before it is copied; true if all is sent."""
+        """Send large data without copying it; true if the kernel has taken all of it."""
         cdef Py_buffer view
         cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -457,13 +465,14 @@ cdef class StreamTransport(SocketTransport):
         return count == view.len
 
     cdef int send_soon(self) except -1:
-        """Send what is queued at the end of the turn, or at once if nothing is won by waiting."""
+        """Send what is queued at the end of the turn, or at once if waiting gains nothing."""
         if self.lost:
-            # Since write() has looked: a buffer may be a Python object, and its methods the program's.
+            # write() has checked this, but a buffer may be a Python object whose methods were called since.
             return 0
         if self.blocked:
             return self.pause_protocol()
-        # Above the high-water mark it must be known now whether the kernel takes it: write() pauses before it returns.
+        # Above the high-water mark write() has to pause the protocol before it returns, unless the kernel takes the
+        # data.
         if (
             not self.loop.in_turn
             or self.exposed
@@ -476,7 +485,7 @@ cdef class StreamTransport(SocketTransport):
             self.loop.flush_later(self)
             self.unflushed = True
         except MemoryError:
-            # No way out from here: Cython's needs the exception's traceback, for which there may be no memory either.
+            # No `return` here: Cython would build the exception's traceback, for which there may be no memory either.
             pass
         return 0 if self.unflushed else self.send_now()
 
@@ -487,12 +496,13 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef int send_now(self) except -1:
-        """Give the kernel what it takes. What it does not take waits for POLLER_WRITE."""
+        """Send what the kernel takes. The rest waits for POLLER_WRITE."""
         self.send_ahead()
         return 0 if self.lost else self.pause_protocol()
 
     cdef int send_ahead(self) except -1:
-        """The same, but the protocol is not paused: somebody is about to write more, and then says send_now()."""
+        """send_now() without pausing the protocol, for a caller that is about to write more and then calls
+        send_now()."""
         cdef Py_ssize_t sent
         cdef int full = False
         while self.output.bytes and not full:
@@ -514,8 +524,8 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef int write_failed(self, object error) except -1:
-        # Had each been tried at once, as asyncio does, those after the first would count as written in vain. The
-        # records of TLS are nobody's writes.
+        # asyncio would have tried each write at once, and counted all after the first as writes to a lost connection.
+        # TLS records do not count, because no caller wrote them one by one.
         cdef int lost_writes = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
         self.unflushed = False
         self.fatal_error(error, "Fatal write error on socket transport")
@@ -532,12 +542,12 @@ cdef class StreamTransport(SocketTransport):
         if self.lost:
             return 0
         self.resume_protocol()
-        # That may have written: asyncio would have sent it by now.
+        # The protocol may have written in resume_writing(); asyncio would have sent that by now.
         self.flush_early()
         return 0 if self.lost or self.output.bytes else self.sent_all()
 
     cdef int sent_all(self) except -1:
-        """What was waiting to be sent, and for the last byte to be sent, may go on."""
+        """The kernel has taken everything: do what was waiting for that."""
         cdef int error
         if self.empty_waiter is not None and not self.empty_waiter.done():
             self.empty_waiter.set_result(None)
@@ -567,7 +577,7 @@ cdef class StreamTransport(SocketTransport):
             error = socket_finish_writing(self.descriptor())
             if error < 0:
                 raise os_error(error)
-            # The other end may be this loop's, too.
+            # The other end may belong to this loop, too.
             backoff_reset(&self.loop.metrics.backoff)
 
     def is_closing(self):
@@ -598,8 +608,8 @@ cdef class StreamTransport(SocketTransport):
         Transport.close(self)
 
     cdef int flush_early(self) except -1:
-        # It stays in the loop's list, where nothing is left to do for it. What a forked child finds is the parent's to
-        # send; and another thread may look on.
+        # The transport stays on the loop's list; flush() will find nothing to do. A forked child must not send what the
+        # parent will send, and only the loop's thread may send at all.
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return 0
         if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
@@ -627,11 +637,11 @@ cdef class StreamTransport(SocketTransport):
         self.empty_waiter = None
 
     def _lend(self):
-        """Let somebody else watch the descriptor. Reading begins again with resume_reading()."""
+        """Let loop.sendfile() register the descriptor. Reading begins again with resume_reading()."""
         self.stop_watching()
 
     def _take_back(self):
-        """Nobody else watches the descriptor any more; what he has left registered goes."""
+        """After _lend(): remove the descriptor if it is still registered."""
         if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
             if self.descriptor() >= 0:
                 self.loop.poller.detach(self.fd)
@@ -651,9 +661,9 @@ cdef StreamTransport open_stream(
     LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
     object waiter, object extra, object server
 ):
-    """A transport for a connected, non-blocking socket: a Python socket object, which the program may have, too
-    (`exposed`), or (`sock` None) a descriptor that the transport owns from here on, of which the address of the peer is
-    known, and maybe that it is TCP."""
+    """A transport for a connected, non-blocking socket. It is given as a Python socket object, `exposed` if the program
+    has it, too; or, with `sock` None, as a descriptor with the address of the `peer`. The transport owns the descriptor
+    from here on. `tcp`: the caller knows that it is a TCP socket."""
     cdef StreamTransport transport
     try:
         transport = StreamTransport.__new__(StreamTransport)

@@ -1,9 +1,9 @@
-"""What arrives for asyncio's streams goes into the StreamReader's buffer, with no Python call in between.
+"""Received data goes directly into the buffer of an asyncio.StreamReader, without a Python call.
 
 StreamReaderProtocol.data_received() and StreamReader.feed_data() are the same few lines in every supported Python, and
-run for every packet of every program that uses streams. Where they are exactly these, neither overridden in a subclass
-nor replaced on the class or the object, their work is done here: append, wake the reader, pause at twice the limit.
-All else takes the ordinary way.
+run for every packet of every program that uses streams. Unless a subclass overrides them or a program has replaced them
+on the class or the object, this module does their work: append, wake the reader, pause at twice the limit. Otherwise
+the transport calls data_received().
 
 Source: asyncio/streams.py.
 """
@@ -29,7 +29,7 @@ cdef extern from *:
         return object;
     }
 
-    /* Shorter, in the memory that it has: this cannot fail, and the next resize gives back what is too much. */
+    /* Set a smaller size without a reallocation, which could fail. The next resize frees the surplus memory. */
     static inline void shorten(PyObject *buffer, Py_ssize_t size)
     {
         Py_SET_SIZE((PyVarObject *)buffer, size);
@@ -47,7 +47,7 @@ cdef extern from "Python.h":
 
 cdef object StreamReader = streams.StreamReader
 cdef object StreamReaderProtocol = streams.StreamReaderProtocol
-# As they were when this module was imported: asyncio's own.
+# asyncio's own functions, as they were when this module was imported.
 cdef object data_received = StreamReaderProtocol.data_received
 cdef object feed_data = StreamReader.feed_data
 cdef object wakeup_waiter = StreamReader._wakeup_waiter
@@ -59,9 +59,9 @@ cdef bint is_stream_reader_protocol(object protocol) except -1:
 
 
 cdef object reader_to_feed(object protocol):
-    """The reader to feed(), or None: data_received() is to be called."""
+    """The protocol's reader, or None if data_received() has to be called."""
     cdef object reader
-    # Its class may be another one by now.
+    # The program may have set another __class__ since the protocol was set.
     if type(protocol) is not StreamReaderProtocol or not is_method(protocol.data_received, protocol, data_received):
         return None
     reader = protocol._stream_reader_wr
@@ -80,9 +80,9 @@ cdef object reader_to_feed(object protocol):
 
 
 cdef char *reserve_space(object reader, Py_ssize_t size) except NULL:
-    """Make the reader's buffer `size` bytes longer, and say where these are.
+    """Make the reader's buffer `size` bytes longer, and return the address of these bytes.
 
-    BufferError while somebody looks at the buffer, as from bytearray.extend()."""
+    BufferError while a memoryview of the buffer exists, as from bytearray.extend()."""
     cdef object buffer = reader._buffer
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(buffer)
     PyByteArray_Resize(buffer, before + size)
@@ -97,7 +97,7 @@ cdef int return_space(object reader, Py_ssize_t size) except -1:
 
 
 cdef int wake_reader(object reader) except -1:
-    """There is more in the reader's buffer: what StreamReader.feed_data() does then."""
+    """After data was added to the reader's buffer: do what StreamReader.feed_data() does then."""
     cdef object waiter = reader._waiter, transport
     if waiter is not None:
         reader._waiter = None
@@ -115,7 +115,8 @@ cdef int wake_reader(object reader) except -1:
 
 
 cdef inline bint is_too_full(object reader) except -1:
-    """Whether there is more in the reader's buffer than twice its limit, which may be anything that Python compares."""
+    """Whether the reader's buffer holds more than twice its limit, which may be any object that compares with an
+    int."""
     cdef object limit = reader._limit
     cdef int overflow = 0
     cdef long number

@@ -1,9 +1,9 @@
-/* What a transport has been told to write and the kernel has not taken yet.
+/* A transport's data that was written and that the kernel has not taken yet.
  *
- * A queue of slices of bytes objects, kept as the array of iovecs that sendmsg(2) and writev(2) take, so that however many
- * writes go out in one system call and no two of them are ever joined. The owners are exact bytes objects, which can be
- * part of no reference cycle; so the garbage collector need not see them. A few slices have their place in the transport
- * itself, and an idle connection has nothing allocated.
+ * A queue of slices of bytes objects. They are kept as the array of iovecs that sendmsg(2) and writev(2) take, so any
+ * number of writes is sent by one system call and none are ever joined. The owners of the memory are exact bytes
+ * objects. These cannot be part of a reference cycle, so the garbage collector need not see them. The first few slices
+ * are stored in the transport itself, so an idle connection has nothing allocated.
  */
 #ifndef HOTLOOP_TRANSPORTS_WRITE_QUEUE_H
 #define HOTLOOP_TRANSPORTS_WRITE_QUEUE_H
@@ -21,11 +21,11 @@
 
 typedef struct {
     size_t bytes;           /* in all slices */
-    int head;               /* the oldest slice */
+    int head;               /* index of the oldest slice */
     int count;              /* of slices */
-    int capacity;           /* of the arrays below, if they are there */
-    struct iovec *slices;   /* NULL: the inline ones */
-    PyObject **owners;
+    int capacity;           /* of the two allocated arrays below */
+    struct iovec *slices;   /* NULL: the inline arrays are used */
+    PyObject **owners;      /* a reference for each slice */
     struct iovec inline_slices[OUTPUT_INLINE];
     PyObject *inline_owners[OUTPUT_INLINE];
 } write_queue;
@@ -40,7 +40,7 @@ static inline PyObject **output_owners(write_queue *queue)
     return queue->slices != NULL ? queue->owners : queue->inline_owners;
 }
 
-/* Room for one more slice at the end: by moving to the front, or to arrays of twice the size. */
+/* Make room for one more slice at the end: move all to the front, or to arrays of twice the size. 0 or -ENOMEM. */
 static int output_make_room(write_queue *queue)
 {
     int capacity = queue->slices != NULL ? queue->capacity : OUTPUT_INLINE, wanted;
@@ -76,7 +76,7 @@ static int output_make_room(write_queue *queue)
     return 0;
 }
 
-/* Takes a new reference to `owner`, in whose memory the slice lies. */
+/* Append a slice of the memory of `owner`, to which this takes a new reference. 0 or -ENOMEM. */
 static inline int write_queue_append(write_queue *queue, PyObject *owner, const char *data, size_t size)
 {
     int error = output_make_room(queue), place;
@@ -101,7 +101,7 @@ static inline void output_free_arrays(write_queue *queue)
     queue->head = 0;
 }
 
-/* Freeing an exact bytes object runs no Python code. */
+/* Remove the oldest `size` bytes. No Python code runs, because the owners are exact bytes objects. */
 static inline void write_queue_consume(write_queue *queue, size_t size)
 {
     struct iovec *slices = output_slices(queue);
@@ -124,7 +124,7 @@ static inline void write_queue_consume(write_queue *queue, size_t size)
     }
 }
 
-/* Forget the newest slices: `count` stay. */
+/* Remove the newest slices; the oldest `count` stay. */
 static inline void write_queue_cut(write_queue *queue, int count)
 {
     int place;
@@ -138,7 +138,7 @@ static inline void write_queue_cut(write_queue *queue, int count)
 
 static inline void write_queue_clear(write_queue *queue) { write_queue_consume(queue, queue->bytes); }
 
-/* The oldest slice, which is there, and the object in whose memory it lies. */
+/* The oldest slice of a queue that is not empty. Returns the owner of its memory, a borrowed reference. */
 static inline PyObject *write_queue_front(write_queue *queue, const char **data, size_t *size)
 {
     struct iovec *slice = output_slices(queue) + queue->head;
@@ -148,7 +148,7 @@ static inline PyObject *write_queue_front(write_queue *queue, const char **data,
     return output_owners(queue)[queue->head];
 }
 
-/* Copy the oldest bytes without taking them from the queue; how many that are. */
+/* Copy up to `room` of the oldest bytes, which stay in the queue. Returns how many. */
 static inline size_t write_queue_peek(write_queue *queue, char *place, size_t room)
 {
     struct iovec *slice = output_slices(queue) + queue->head;
@@ -162,11 +162,11 @@ static inline size_t write_queue_peek(write_queue *queue, char *place, size_t ro
     return copied;
 }
 
-/* The system call for one kind of descriptor: how many bytes of the slices the kernel has taken, or a negative errno. */
+/* The system call for one kind of descriptor. Returns how many bytes the kernel has taken, or a negative errno. */
 typedef ssize_t (*write_queue_sender)(int fd, struct iovec *slices, int count);
 
-/* One call of `send_slices`. Returns what it has returned; `full` says that the kernel takes no more: it has taken less than
- * it was offered. */
+/* Call `send_slices` once, remove what the kernel has taken, and return the call's result. `full`: the kernel takes no
+ * more now, because it has taken less than it was offered. */
 static inline ssize_t write_queue_send(write_queue *queue, int fd, write_queue_sender send_slices, int *full)
 {
     struct iovec *slices = output_slices(queue) + queue->head;

@@ -1,4 +1,4 @@
-"""write_queue.h: what transports have been told to write and the kernel has not taken yet."""
+"""write_queue.h: data that was written to a transport and that the kernel has not taken yet."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
@@ -26,7 +26,7 @@ cdef extern from "transports/write_queue.h":
 
 
 cdef inline int write_queue_copy(write_queue *queue, object data) except -1:
-    """Append to the queue: a copy, unless it cannot be changed."""
+    """Append bytes as they are, other data as a copy, because the caller may change it."""
     cdef bytes owned
     if type(data) is bytes:
         owned = data
@@ -38,7 +38,7 @@ cdef inline int write_queue_copy(write_queue *queue, object data) except -1:
 
 
 cdef inline list bytes_or_views(object chunks):
-    """What writelines() was given, all of it looked at before any is written: TypeError for what is no bytes-like
+    """The arguments of writelines(), all checked before the first is written: TypeError for one that is no bytes-like
     object."""
     cdef list seen = []
     for data in chunks:

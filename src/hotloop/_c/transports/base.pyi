@@ -2,7 +2,7 @@ import asyncio
 
 from typing_extensions import disjoint_base
 
-# isinstance() says so at run time, by a `__class__` property; it is no subclass.
+# At run time it is no subclass; isinstance() holds by its `__class__` property.
 @disjoint_base
 class Transport(asyncio.Transport):
     def get_write_buffer_limits(self) -> tuple[int, int]: ...

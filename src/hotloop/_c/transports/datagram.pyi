@@ -1,7 +1,7 @@
 import asyncio
 from typing import Any, final
 
-# What it inherits at run time, from Transport, has the types that it has in asyncio's classes.
+# The methods that it inherits at run time from Transport have the same types in asyncio's classes.
 @final
 class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
     max_size: int

@@ -3,7 +3,7 @@ from typing import final
 
 from typing_extensions import disjoint_base
 
-# What they inherit at run time, from Transport, has the types that it has in asyncio's classes.
+# The methods that they inherit at run time from Transport have the same types in asyncio's classes.
 @disjoint_base
 class PipeTransport(asyncio.BaseTransport): ...
 
@@ -13,7 +13,7 @@ class ReadPipeTransport(PipeTransport, asyncio.ReadTransport):
 
 @final
 class WritePipeTransport(PipeTransport, asyncio.WriteTransport):
-    # asyncio's has them, because it is written as a Transport, and they raise NotImplementedError.
+    # asyncio's transport has these methods, too, because it derives from Transport; they raise NotImplementedError.
     def is_reading(self) -> bool: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...

@@ -4,7 +4,7 @@ from asyncio.trsock import TransportSocket
 
 from typing_extensions import disjoint_base
 
-# What it inherits at run time, from Transport, has the types that it has in asyncio's class.
+# The methods that it inherits at run time from Transport have the same types in asyncio's class.
 @disjoint_base
 class SocketTransport(asyncio.Transport): ...
 

@@ -1,7 +1,7 @@
 import asyncio
 from typing import final
 
-# What it inherits at run time, from Transport, has the types that it has in asyncio's class.
+# The methods that it inherits at run time from Transport have the same types in asyncio's class.
 @final
 class StreamTransport(asyncio.Transport):
     max_size: int

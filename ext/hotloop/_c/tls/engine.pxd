@@ -3,28 +3,28 @@ cdef extern from "tls/records.h":
         size_t unfinished
 
 
-# The most plaintext that fits into a record, in bytes.
+# The plaintext that one record can hold, in bytes.
 cdef enum:
     MOST_PLAINTEXT = 16384
 
 
-# Ciphertext yet to be decrypted.
+# Ciphertext that has arrived and is not yet given to OpenSSL.
 cdef struct arrived:
     const char *data
     Py_ssize_t size
 
 
 cdef class TlsEngine:
-    cdef object sslobject           # what the application sees as its ssl_object
-    cdef object ssl                 # what is called: the C object inside, or the same
-    cdef bint native                # the former: it takes windows
+    cdef object sslobject           # the SSLObject, the application's "ssl_object"
+    cdef object ssl                 # the object that is called: the C object inside the SSLObject, or the latter itself
+    cdef bint native                # `ssl` is the C object, which reads into and writes from buffers
     cdef object incoming            # an ssl.MemoryBIO: from the peer
     cdef object outgoing            # an ssl.MemoryBIO: to the peer
     cdef Py_ssize_t pending         # bytes in `incoming`
-    cdef tls_records records        # in what was put into `incoming`
+    cdef tls_records records        # where the records end that were put into `incoming`
     cdef bint more                  # the last record was not read to its end
     cdef bint peer_closed           # by close_notify
-    cdef object failure             # what OpenSSL has raised when it was to decrypt, or None
+    cdef object failure             # the exception that decrypting has raised and that is not handled yet, or None
 
     cdef bint handshake(self) except -1
     cdef bint unwrap(self) except -1

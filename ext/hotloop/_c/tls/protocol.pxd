@@ -5,18 +5,18 @@ from hotloop._c.tls.sender cimport TlsSender
 cdef class TlsProtocol(TlsSender):
     cdef object __weakref__
     cdef object sslcontext
-    cdef bytearray landing          # what get_buffer() hands out to a transport that is not ours; None: nothing yet
-    cdef bint app_connected         # connection_made() was called, or need not be
-    cdef bint app_told_eof
+    cdef bytearray landing          # what get_buffer() returns; None: it was not called yet
+    cdef bint app_connected         # connection_made() of `app` was called, or need not be
+    cdef bint app_told_eof          # eof_received() of `app` was called
     cdef bint handshaken            # the handshake is done
-    cdef object peercert            # as it was then
-    cdef bint peer_gone             # no more bytes will come
-    cdef bint finished              # both ends have closed, or nothing more can be said: the transport closes
+    cdef object peercert            # the peer's certificate at the end of the handshake
+    cdef bint peer_gone             # end of file: no more bytes will arrive
+    cdef bint finished              # both sides have closed, or the peer is gone: the transport is about to close
     cdef bint closed                # close() or abort() was called, or the connection is lost
-    cdef object waiter              # a future that is told of the end of the handshake, or None
+    cdef object waiter              # the future to resolve at the end of the handshake, or None
     cdef object handshake_timeout   # in seconds
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()
-    cdef object timer               # of whichever of the two is running, or None
+    cdef object timer               # the handle of the timeout that is running, or None
     cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
 
     cdef int tell_of_loss(self, object app, object error) except -1

@@ -1,13 +1,24 @@
-"""TlsProtocol: between a transport that carries records and the application's protocol.
+"""TlsProtocol: one TLS connection, between the transport that carries its records and the application's protocol.
 
-It is the protocol of the transport below, and TlsTransport (transport.pyx) is its face to the application. Bytes
-come from our own stream transport as they lie in the loop's buffer, and records go straight into its queue; any other
-transport, another TlsTransport too, is used as asyncio uses it. TlsReceiver and TlsSender are the two directions of an
-open connection; here is how it is opened and closed.
+Towards the transport below, it is a protocol. If that is a StreamTransport, bytes come in place from the loop's buffer
+and records go directly into its write queue; any other transport, another TlsTransport too, is used as asyncio does.
 
-Closing. After close() nothing more is delivered: what has arrived is dropped, what arrives after our close_notify and
-is no answer to it ends the connection, and when ssl_shutdown_timeout has passed the socket is closed whatever the peer
-does.
+A connection has three objects:
+
+    TlsTransport (transport.pyx)    the application's transport: asyncio's methods, and calls from other threads
+    TlsProtocol                     the connection's state, in three classes, each in its own module:
+        TlsReceiver (receiver.pyx)      the direction from the peer: held ciphertext, delivery, read limits
+        TlsSender (sender.pyx)          the direction to the peer: unencrypted writes, records, write limits
+        TlsProtocol (this module)       the handshake, the shutdown, and the callbacks of the transport below
+    TlsEngine (engine.pyx)          OpenSSL between memory BIOs; knows neither loop nor transport nor protocol
+
+The two directions are base classes, not objects of their own, because every arrival and every write needs the state of
+both: decrypting may make OpenSSL answer, and writing stops when the connection closes. As parts of one object they read
+it without a call or another reference. Both end the connection if something fails; how, they leave to TlsProtocol, by
+the methods that it supplies to them.
+
+Closing. After close() the protocol gets no more data: what has arrived is dropped. Data that arrives after our
+close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever the peer does.
 
 Source: asyncio/sslproto.py is the reference for the order of callbacks and for errors; RFC 8446, section 6.1.
 """
@@ -26,7 +37,7 @@ from hotloop._c.transports.write_queue cimport write_queue_clear
 from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
-# What a transport that is not ours reads at a time.
+# The size of the buffer for transports that call get_buffer(), in bytes.
 cdef Py_ssize_t LANDING_SIZE = 64 * 1024
 
 
@@ -39,16 +50,16 @@ cdef class TlsProtocol(TlsSender):
     # -- the protocol of the transport below ---------------------------------------------------------------------------
 
     def connection_made(self, transport):
-        """There is a transport to carry records: begin the handshake."""
+        """Begin the handshake on the transport below."""
         if self.state == ENDED:
-            # It was lost before it was upgraded.
+            # start_tls(): the connection was lost before the upgrade.
             return
         self.transport = transport
         if type(transport) is StreamTransport:
             self.stream = transport
             self.context = self.stream.context
         if getattr(transport, "_protocol_paused", False):
-            # After start_tls(): it is the application's protocol that was told.
+            # start_tls(): the transport has paused the application's protocol, not this one.
             self.sending_paused = self.app_writing_paused = True
         if self.loop.debug:
             logger.debug("%r starts SSL handshake", self)
@@ -59,14 +70,14 @@ cdef class TlsProtocol(TlsSender):
             self.continue_handshake()
             self.feed_handshake()
         except Exception as error:
-            # The loop would report it, and the connection wait for ever.
+            # If it went to the loop, that would only report it, and the connection would wait for ever.
             self.fatal_error(error, "Fatal error on SSL protocol")
 
     def connection_lost(self, exc):
-        """The transport is closed: tell the application's protocol, and let go of everything."""
+        """The transport below is closed: tell the application's protocol, and release everything."""
         cdef object_section section
         if self.wants_data() and not self.discarding and self.has_unread():
-            # Reading was resumed in this turn, and its own turn comes too late.
+            # resume_reading() was called in this turn, and the call that it has queued would come too late.
             self.continue_reading(NULL, 0)
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
         write_queue_clear(&self.output)
@@ -91,7 +102,7 @@ cdef class TlsProtocol(TlsSender):
         try:
             self.loop.schedule_call(app.connection_lost, (error,), self.context)
         except MemoryError:
-            # Too early by a turn is better than never.
+            # One turn too early is better than never.
             app.connection_lost(error)
         return 0
 
@@ -100,7 +111,7 @@ cdef class TlsProtocol(TlsSender):
             return 0 if self.finished else self.answered(data, size)
         if self.state != HANDSHAKE and self.state != UNCONNECTED:
             return self.continue_reading(data, size)
-        # Part of it may have to wait until the handshake is done.
+        # The handshake may end before the last byte; the rest is application data.
         self.hold(data, size)
         return self.feed_handshake()
 
@@ -115,22 +126,22 @@ cdef class TlsProtocol(TlsSender):
         return 0
 
     def received_before(self, data):
-        """Take what had arrived before start_tls(), and belongs to the handshake."""
+        """Take data that arrived before start_tls() and belongs to the handshake."""
         self.hold(data, len(data))
 
     def get_buffer(self, sizehint):
-        """For a transport that does not know bytes_received(). See asyncio.BufferedProtocol."""
+        """For a transport that cannot call bytes_received(). See asyncio.BufferedProtocol."""
         if self.landing is None:
             self.landing = bytearray(LANDING_SIZE)
         return self.landing
 
     def buffer_updated(self, nbytes):
-        """So many bytes are in the buffer."""
+        """`nbytes` bytes are in the buffer of get_buffer()."""
         cdef bytes data = bytes(self.landing[:nbytes])
         self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
     def eof_received(self):
-        """No more records will come. True if the transport has to stay open: something is still to be read."""
+        """No more records will arrive. True if the transport has to stay open until the application has read all."""
         self.peer_gone = True
         if self.loop.debug:
             logger.debug("%r received EOF", self)
@@ -151,19 +162,19 @@ cdef class TlsProtocol(TlsSender):
             raise
 
     def pause_writing(self):
-        """The transport has more to send than it likes."""
+        """The transport below has reached its high-water mark."""
         self.sending_paused = True
 
     def resume_writing(self):
-        """The transport can take more."""
+        """The transport below can take more."""
         if self.state == UNCONNECTED:
-            # It was the application's protocol that was paused, before start_tls().
+            # start_tls(): the transport had paused the application's protocol, not this one.
             self.app_writing_paused = True
         self.sending_paused = False
         self.continue_io()
 
     cdef int continue_io(self) except -1:
-        """Encrypt what could not be encrypted until now, and do what waits for that."""
+        """Encrypt what had to wait; if the connection is closing and all is encrypted, go on with that."""
         self.send_now(self.state == FLUSHING)
         if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
             self.continue_shutdown()
@@ -198,7 +209,7 @@ cdef class TlsProtocol(TlsSender):
             message = "SSL handshake failed on verifying the certificate"
         self.stop_timer()
         self.state = ENDED
-        # The alert that says why.
+        # OpenSSL's alert tells the peer the reason.
         self.hand_down()
         self.fatal_error(error, message)
         return self.wake_waiter(error)
@@ -233,20 +244,20 @@ cdef class TlsProtocol(TlsSender):
     cdef int have_read(self) except -1:
         if self.unflushed:
             return 0
-        # What OpenSSL has to say to the peer on its own; and what could not be encrypted before it had heard him.
+        # Send OpenSSL's own messages, and encrypt what had to wait for the peer's.
         self.hand_down()
         return self.continue_io() if self.output.bytes else 0
 
     cdef int peer_has_closed(self) except -1:
         if self.discarding:
-            # The answer to our close_notify, or soon to be one.
+            # After close(): it is the answer to our close_notify, or will be once that is sent.
             return 0
         self.call_eof_received()
         return self.begin_shutdown()
 
     cdef int read_failed(self, object error) except -1:
         self.receiving = False
-        # The alert that says why.
+        # OpenSSL's alert tells the peer the reason.
         self.hand_down()
         return self.fatal_error(error, "Fatal error on SSL protocol")
 
@@ -278,16 +289,16 @@ cdef class TlsProtocol(TlsSender):
             return 0
         self.closed = True
         if self.state == HANDSHAKE or self.shutdown_timeout == 0 or self.loop.is_inherited():
-            # The last: a forked child that said goodbye would end its parent's connection.
+            # is_inherited(): a forked child that sent close_notify would end its parent's connection.
             return self.abort(None)
         self.state = FLUSHING
         self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
         return self.continue_io()
 
     cdef int continue_shutdown(self) except -1:
-        """All is written: say so to the peer."""
+        """All is written: send close_notify."""
         if self.discarding:
-            # OpenSSL would take what has arrived for an answer to close_notify, and for a wrong one.
+            # Drop what has arrived first: OpenSSL would take it for a wrong answer to close_notify.
             self.continue_reading(NULL, 0)
             if self.state != FLUSHING:
                 return 0
@@ -295,7 +306,7 @@ cdef class TlsProtocol(TlsSender):
         return self.close_engine()
 
     cdef int answered(self, const char *data, Py_ssize_t size) except -1:
-        """Something has arrived after our close_notify. If it is data the connection ends at once, as asyncio's."""
+        """Handle what arrives after our close_notify. As in asyncio, application data ends the connection at once."""
         cdef arrived source
         source.data = data
         source.size = size
@@ -319,7 +330,7 @@ cdef class TlsProtocol(TlsSender):
         return 0
 
     cdef int finish(self) except -1:
-        """The peer has closed too, or is gone: what is left to be sent goes to the transport, which sends it first."""
+        """The peer has closed too, or is gone: pass the rest to the transport, which sends it before it closes."""
         if self.finished:
             return 0
         self.finished = True
@@ -333,8 +344,8 @@ cdef class TlsProtocol(TlsSender):
         return 0
 
     cdef bint read_to_the_end(self) except -1:
-        """The peer is gone: deliver what it has sent, then the end. True if the rest has to wait, because reading was
-        paused, or is again."""
+        """The peer is gone: deliver what it has sent, then finish. True if the rest has to wait because the application
+        has paused reading."""
         self.continue_reading(NULL, 0)
         if self.state != FLUSHING:
             return False
@@ -360,7 +371,7 @@ cdef class TlsProtocol(TlsSender):
         if self.transport is None:
             return 0
         self.state = SHUTDOWN
-        # The transport sends what it has, which a peer that does not read can delay for ever.
+        # Before it closes, the transport sends what it has. A peer that does not read could delay that for ever.
         if self.timer is None and self.shutdown_timeout != 0:
             self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
         self.loop.schedule_call(self.transport.close, (), self.context)
@@ -400,7 +411,7 @@ cdef class TlsProtocol(TlsSender):
             )
         return 0
 
-    # -- what the application's transport asks for ---------------------------------------------------------------------
+    # -- for TlsTransport ----------------------------------------------------------------------------------------------
 
     cdef object extra_info(self, object name, object default):
         cdef object transport
@@ -427,7 +438,7 @@ cdef class TlsProtocol(TlsSender):
         else:
             self.continue_reading(NULL, 0)
 
-    # -- the names that others know it by ------------------------------------------------------------------------------
+    # -- the private names of asyncio's SSLProtocol, which libraries read ----------------------------------------------
 
     @property
     def _loop(self):
@@ -462,8 +473,8 @@ cdef TlsProtocol new_tls(
     LoopCore loop, object app, object sslcontext, object waiter, bint server_side, object server_hostname,
     bint connected, object context, dict timeouts
 ):
-    """`connected`: the application's protocol has had its connection_made(). `timeouts` are create_connection()'s
-    keywords. ValueError, or what the SSLContext raises."""
+    """`connected`: connection_made() of the application's protocol was called before. `timeouts`: the keywords of
+    create_connection(). ValueError, or an error of the SSLContext."""
     cdef TlsProtocol tls = TlsProtocol.__new__(TlsProtocol)
     tls.handshake_timeout = timeouts.get("ssl_handshake_timeout")
     tls.shutdown_timeout = timeouts.get("ssl_shutdown_timeout")

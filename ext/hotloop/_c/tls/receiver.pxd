@@ -5,20 +5,20 @@ from hotloop._c.transports.protocol_kind cimport ByteProtocol, ProtocolKind
 
 cdef class TlsReceiver(ByteProtocol):
     cdef LoopCore loop
-    cdef object context             # the one that all of the application's callbacks run in
+    cdef object context             # all of the application's callbacks run in it
     cdef object app                 # the application's protocol; None after connection_lost()
-    cdef ProtocolKind kind          # how it takes data
+    cdef ProtocolKind kind          # how `app` takes data
     cdef object transport           # carries the records; None before connection_made() and after connection_lost()
     cdef TlsEngine engine
-    cdef bytes held                 # ciphertext that nobody takes now; None: there is none
-    cdef Py_ssize_t held_at         # from where on
-    cdef bint receiving             # what arrives is application data: after the handshake, before the end
-    cdef bint receiving_paused      # the transport is, by us
+    cdef bytes held                 # ciphertext that waits to be decrypted; None: there is none
+    cdef Py_ssize_t held_at         # index of the first byte of `held` that waits
+    cdef bint receiving             # after the handshake and before the end: what arrives is application data
+    cdef bint receiving_paused      # this protocol has paused `transport`
     cdef bint app_reading_paused    # by pause_reading()
-    cdef bint discarding            # close() was called: what arrives is for nobody
+    cdef bint discarding            # close() was called: what arrives is decrypted and dropped
     cdef Py_ssize_t read_low        # in bytes
     cdef Py_ssize_t read_high       # in bytes
-    cdef tuple read_limits          # (low, high) as they were given
+    cdef tuple read_limits          # (low, high) as the caller gave them
 
     cdef int have_read(self) except -1
     cdef int peer_has_closed(self) except -1

@@ -1,8 +1,8 @@
-"""TlsReceiver: from the records that arrive to the application's protocol.
+"""TlsReceiver: decrypts the records that arrive and passes their data to the application's protocol.
 
-One arrival is one call of the protocol, whatever records it is made of, decrypted in its place: into the bytes object,
-the stream reader's buffer or the protocol's own. What nobody takes now is kept as ciphertext, and when that is much the
-transport below is paused.
+All records of one read from the socket become one call of the protocol. They are decrypted directly into the bytes
+object, the StreamReader's buffer or the protocol's own buffer. While the application does not read, data is kept as
+ciphertext; from a limit on the transport below is paused.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -23,7 +23,7 @@ cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
     PyObject *bytes_of_size "PyBytes_FromStringAndSize"(const char *, Py_ssize_t) except NULL
 
-# Less plaintext than this is decrypted on the stack and copied: cheaper than cutting an object to its size.
+# Up to this many bytes are decrypted on the stack and copied, which is cheaper than resizing a bytes object.
 cdef enum:
     SMALL = 4096
 
@@ -34,15 +34,15 @@ cdef class TlsReceiver(ByteProtocol):
     # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
 
     cdef int have_read(self) except -1:
-        """Something was decrypted, which OpenSSL may have to answer."""
+        """After decrypting: send what OpenSSL may have to answer."""
         raise NotImplementedError
 
     cdef int peer_has_closed(self) except -1:
-        """By close_notify: nothing more will come."""
+        """The peer's close_notify has arrived: no data comes after it."""
         raise NotImplementedError
 
     cdef int read_failed(self, object error) except -1:
-        """The records are wrong, or the protocol has raised."""
+        """A record was invalid, or the application's protocol has raised `error`."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -66,11 +66,11 @@ cdef class TlsReceiver(ByteProtocol):
         return self.receiving and (self.discarding or not self.app_reading_paused) and not self.engine.peer_closed
 
     cdef bint has_unread(self) noexcept:
-        """Whether something has arrived that the application has not got, be it only a part of a record."""
+        """Whether something has arrived that the application has not got, even if only a part of a record."""
         return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
 
     cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1:
-        """Decrypt and deliver: what was held back, then this."""
+        """Decrypt and deliver first the held ciphertext, then this."""
         cdef arrived source
         cdef bytes owner
         if not self.receiving:
@@ -99,7 +99,7 @@ cdef class TlsReceiver(ByteProtocol):
         return 0
 
     cdef int hold(self, const char *data, Py_ssize_t size) except -1:
-        """Keep ciphertext for later."""
+        """Append ciphertext to `held`."""
         cdef bytes more
         if size == 0:
             return 0
@@ -109,7 +109,8 @@ cdef class TlsReceiver(ByteProtocol):
         return 0
 
     cdef int keep_rest(self, arrived *source, bytes owner) except -1:
-        """Before somebody is called: what of the source was not used. `owner` is None if it lies in a buffer."""
+        """Hold what is left of the source before other code is called, which may reuse the buffer. `owner` is the held
+        object in which the source lies, or None for a buffer."""
         if source.size == 0:
             self.held = None
         elif owner is None:
@@ -119,7 +120,7 @@ cdef class TlsReceiver(ByteProtocol):
         return 0
 
     cdef bint deliver(self, arrived *source, bytes owner) except -1:
-        """Decrypt, and call the protocol if that has brought anything; false if there is nothing more to try."""
+        """Decrypt, and call the protocol if there is data; false if there is nothing more to decrypt now."""
         cdef object reader = None, failure
         cdef Py_ssize_t room = self.engine.most_plaintext(source), count
         if room == 0:
@@ -178,7 +179,7 @@ cdef class TlsReceiver(ByteProtocol):
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
         cdef char *place = reserve_space(reader, room)
-        # OpenSSL lets other threads run: the buffer must not move meanwhile.
+        # OpenSSL's calls release the GIL. An exported buffer cannot be moved by another thread.
         PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
             count = self.engine.fill(place, room, source)
@@ -194,7 +195,7 @@ cdef class TlsReceiver(ByteProtocol):
         cdef Py_buffer view
         cdef Py_ssize_t count
         cdef object app = self.app
-        # The protocol may close the transport in get_buffer(), and other code may use the loop's buffer meanwhile.
+        # In get_buffer() the protocol may close the transport, and other code may use the loop's buffer.
         self.keep_rest(source, owner)
         buffer = app.get_buffer(room)
         if not len(buffer):
@@ -202,7 +203,7 @@ cdef class TlsReceiver(ByteProtocol):
         if self.discarding or not self.wants_data():
             return 0
         if self.app is not app:
-            # Another protocol takes it, maybe in another way: try again.
+            # Another protocol was set, which may take data in another way: the caller tries again.
             return 1
         owner = self.held
         if owner is None:
@@ -213,7 +214,7 @@ cdef class TlsReceiver(ByteProtocol):
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except (BufferError, TypeError):
-            # As the ssl module says it.
+            # The ssl module's words.
             raise TypeError(
                 f"read() argument 2 must be read-write bytes-like object, not {type(buffer).__name__}"
             ) from None
@@ -227,7 +228,7 @@ cdef class TlsReceiver(ByteProtocol):
         return count
 
     cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1:
-        # TLS over TLS. The loop's buffer is not free: the source may lie in it.
+        # TLS over TLS. The loop's buffer cannot be used, because the source may lie in it.
         cdef char place[MOST_PLAINTEXT]
         cdef Py_ssize_t count = self.engine.fill(place, MOST_PLAINTEXT, source)
         self.keep_rest(source, owner)
@@ -242,14 +243,14 @@ cdef class TlsReceiver(ByteProtocol):
         return count
 
     cdef Py_ssize_t to_read(self) noexcept:
-        """How many bytes of whole records wait to be taken by the application, as ciphertext."""
+        """How many bytes of ciphertext, in whole records, wait for the application."""
         cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
         if self.held is not None:
             waiting += PyBytes_GET_SIZE(self.held) - self.held_at
         return waiting
 
     cdef int control_receiving(self) except -1:
-        """Pause the transport while more waits to be read than the limits allow."""
+        """Pause or resume the transport below according to the read limits."""
         cdef Py_ssize_t waiting = self.to_read()
         if self.transport is None:
             return 0

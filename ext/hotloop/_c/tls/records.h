@@ -1,10 +1,10 @@
-/* Where the records of TLS end in the bytes that arrive.
+/* Finds where TLS records end in the bytes that arrive.
  *
- * OpenSSL does not tell before it is asked whether it has a whole record to decrypt; asking in vain costs an exception. So
- * their heads are read here too: type, version, length, five bytes (RFC 8446, section 5.1; RFC 5246, section 6.2.1). What
- * does not look like records is for OpenSSL to judge, and from there on nothing is known of their ends.
+ * Only an attempt to decrypt shows whether OpenSSL has a whole record, and an attempt without one costs an exception. So
+ * this parses the records' headers too: type, version and length in five bytes (RFC 8446, section 5.1; RFC 5246, section
+ * 6.2.1). Bytes that do not look like records are passed on, all that follow with them: OpenSSL judges them.
  *
- * Input is what a peer sends: every byte may be anything.
+ * The input comes from the peer, so every byte may have any value.
  */
 #ifndef HOTLOOP_TLS_RECORDS_H
 #define HOTLOOP_TLS_RECORDS_H
@@ -14,15 +14,15 @@
 enum {
     TLS_HEAD = 5,
     TLS_MOST_PLAINTEXT = 16384,                 /* of one record */
-    TLS_MOST_RECORD = TLS_MOST_PLAINTEXT + 2048 /* what the length may say, in the version that adds most */
+    TLS_MOST_RECORD = TLS_MOST_PLAINTEXT + 2048 /* the largest valid length, in the version with the largest overhead */
 };
 
 typedef struct {
     unsigned char head[TLS_HEAD];
-    int have;           /* bytes of the head */
-    int left;           /* bytes of the body that are yet to come */
-    size_t unfinished;  /* bytes of the record that has begun and not ended; 0: at a boundary */
-    int lost;           /* these are no records */
+    int have;           /* bytes of the header seen so far */
+    int left;           /* bytes of the body still to come */
+    size_t unfinished;  /* bytes seen of a record that has not ended; 0: at a boundary */
+    int lost;           /* the bytes did not look like records, so boundaries are unknown from there on */
 } tls_records;
 
 static inline int tls_head_is_sane(const unsigned char *head)
@@ -33,8 +33,8 @@ static inline int tls_head_is_sane(const unsigned char *head)
     return head[0] >= 20 && head[0] <= 24 && head[1] == 3 && length <= TLS_MOST_RECORD;
 }
 
-/* How many of these bytes to decrypt next: up to the end of the first record that ends at `enough` bytes or later, or
- * all. They count as passed over. */
+/* Advance to the end of the first record that ends at `enough` bytes or later, or to the end of the data. Returns how
+ * many bytes that is: the caller gives them to OpenSSL. */
 static inline size_t tls_records_next(tls_records *records, const char *data, size_t size, size_t enough)
 {
     size_t taken = 0, step;

@@ -4,26 +4,26 @@ from hotloop._c.transports.write_queue cimport write_queue
 
 
 cdef enum TlsState:
-    UNCONNECTED                     # connection_made() is yet to come
+    UNCONNECTED                     # connection_made() was not called yet
     HANDSHAKE
     OPEN
-    FLUSHING                        # nothing more may be written; what was written, or has arrived, is on its way
+    FLUSHING                        # closing: earlier writes are being sent, or data that has arrived is being read
     SHUTDOWN                        # our close_notify is sent, the peer's has not arrived
     ENDED
 
 
 cdef class TlsSender(TlsReceiver):
-    cdef object app_transport       # its transport, a TlsTransport; None after connection_lost()
+    cdef object app_transport       # the TlsTransport of `app`; None after connection_lost()
     cdef StreamTransport stream     # `transport`, if it is one of these; else None
     cdef TlsState state
-    cdef write_queue output        # plaintext that was written and is not yet encrypted
-    cdef bint unflushed             # among those that the loop flushes at the end of the turn
-    cdef bint sending_paused        # by the transport
-    cdef bint app_writing_paused    # pause_writing() was called, and resume_writing() not yet
-    cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes in vain since
+    cdef write_queue output         # plaintext that was written and is not yet encrypted
+    cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
+    cdef bint sending_paused        # `transport` has called pause_writing(), and not yet resume_writing()
+    cdef bint app_writing_paused    # pause_writing() of `app` was called, and resume_writing() not yet
+    cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes since
     cdef Py_ssize_t write_low       # in bytes
     cdef Py_ssize_t write_high      # in bytes
-    cdef tuple write_limits         # (low, high) as they were given
+    cdef tuple write_limits         # (low, high) as the caller gave them
 
     cdef bint may_write(self) except -1
     cdef int write(self, object data) except -1

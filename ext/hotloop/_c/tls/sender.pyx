@@ -1,7 +1,7 @@
-"""TlsSender: from what the application writes to records, and to the transport that carries them.
+"""TlsSender: encrypts what the application writes and passes the records to the transport below.
 
 What is written in one turn of the loop is encrypted at its end, small writes together in one record. Records go
-straight into the queue of our own stream transport; any other is given them by its write().
+directly into the write queue of a StreamTransport; any other transport gets them by its write().
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,12 +24,12 @@ from hotloop._c.transports.write_queue cimport (
 from asyncio import constants, sslproto
 from asyncio.log import logger
 
-# What is written in one turn is encrypted at once when it is this much.
+# This many bytes are encrypted without waiting for the end of the turn.
 cdef Py_ssize_t FLUSH_AT = 64 * 1024
-# Much is sent in parts of this much ciphertext, while the rest is yet to be encrypted: the peer begins with it
-# meanwhile, and it is still in the processor's cache. No multiple of 64 KiB, of which on the loopback interface a few
-# bytes come to be a segment of their own. There a download took 313 us of processor time a MiB with 7 records at a
-# time, 402 with 5, 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
+# Large writes are sent in parts of this much ciphertext, before the rest is encrypted: the peer can begin to read, and
+# the part is still in the processor's cache. It is no multiple of 64 KiB, because on the loopback interface that leaves
+# a segment of a few bytes. There a download took 313 us of processor time a MiB with 7 records at a time, 402 with 5,
+# 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
 cdef Py_ssize_t PART = 7 * MOST_PLAINTEXT
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
@@ -70,8 +70,7 @@ cdef class TlsSender(TlsReceiver):
         return self.send_soon()
 
     cdef bint write_uncopied(self, object data) except -1:
-        """Encrypt at once, before its owner can change it, what is too much to wait for the end of the turn; true if it
-        could be done."""
+        """Encrypt large data at once, without a copy. False if nothing was done: the data is small, or has to wait."""
         cdef Py_buffer view
         cdef Py_ssize_t done = 0, taken = 0
         if self.state != OPEN or self.sending_paused or self.output.bytes:
@@ -113,7 +112,7 @@ cdef class TlsSender(TlsReceiver):
         return self.send_soon()
 
     cdef int send_soon(self) except -1:
-        """Encrypt and send at the end of the turn, or at once if nothing is won by waiting."""
+        """Encrypt and send at the end of the turn, or at once if waiting gains nothing."""
         if self.state != OPEN or self.sending_paused:
             return self.control_app_writing()
         if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT or self.is_exposed():
@@ -123,10 +122,10 @@ cdef class TlsSender(TlsReceiver):
                 self.loop.flush_later(self)
                 self.unflushed = True
             except MemoryError:
-                # No way out from here: Cython's needs the exception's traceback, for which there may be no memory
+                # No `return` here: Cython would build the exception's traceback, for which there may be no memory
                 # either.
                 pass
-        # Without memory not at the end of the turn: what was written is not lost.
+        # Without memory to wait for the end of the turn, send now, so that no data is lost.
         return 0 if self.unflushed else self.send_now(False)
 
     cdef int flush(self) except -1:
@@ -134,7 +133,7 @@ cdef class TlsSender(TlsReceiver):
         return self.send_now(False)
 
     cdef int send_now(self, bint whatever) except -1:
-        """Encrypt what was written and give it to the transport, unless that is paused, or `whatever` it is."""
+        """Encrypt what was written and pass it to the transport; while that is paused only if `whatever` is true."""
         if self.sending_paused and not whatever:
             return 0
         try:
@@ -147,11 +146,11 @@ cdef class TlsSender(TlsReceiver):
         return self.control_app_writing()
 
     cdef bint encrypt(self) except -1:
-        """Make one record of what was written first; false if the peer has to say something before."""
+        """Make one record of the oldest plaintext; false if OpenSSL needs input from the peer first."""
         cdef char joined[MOST_PLAINTEXT]
         cdef const char *data = joined
         cdef Py_ssize_t size, taken
-        # Somebody else may run in between, and drop the output.
+        # OpenSSL releases the GIL, and other code may then clear the output: keep the memory alive.
         cdef object owner = <object>write_queue_front(&self.output, &data, <size_t *>&size)
         if size >= MOST_PLAINTEXT:
             size = MOST_PLAINTEXT
@@ -165,15 +164,15 @@ cdef class TlsSender(TlsReceiver):
         return owner is not None
 
     cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2:
-        """One record: how many bytes it has taken, or -1 while the peer has to say something first."""
+        """Make one record. Returns how many bytes it holds, or -1 if OpenSSL needs input from the peer first."""
         cdef Py_ssize_t taken = self.engine.encrypt(data, size)
-        # Record by record, so that OpenSSL's own buffer stays small.
+        # Take each record at once, so that OpenSSL's own buffer stays small.
         if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
             write_queue_copy(&self.stream.output, self.engine.sealed())
         return taken
 
     cdef int send_ahead(self) except -1:
-        """Send what is sealed if it is much and the kernel takes it."""
+        """Send the records made so far if they are a PART or more and the kernel takes them."""
         cdef StreamTransport stream = self.stream
         if self.sending_paused or stream is None or stream.blocked or stream.lost:
             return 0
@@ -182,7 +181,7 @@ cdef class TlsSender(TlsReceiver):
         return stream.send_ahead()
 
     cdef int hand_down(self) except -1:
-        """Give the transport what is sealed, unless it is paused."""
+        """Pass the records to the transport, unless it is paused."""
         return 0 if self.sending_paused else self.hand_down_all()
 
     cdef int hand_down_all(self) except -1:
@@ -200,7 +199,7 @@ cdef class TlsSender(TlsReceiver):
         return 0
 
     cdef int control_app_writing(self) except -1:
-        """Pause or resume the application's protocol. That may write again, close, or replace itself."""
+        """Pause or resume the application's protocol, which may write again, close, or replace itself."""
         cdef Py_ssize_t waiting = self.to_send()
         if self.app is None:
             return 0
@@ -209,18 +208,19 @@ cdef class TlsSender(TlsReceiver):
                 return 0
             self.app_writing_paused = False
             return call_flow_control(self, self.app, "resume_writing")
-        # At exactly both limits it would be paused and resumed in vain.
+        # If both limits are equal and reached exactly, the protocol would be paused and resumed at once.
         if waiting < self.write_high or waiting <= self.write_low:
             return 0
         self.app_writing_paused = True
         return call_flow_control(self, self.app, "pause_writing")
 
     cdef Py_ssize_t to_send(self) except -1:
-        """How many bytes the transport has not been given: it is paused, or it is not yet the end of the turn."""
+        """How many bytes were not passed to the transport, because it is paused or the turn has not ended."""
         return self.output.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
 
     cdef int flush_early(self) except -1:
-        """Before something that shows whether this turn's writes have left, or that would lose them."""
+        """Send this turn's writes now: called before an operation that would show that they have not left, or lose
+        them."""
         if not self.unflushed or self.loop.is_inherited() or self.loop.runs_elsewhere():
             return 0
         return self.send_now(False)

@@ -1,4 +1,4 @@
-"""TlsTransport: what the application has of a TLS connection. The work is TlsProtocol's.
+"""TlsTransport: the application's side of a TLS connection. TlsProtocol does the work.
 
 Source: the asyncio documentation, "Transports and Protocols".
 """
@@ -76,7 +76,7 @@ cdef class TlsTransport:
         return self.tls.extra_info(name, default)
 
     def set_protocol(self, protocol):
-        """Have another protocol called from now on."""
+        """Call another protocol from now on."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.set_protocol, (protocol,))
         self.tls.set_app(protocol)
@@ -98,9 +98,9 @@ cdef class TlsTransport:
         return has_ended(self.tls)
 
     def close(self):
-        """Send what is buffered, tell the peer, and close when he has answered; the protocol gets no more data.
+        """Send what is buffered, then close_notify; close when the peer has answered. The protocol gets no more data.
 
-        After the connection's ssl_shutdown_timeout it is closed whatever the peer does. Idempotent."""
+        When ssl_shutdown_timeout has passed, the connection is closed whatever the peer does. Idempotent."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.close, ())
         self.tls.close()
@@ -123,7 +123,7 @@ cdef class TlsTransport:
         return not self.tls.app_reading_paused
 
     def pause_reading(self):
-        """Call the protocol with no more data until resume_reading()."""
+        """Pass no data to the protocol until resume_reading()."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.pause_reading, ())
         self.tls.app_reading_paused = True
@@ -138,8 +138,8 @@ cdef class TlsTransport:
         self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):
-        """Set how much, in bytes, is received while the protocol is paused: at `high` the transport below is paused
-        too, at `low` it goes on.
+        """Set how much, in bytes, is received while reading is paused: at `high` the transport below is paused, too, at
+        `low` it is resumed.
 
         ValueError unless high >= low >= 0."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
@@ -171,13 +171,13 @@ cdef class TlsTransport:
             self.tls.write(data)
 
     def writelines(self, list_of_data):
-        """write() of all."""
+        """Like write() for each item."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.write, (b"".join(list_of_data),))
         self.tls.write_all(list_of_data)
 
     def write_eof(self):
-        """NotImplementedError: TLS has no half-closed connections that its peers understand."""
+        """NotImplementedError: asyncio does not support half-closed TLS connections."""
         raise NotImplementedError
 
     def can_write_eof(self):
@@ -185,7 +185,7 @@ cdef class TlsTransport:
         return False
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it may go on.
+        """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it is resumed.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
@@ -199,11 +199,11 @@ cdef class TlsTransport:
         return self.tls.write_limits
 
     def get_write_buffer_size(self):
-        """How many bytes are waiting to be given to the transport below."""
+        """How many bytes are waiting to be passed to the transport below."""
         self.tls.flush_early()
         return self.tls.to_send()
 
-    # -- the names that asyncio's own code and others know it by -------------------------------------------------------
+    # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 
     @property
     def _protocol_paused(self):
@@ -222,18 +222,18 @@ cdef class TlsTransport:
         return self.tls.closed
 
     def _test__append_write_backlog(self, data):
-        # CPython's tests write like this what is to be sent later.
+        # CPython's tests call this to write data that is sent later.
         write_queue_copy(&self.tls.output, data)
 
 
 cdef bint has_ended(TlsProtocol tls) except -1:
-    """Whether the connection is closing, or broken, by what is known now."""
+    """Whether the connection is closing or broken."""
     cdef object transport = below(tls)
     return tls.closed or (transport is not None and transport.is_closing())
 
 
 cdef object below(TlsProtocol tls):
-    """The transport that carries the connection; None after its end. Other threads may ask while it ends."""
+    """The transport below; None once the connection has ended. Other threads may call this while it ends."""
     cdef object_section section
     section_enter(&section, tls)
     try:
@@ -243,7 +243,7 @@ cdef object below(TlsProtocol tls):
 
 
 cdef TlsTransport new_tls_transport(TlsProtocol tls):
-    """The face of a new protocol, which keeps it as long as it is connected."""
+    """A transport for a new TlsProtocol, which keeps a reference to it until the connection ends."""
     cdef TlsTransport transport = TlsTransport.__new__(TlsTransport)
     transport.tls = tls
     tls.app_transport = transport

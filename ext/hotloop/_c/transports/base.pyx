@@ -391,7 +391,7 @@ cdef class Transport(Watcher):
         return 0
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it is resumed.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
@@ -431,7 +431,7 @@ cdef class Transport(Watcher):
             section_leave(&section)
 
     def set_protocol(self, protocol):
-        """Have another protocol called from now on."""
+        """Call another protocol from now on."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.protocol = protocol
@@ -454,7 +454,7 @@ cdef class Transport(Watcher):
         return not self.closing and not self.paused
 
     def pause_reading(self):
-        """Call the protocol with no more data until resume_reading(). Does nothing if paused or closing."""
+        """Pass no data to the protocol until resume_reading(). Does nothing if paused or closing."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.pause_reading, ())
         if self.closing or self.paused:

@@ -596,7 +596,7 @@ cdef class StreamTransport(SocketTransport):
         return self.output.bytes
 
     def set_write_buffer_limits(self, high=None, low=None):
-        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it may go on.
+        """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it is resumed.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
         self.flush_early()

@@ -3,7 +3,7 @@ from typing import final
 
 from hotloop._c.tls.sender import TlsSender
 
-# isinstance() says that it is an asyncio.sslproto.SSLProtocol, by a `__class__` property; it is no subclass.
+# At run time it is no subclass of asyncio.sslproto.SSLProtocol; isinstance() holds by its `__class__` property.
 @final
 class TlsProtocol(TlsSender):
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...

@@ -1,7 +1,7 @@
 import asyncio
 from typing import final
 
-# isinstance() says so at run time, by a `__class__` property; it is no subclass.
+# At run time it is no subclass; isinstance() holds by its `__class__` property.
 @final
 class TlsTransport(asyncio.Transport):
     def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...

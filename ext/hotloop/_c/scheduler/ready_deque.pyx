@@ -1,7 +1,7 @@
 """ReadyDeque: the ready queue as programs know `loop._ready`, a collections.deque of handles.
 
-Programs that run a loop themselves, or put its callbacks in another order, use whatever a deque has. The queue itself
-has what is done often; the rest is done to a deque of its handles, whose contents it takes over afterwards.
+Programs that drive a loop themselves, or reorder its callbacks, may use any method of a deque. The frequent ones work
+on the queue directly; the others run on a deque of its handles, whose contents then replace those of the queue.
 """
 
 from cpython.list cimport PyList_GET_ITEM
@@ -28,7 +28,7 @@ cdef Py_ssize_t LEAST_SLOTS = 64
 
 
 cdef class ReadyDeque(ReadyQueue):
-    """The handles that are due, the oldest first: those of the loop, or anything with `_run()` and `_cancelled`."""
+    """The handles that are ready to run, oldest first: the loop's own, or any object with `_run()` and `_cancelled`."""
 
     @property
     def __class__(self):
@@ -36,11 +36,11 @@ cdef class ReadyDeque(ReadyQueue):
 
     @property
     def maxlen(self):
-        """None: there is no limit."""
+        """None: the length is not limited."""
         return None
 
     cdef int replace(self, object handles, Py_ssize_t known) except -1:
-        """Queue these in place of the `known` oldest. What was queued meanwhile stays, behind them."""
+        """Put `handles` in place of the `known` oldest. Handles that were queued in the meantime stay, behind them."""
         cdef ReadyQueue queue = self    # whose `count` is a number; this class has a method of that name
         cdef list items = [], ring = [], before
         cdef Py_ssize_t given, count, size = 0, index
@@ -56,7 +56,7 @@ cdef class ReadyDeque(ReadyQueue):
                 size *= 2
             ring = [None] * size
             section_enter(&section, queue)
-            # Making the list may have run the garbage collector, and with it code that queues callbacks.
+            # Making the list may have run the garbage collector, and thus code that queues callbacks.
             count = given + max(queue.count - known, 0)
         for index in range(given):
             ring[index] = items[index]
@@ -68,14 +68,14 @@ cdef class ReadyDeque(ReadyQueue):
         settle_size(&queue.count, count)
         settle_size(&queue.mask, size - 1)
         section_leave(&section)
-        # At the end, because both may run code: finalizers of what is dropped, and of what timers held.
+        # Last, because both may run finalizers: of the dropped handles, and of what the timers referred to.
         for item in items:
             (<Runnable>item).withdraw()
         del before
         return 0
 
     cdef object edit(self, str name, tuple arguments):
-        """Call a deque's method, on one with these handles."""
+        """Call a method of a deque of the handles, then take over the deque's contents."""
         cdef object handles = deque(self)
         cdef Py_ssize_t known = len(handles)
         cdef object result = getattr(handles, name)(*arguments)
@@ -86,7 +86,7 @@ cdef class ReadyDeque(ReadyQueue):
         """Queue a handle."""
         cdef Runnable item = as_runnable(handle)
         push(self, item)
-        # From where it was kept for later.
+        # A pending timer leaves the timer queue.
         item.withdraw()
 
     def extend(self, iterable, /):
@@ -95,7 +95,7 @@ cdef class ReadyDeque(ReadyQueue):
             self.append(handle)
 
     def appendleft(self, handle, /):
-        """Queue a handle before all others."""
+        """Queue a handle ahead of all others."""
         self.edit("appendleft", (handle,))
 
     def extendleft(self, iterable, /):
@@ -118,7 +118,7 @@ cdef class ReadyDeque(ReadyQueue):
         return self.edit("pop", ())
 
     def remove(self, value, /):
-        """Remove a handle where it comes first; ValueError if it does not."""
+        """Remove the first occurrence of a handle; ValueError if there is none."""
         self.edit("remove", (value,))
 
     def clear(self):
@@ -130,11 +130,11 @@ cdef class ReadyDeque(ReadyQueue):
                 steal(item)
 
     def reverse(self):
-        """Turn the order round."""
+        """Reverse the order in place."""
         self.edit("reverse", ())
 
     def rotate(self, steps=1, /):
-        """Move the latest to the front, so many times; where negative, the other way."""
+        """Move `steps` handles from the back to the front; if negative, from the front to the back."""
         self.edit("rotate", (steps,))
 
     def copy(self):
@@ -145,11 +145,11 @@ cdef class ReadyDeque(ReadyQueue):
         return deque(self)
 
     def count(self, handle, /):
-        """How often a handle is queued."""
+        """The number of times that a handle is queued."""
         return deque(self).count(handle)
 
     def index(self, handle, /, *bounds):
-        """Where a handle comes first, maybe between two bounds; ValueError if it does not."""
+        """The index of a handle's first occurrence, optionally within bounds; ValueError if there is none."""
         return deque(self).index(handle, *bounds)
 
     def __len__(self):

@@ -23,13 +23,13 @@ cdef extern from "runtime/locking.h":
     void settle_size "settle" (Py_ssize_t *, Py_ssize_t) noexcept
 
 
-# No class has this version, nor has one whose methods may have been replaced since it had another one: that has 0.
+# A version tag that no class ever has. 0 would not do: a modified class has it until the interpreter assigns a new tag.
 cdef enum:
     NO_VERSION = 0xFFFFFFFF
 
 
 cdef class Runnable:
-    cdef int run(self) except -1    # 1: not, because it was cancelled
+    cdef int run(self) except -1    # 1: it was cancelled, nothing ran
     cdef int is_cancelled(self) except -1
     cdef int withdraw(self) except -1
     cdef tuple done_callback(self)
@@ -37,48 +37,48 @@ cdef class Runnable:
 
 # Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
 cdef class ReadyQueue:
-    cdef list ring              # a power of two of slots; those not in use hold None
-    cdef Py_ssize_t head        # the slot of the oldest
-    cdef Py_ssize_t count       # of queued Runnables
+    cdef list ring              # its length is a power of two; free slots hold None
+    cdef Py_ssize_t head        # the index of the oldest Runnable
+    cdef Py_ssize_t count       # the number of queued Runnables
     cdef Py_ssize_t mask        # len(ring) - 1
     cdef unsigned int direct    # see is_direct()
     cdef bint closed            # the loop is closed: queueing raises
-    cdef uint64_t steps         # of tasks, those included that were started eagerly
-    cdef object entered         # the task that current_task() answers with, left lazily; None: none
+    cdef uint64_t steps         # how many steps tasks have run, eager first steps included
+    cdef object entered         # the task that current_task() returns, left lazily: see Task.run(); None: no task
 
     cdef int resize(self, Py_ssize_t size) except -1
     cdef int relax(self) except -1
 
 
-# In the header, so that every module has them inline.
+# Defined here, so that every module inlines them.
 
 cdef inline Py_ssize_t queued(ReadyQueue queue) noexcept:
-    """How many Runnables are."""
+    """The number of queued Runnables."""
     return glimpse_size(&queue.count)
 
 
 cdef inline int make_room(ReadyQueue queue) except -1:
-    """See that the next push() neither fails nor runs other code. This may do both: a new ring may take more memory
-    than there is, and allocating it may run the garbage collector."""
+    """Ensure that the next push() neither fails nor runs other code. make_room() itself may do both: allocating a
+    larger ring may raise MemoryError, and may run the garbage collector."""
     while queued(queue) > glimpse_size(&queue.mask):
         queue.resize(2 * (glimpse_size(&queue.mask) + 1))
     return 0
 
 
 cdef inline int push(ReadyQueue queue, Runnable item) except -1:
-    """What says that the item is queued is set afterwards, because this may fail."""
+    """Queue an item. Since this may fail, callers record that the item is queued afterwards."""
     cdef PyObject *slot
     cdef Py_ssize_t index
     cdef object_section section
     make_room(queue)
     section_enter(&section, queue)
     while FREE_THREADED and queue.count > queue.mask:
-        # Another thread has taken the room.
+        # Another thread has filled the queue.
         section_leave(&section)
         make_room(queue)
         section_enter(&section, queue)
     index = (queue.head + queue.count) & queue.mask
-    slot = PyList_GET_ITEM(queue.ring, index)    # None, whose reference goes with the slot
+    slot = PyList_GET_ITEM(queue.ring, index)    # None; the slot's reference to it is dropped below
     Py_INCREF(item)
     PyList_SET_ITEM(queue.ring, index, item)
     Py_DECREF(<object>slot)
@@ -88,20 +88,21 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
 
 
 cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
-    """Whether futures, tasks and transports may queue themselves, unnoticed by the program: the loop is not in debug
-    mode, and its class is still the one whose call_soon() was found to be LoopCore's own."""
+    """True if futures, tasks and transports may queue themselves without call_soon(), because the program cannot tell:
+    the loop is not in debug mode, and its class has not changed since call_soon() was found to be LoopCore's own."""
     return queue.direct == type_version_of(loop)
 
 
 cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
-    """push(), as call_soon() does it: not on a closed loop."""
+    """push() as call_soon() does it: RuntimeError if the loop is closed."""
     if queue.closed:
         raise RuntimeError("Event loop is closed")
     return push(queue, item)
 
 
 cdef inline PyObject *pop(ReadyQueue queue) noexcept:
-    """The oldest, as a new reference. The caller knows that there is one; NULL: another thread has taken it since."""
+    """Remove the oldest item; return a new reference. The caller has checked that there is one; NULL: another thread
+    has removed it since."""
     cdef PyObject *item
     cdef object_section section
     section_enter(&section, queue)
@@ -124,8 +125,8 @@ cdef class Handle(Runnable):
     cdef object loop
     cdef object context             # the one to run in, or if `context_lent` one to copy for that
     cdef object source_traceback    # of the call_soon(), in debug mode; else None
-    cdef object text                # repr() of what was cancelled, in debug mode; else None
-    cdef bint dropped               # by cancel(), maybe in another thread: changed in a critical section
+    cdef object text                # repr() from before cancel(), in debug mode; else None
+    cdef bint dropped               # cancelled, maybe by another thread: changed in a critical section
     cdef bint context_lent          # others have `context` too: nothing may run in it
 
     cdef int cancel_now(self) except -1

@@ -1,7 +1,7 @@
-"""What a loop runs: Runnables, in the order of the ready queue.
+"""The ready queue, and Handle: a loop runs Runnables in the order in which they were queued.
 
-A Runnable is anything with run(): a Handle holds a callback and its arguments; a Task is a Runnable itself, so that a
-step is queued without allocating anything. The queue knows nothing of tasks beyond that.
+A Runnable is an object with run(). A Handle is one that holds a callback and its arguments; a Task is one itself, so
+that queueing a step allocates nothing. The queue knows nothing else about tasks.
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
@@ -49,16 +49,16 @@ cdef extern from "runtime/context_cache.h":
     void spare_contexts_begin()
     void spare_contexts_end()
 
-# Since 3.14 what call_soon_threadsafe() returns waits, in cancel(), for a callback that another thread is running.
+# Since 3.14 cancel() of a call_soon_threadsafe() handle waits for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
-# A queue that a burst has blown up beyond this shrinks again when it runs empty.
+# A ring that a burst has grown beyond this shrinks again once the queue is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
 cdef Py_ssize_t INITIAL_SLOTS = 64
 cdef spare_handles spares, spares_threadsafe
 
 
 cdef class Runnable:
-    """Something that a loop can run once: the base of Handle, Future and Task."""
+    """An object that a loop can run: the base of Handle, Future and Task."""
 
     cdef int run(self) except -1:
         raise NotImplementedError
@@ -67,11 +67,11 @@ cdef class Runnable:
         return False
 
     cdef int withdraw(self) except -1:
-        """Before somebody outside the loop queues it: withdraw from where it was kept for later."""
+        """Called before code outside the loop queues the Runnable: a pending timer leaves the timer queue."""
         return 0
 
     cdef tuple done_callback(self):
-        """The (callback, context) that add_done_callback() would hold for this waiter."""
+        """The (callback, context) that add_done_callback() would store for this waiter."""
         raise NotImplementedError
 
     @property
@@ -80,7 +80,7 @@ cdef class Runnable:
 
 
 cdef class ForeignRunnable(Runnable):
-    """A handle that is not ours on our queue: whatever has `_run()`, as asyncio.Handle does."""
+    """Queues another implementation's handle: any object with `_run()`, such as an asyncio.Handle."""
     cdef object handle
 
     cdef int run(self) except -1:
@@ -94,9 +94,9 @@ cdef class ForeignRunnable(Runnable):
 
 
 cdef class ReadyQueue:
-    """A ring of Runnables. The slots are those of a Python list, because the garbage collector must see them.
+    """A ring of Runnables. Its slots are those of a Python list, so that the garbage collector sees them.
 
-    Python code has it as a ReadyDeque."""
+    Python code sees its subclass ReadyDeque."""
 
     def __cinit__(self):
         self.ring = [None] * INITIAL_SLOTS
@@ -104,8 +104,8 @@ cdef class ReadyQueue:
         self.direct = NO_VERSION
 
     cdef int resize(self, Py_ssize_t size) except -1:
-        """Move to a ring of `size` slots, unless somebody else has while this one was allocated (an allocation may run
-        the garbage collector, and with it code that queues callbacks)."""
+        """Move to a ring of `size` slots, unless the ring was resized while the new one was allocated: an allocation
+        may run the garbage collector, and thus code that queues callbacks."""
         cdef Py_ssize_t before = glimpse_size(&self.mask) + 1
         cdef list ring = [None] * size
         cdef Py_ssize_t index
@@ -114,7 +114,7 @@ cdef class ReadyQueue:
         if self.mask + 1 == before and self.count <= size:
             for index in range(self.count):
                 ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
-            # The old one, which holds nothing any more that the new one does not, goes with this function.
+            # The old ring is freed on return. That runs no finalizers: the new ring holds the same items.
             self.ring, ring = ring, self.ring
             self.head = 0
             settle_size(&self.mask, size - 1)
@@ -122,18 +122,18 @@ cdef class ReadyQueue:
         return 0
 
     cdef int relax(self) except -1:
-        """Give back what a burst has taken; called when the queue is empty."""
+        """Shrink the ring after a burst; called when the queue is empty."""
         if glimpse_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
             try:
                 self.resize(INITIAL_SLOTS)
             except MemoryError:
-                # No reason to stop: it is tried again before the next wait.
+                # Not fatal: the loop tries again before its next wait.
                 pass
         return 0
 
 
 cdef Runnable as_runnable(object handle):
-    """What the queue holds for a handle: itself, or what runs one that is not ours."""
+    """The Runnable to queue for a handle: the handle itself, or a ForeignRunnable around another implementation's."""
     cdef ForeignRunnable foreign
     if isinstance(handle, Runnable):
         return handle
@@ -143,12 +143,12 @@ cdef Runnable as_runnable(object handle):
 
 
 cdef object unwrap(object item):
-    """The handle that as_runnable() was given."""
+    """The handle that was passed to as_runnable()."""
     return (<ForeignRunnable>item).handle if type(item) is ForeignRunnable else item
 
 
 cdef int run_reporting(Runnable item, object loop) except -1:
-    """Run an item; what it raises goes to the loop's exception handler, but KeyboardInterrupt and SystemExit."""
+    """Run an item. Its exceptions go to the loop's exception handler, except KeyboardInterrupt and SystemExit."""
     try:
         item.run()
     except (SystemExit, KeyboardInterrupt):
@@ -316,7 +316,7 @@ cdef class Handle(Runnable):
         if self.context_lent and not take_spare_context(self):
             # Which may run the garbage collector, and with it code that cancels.
             self.own_context()
-        # Held here, because the callback may cancel its own handle, or another thread may.
+        # Hold the callback: while it runs, it or another thread may cancel this handle.
         section_enter(&section, self)
         if self.dropped:
             section_leave(&section)
@@ -362,7 +362,7 @@ cdef class Handle(Runnable):
         seen_set_bint(&self.dropped, True)
         section_leave(&section)
         if self.source_traceback is not None:
-            # Made in debug mode: keep what it was, since that is gone now.
+            # Made in debug mode: keep the repr(), because the callback is dropped below.
             self.text = repr(self)
         section_enter(&section, self)
         if FREE_THREADED:
@@ -372,7 +372,7 @@ cdef class Handle(Runnable):
         self.args = None
         section_leave(&section)
         if FREE_THREADED:
-            # Not in between, because what goes with them may be code.
+            # Outside the section, because dropping them may run finalizers.
             del callback, args
         return 0
 
@@ -407,7 +407,7 @@ cdef class Handle(Runnable):
             return self.text
         return f"<{' '.join(self._repr_info())}>"
 
-    # The attributes of asyncio.Handle, which programs read, and may set.
+    # The attributes of asyncio.Handle, which programs read and may set.
 
     @property
     def _callback(self):
@@ -485,16 +485,16 @@ cdef class Handle(Runnable):
         self.text = text
 
     def __getstate__(self):
-        """What copy.copy() sets on the copy: asyncio's attributes, and those that a subclass adds."""
+        """The state that copy.copy() copies: asyncio's attributes, and those that a subclass adds."""
         names = [*copyreg._slotnames(self.__class__), *copyreg._slotnames(type(self))]
         state = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return getattr(self, "__dict__", None), state
 
 
 cdef class _ThreadSafeHandle(Handle):
-    """A Handle whose cancel() and cancelled() in another thread wait while the callback runs."""
-    cdef unsigned long runner   # the thread that runs the callback; 0: it is not running
-    cdef object finished        # a threading.Event for those who wait; None: nobody does
+    """A Handle whose cancel() and cancelled(), called from another thread, wait while the callback runs."""
+    cdef unsigned long runner   # the thread that is running the callback; 0: none
+    cdef object finished        # a threading.Event that is set after the run; None: no thread waits for it
 
     @property
     def __class__(self):
@@ -520,7 +520,7 @@ cdef class _ThreadSafeHandle(Handle):
                 finished.set()
 
     cdef int wait_for_run(self) except -1:
-        """Return while no other thread runs the callback."""
+        """Wait until no other thread is running the callback."""
         cdef object finished = None, made = None
         cdef unsigned long runner
         cdef object_section section
@@ -544,7 +544,7 @@ cdef class _ThreadSafeHandle(Handle):
         self.wait_for_run()
         self.cancel_now()
         if FREE_THREADED:
-            # It may have begun just before that.
+            # The callback may have begun just before cancel_now().
             self.wait_for_run()
 
     def cancelled(self):

@@ -13,10 +13,10 @@ cdef extern from "runtime/locking.h":
 @cython.final
 cdef class Inbox:
     cdef list handles
-    cdef inbox_lock lock            # of `handles`, `home` and `closed`, and of the poller's being there to be woken
+    cdef inbox_lock lock            # guards the fields, and keeps the poller open while a thread wakes it
     cdef shared_flag filled         # set after a handle was put in, cleared before they are taken out
-    cdef unsigned long home         # the thread that runs the loop, ran it last, or made it
-    cdef bint closed                # the loop is: nothing goes in any more
+    cdef unsigned long home         # the thread that runs the loop, ran it last, or created it
+    cdef bint closed                # the loop is closed: put() raises
 
     cdef int claim(self) noexcept
     cdef bint is_home(self) noexcept

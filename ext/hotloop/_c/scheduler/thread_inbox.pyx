@@ -1,6 +1,6 @@
-"""Inbox: callbacks that other threads have for a loop, until it queues them itself. Empty where there is a GIL.
+"""Inbox: holds the callbacks that other threads post to a loop, until the loop queues them. Unused with the GIL.
 
-See locking.h for what other threads may touch of a loop.
+locking.h lists what other threads may touch of a loop.
 """
 
 cimport cython
@@ -18,21 +18,21 @@ cdef extern from "pythread.h":
 
 @cython.final
 cdef class Inbox:
-    """The handles that were posted to a loop, in the order in which they were."""
+    """The handles that were posted to a loop, in the order of the calls."""
 
     def __cinit__(self):
         self.handles = []
         self.home = PyThread_get_thread_ident()
 
     cdef int claim(self) noexcept:
-        """By the thread that begins to run the loop: from now on it alone puts anything on the ready queue."""
+        """Called by a thread that begins to run the loop: from now on only this thread touches the ready queue."""
         inbox_acquire(&self.lock)
         self.home = PyThread_get_thread_ident()
         inbox_release(&self.lock)
         return 0
 
     cdef bint is_home(self) noexcept:
-        """True in the thread that runs the loop, ran it last, or made it."""
+        """True in the thread that runs the loop, ran it last, or created it."""
         cdef unsigned long home
         inbox_acquire(&self.lock)
         home = self.home
@@ -40,15 +40,15 @@ cdef class Inbox:
         return home == PyThread_get_thread_ident()
 
     cdef int close(self, bint closed) noexcept:
-        """Whoever comes after the loop was closed is refused. By the loop's own thread."""
+        """Called by the loop's own thread. Once the loop is closed, put() raises and no thread wakes the poller."""
         inbox_acquire(&self.lock)
         self.closed = closed
         inbox_release(&self.lock)
         return 0
 
     cdef int put(self, Handle handle, ReadyQueue ready) except -1:
-        """From any thread; the loop has to be woken afterwards. What its own thread has goes on the ready queue, so
-        that the order is that of its calls."""
+        """Post a handle, from any thread; the caller wakes the loop afterwards. The loop's own thread puts the handle
+        straight on the ready queue, which keeps the order of that thread's calls."""
         inbox_acquire(&self.lock)
         try:
             if self.closed:
@@ -63,7 +63,8 @@ cdef class Inbox:
         return 0
 
     cdef int empty_into(self, ReadyQueue ready) except -1:
-        """By the loop's own thread. What there is no memory to queue stays for the next time."""
+        """Move all handles to the ready queue; called by the loop's own thread. If there is no memory for a longer
+        queue, the rest stays for the next time."""
         cdef list handles, none = []
         cdef Py_ssize_t queued = 0
         shared_set(&self.filled, 0)
@@ -78,7 +79,7 @@ cdef class Inbox:
         except MemoryError:
             inbox_acquire(&self.lock)
             try:
-                # Before what was posted meanwhile.
+                # Ahead of the handles that were posted in the meantime.
                 self.handles[:0] = handles[queued:]
             finally:
                 inbox_release(&self.lock)

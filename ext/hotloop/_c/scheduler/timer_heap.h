@@ -1,14 +1,14 @@
-/* A binary heap of deadlines: the earliest first, and among equal ones the first made.
+/* A binary heap of deadlines: the earliest first, equal ones in the order in which they were pushed.
  *
- * The keys lie side by side in one array, and nothing else is touched to find a place in it: with ten thousand timers
- * pending, moving a key costs a few nanoseconds, and telling a timer where it is now would cost a cache miss. So a timer
- * does not know its place. It has a slot in a table, and a cancelled one leaves the slot at once, but not the heap: its key
- * is dead, which shows by its order not being the slot's any more. Dead keys go when they come to the top, or all at once
- * when they are the majority.
+ * The keys lie side by side in one array, and sifting touches nothing else: with ten thousand timers pending, moving a
+ * key costs a few nanoseconds, and telling the timer its new place would cost a cache miss. So a timer does not know
+ * its place in the heap. It has a slot in a table instead. A cancelled timer gives up its slot at once, but its key
+ * stays in the heap, dead: the key's order is no longer the slot's. Dead keys are removed when they reach the top, or
+ * all together when they are the majority.
  *
- * Which of two keys is earlier is a coin toss that no branch predictor wins. So a deadline is kept as an integer of the same
- * order, and the comparison is arithmetic: taking the first of twenty thousand out costs two thirds of what it costs with
- * branches.
+ * No branch predictor can guess which of two keys is earlier. So a deadline is kept as an integer that sorts in the
+ * same way, and keys are compared by arithmetic: popping the first of twenty thousand takes two thirds of the time that
+ * it takes with branches.
  */
 #ifndef HOTLOOP_SCHEDULER_TIMER_HEAP_H
 #define HOTLOOP_SCHEDULER_TIMER_HEAP_H
@@ -19,8 +19,8 @@
 
 typedef struct {
     uint64_t rank;   /* of the deadline: timer_rank() */
-    uint64_t order;  /* among equal deadlines; never 0 */
-    Py_ssize_t slot; /* of the timer, while the slot has the same order */
+    uint64_t order;  /* sorts equal deadlines; never 0 */
+    Py_ssize_t slot; /* the timer's, as long as orders[slot] == order */
 } timer_key;
 
 typedef struct {
@@ -31,24 +31,24 @@ typedef struct {
 typedef struct {
     timer_key *keys;
     Py_ssize_t count;     /* of keys, dead ones included */
-    Py_ssize_t live;      /* of timers */
+    Py_ssize_t live;      /* keys that are not dead: the number of timers */
     Py_ssize_t capacity;  /* of each array; there are never more slots than keys */
     uint64_t *orders;     /* by slot; 0: the slot is free */
-    Py_ssize_t *free;     /* slots that have been given back, the last one first */
+    Py_ssize_t *free;     /* a stack of the free slots below `slots` */
     Py_ssize_t free_count;
-    Py_ssize_t slots;     /* that were ever in use */
-    uint64_t pushed;      /* since the beginning */
-    timer_due first;      /* what timer_heap_first() has found */
+    Py_ssize_t slots;     /* how many were ever in use */
+    uint64_t pushed;      /* how many timers were ever pushed */
+    timer_due first;      /* the result of timer_heap_first() */
 } timer_heap;
 
-/* Below so many keys dead ones are left alone. */
+/* With at most this many keys, dead keys are left in place. */
 #define TIMER_HEAP_TIDY 64
 
 #define TIMER_SIGN ((uint64_t)1 << 63)
 
-/* An integer that is less than another's if the deadline is, and equal if it is. The deadline is not a NaN.
+/* An integer that sorts as the deadline does; equal deadlines have equal ranks. The deadline must not be a NaN.
  *
- * IEEE 754 numbers of the same sign are ordered as their bits are, negative ones the other way round. */
+ * IEEE 754 numbers of the same sign sort as their bits do, negative ones in reverse. */
 static inline uint64_t timer_rank(double deadline)
 {
     uint64_t bits;
@@ -67,7 +67,7 @@ static inline double timer_rank_deadline(uint64_t rank)
     return deadline;
 }
 
-/* 1 or 0, without a branch. */
+/* 1 if `one` is the earlier key, else 0; without a branch. */
 static inline int timer_key_before(const timer_key *one, const timer_key *other)
 {
 #ifdef __SIZEOF_INT128__
@@ -98,8 +98,8 @@ static inline void timer_heap_rise(timer_heap *heap, Py_ssize_t index, timer_key
     heap->keys[index] = key;
 }
 
-/* Put `key` into the free place `index`. It came from the end of the heap and belongs near a leaf, so the place is first
- * filled from below all the way down, without looking at the key. */
+/* Fill the free place `index` again. `key` comes from the end of the heap and belongs near a leaf, so the free place
+ * first moves down to a leaf, without comparisons with the key, which then rises from there. */
 static inline void timer_heap_sink(timer_heap *heap, Py_ssize_t index, timer_key key)
 {
     Py_ssize_t below;
@@ -124,7 +124,7 @@ static inline void timer_heap_drop_first(timer_heap *heap)
         timer_heap_sink(heap, 0, last);
 }
 
-/* 0, or -1: no memory. */
+/* Returns 0; -1: no memory. */
 static inline int timer_heap_grow(timer_heap *heap)
 {
     Py_ssize_t capacity = heap->capacity ? 2 * heap->capacity : 64;
@@ -143,7 +143,7 @@ static inline int timer_heap_grow(timer_heap *heap)
     return 0;
 }
 
-/* The slot of the new timer, or -1: no memory. */
+/* Returns the slot of the new timer; -1: no memory. */
 static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
 {
     timer_key key = {timer_rank(deadline), heap->pushed + 1, 0};
@@ -165,7 +165,7 @@ static inline void timer_heap_release(timer_heap *heap, Py_ssize_t slot)
     heap->live--;
 }
 
-/* Take the dead keys out: sort the rest together, then make them a heap again from below. */
+/* Remove the dead keys: move the live ones together, then make them a heap again, bottom-up. */
 static inline void timer_heap_tidy(timer_heap *heap)
 {
     Py_ssize_t index, kept = 0;
@@ -193,14 +193,14 @@ static inline void timer_heap_tidy(timer_heap *heap)
 static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
 {
     timer_heap_release(heap, slot);
-    /* The usual timeout is cancelled soon after it was set, when it may still be the last. */
+    /* Most timeouts are cancelled soon after they were set, when their key may still be the last. */
     while (heap->count && !timer_key_live(heap, &heap->keys[heap->count - 1]))
         heap->count--;
     if (heap->count > TIMER_HEAP_TIDY && heap->count > 2 * heap->live)
         timer_heap_tidy(heap);
 }
 
-/* The earliest timer, until the next call; NULL: there is none. */
+/* The earliest timer, valid until the next call; NULL: there is none. */
 static inline const timer_due *timer_heap_first(timer_heap *heap)
 {
     while (heap->count && !timer_key_live(heap, &heap->keys[0]))
@@ -212,14 +212,14 @@ static inline const timer_due *timer_heap_first(timer_heap *heap)
     return &heap->first;
 }
 
-/* Take out the timer that timer_heap_first() has found. */
+/* Remove the timer that timer_heap_first() has just returned. */
 static inline void timer_heap_pop(timer_heap *heap)
 {
     timer_heap_release(heap, heap->keys[0].slot);
     timer_heap_drop_first(heap);
 }
 
-/* Forget everything, and give the memory back. */
+/* Remove all timers, and free the memory. */
 static inline void timer_heap_clear(timer_heap *heap)
 {
     PyMem_Free(heap->keys);

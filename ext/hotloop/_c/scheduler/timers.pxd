@@ -18,15 +18,15 @@ cdef extern from "scheduler/timer_heap.h":
 
 cdef class TimerHandle(Handle):
     cdef double deadline            # in seconds, by the loop's clock
-    cdef object given               # the deadline as it was given, if that was no float; else None
-    cdef Py_ssize_t slot            # in the heap and in the list of `timers`
-    cdef TimerQueue timers          # the queue that holds it; None: none
+    cdef object given               # the deadline as the caller passed it, if not as a float; else None
+    cdef Py_ssize_t slot            # in `timers.heap` and `timers.handles`
+    cdef TimerQueue timers          # the queue in which it is pending; None: it is not pending
 
 
-# Without the GIL, all of it is changed in a critical section of the queue, as is which handles it holds.
+# Without the GIL, the queue, and `slot` and `timers` of its handles, are changed in a critical section of the queue.
 cdef class TimerQueue:
     cdef timer_heap heap
-    cdef list handles               # the pending ones by slot, where the garbage collector sees them; else None
+    cdef list handles               # by slot, pending or None; a list, so that the garbage collector sees them
     cdef object snapshot            # the context that `sharing` pending handles have been lent; None: none has
     cdef Py_ssize_t sharing
 
@@ -43,7 +43,7 @@ cdef class TimerQueue:
 
 
 cdef inline double earliest(TimerQueue timers) noexcept:
-    """For builds without the GIL: the earliest deadline, in seconds; infinity: another thread has cancelled the last
+    """The earliest deadline, in seconds, for builds without the GIL; infinity if another thread has cancelled the last
     timer."""
     cdef const timer_due *first
     cdef double deadline = INFINITY

@@ -1,6 +1,6 @@
-"""Timers: a heap by deadline, and among equal deadlines by age (timer_heap.h).
+"""TimerHandle, and the queue of pending timers: a heap by deadline, then by age (timer_heap.h).
 
-A cancelled timer is let go at once. Most timeouts are cancelled, so nothing of a dead one may stay behind but its key.
+Most timeouts are cancelled, so the queue drops a cancelled timer at once; only its key in the heap stays behind.
 """
 
 from cpython.contextvars cimport PyContext_CopyCurrent
@@ -46,7 +46,7 @@ cdef extern from *:
     void pool_install_TimerHandle(PyTypeObject *)
 
 
-# A queue that a burst has blown up beyond this gives its memory back when it runs empty.
+# A queue that a burst has grown beyond this frees its memory once it is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 65536
 
 
@@ -59,14 +59,15 @@ cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
 
 
 cdef inline void let_go(TimerQueue queue, TimerHandle handle) noexcept:
-    """The handle is pending no more, and its slot is free. Last, because code may run: see take_context_back()."""
+    """The handle is no longer pending. Its slot must be free by now, because this may run code: see
+    take_context_back()."""
     handle.timers = None
     take_context_back(queue, handle)
 
 
 cdef inline void take_context_back(TimerQueue queue, TimerHandle handle) noexcept:
-    """Lend no more what no timer needs: values of variables live as long as the handles that need them. When the last
-    reference to a value goes, its finalizer runs, which may set and cancel timers."""
+    """Drop the shared context when no pending handle needs it, so that values of context variables live no longer than
+    those handles. Dropping a value may run its finalizer, which may set and cancel timers."""
     if handle.context_lent and handle.context is queue.snapshot:
         queue.sharing -= 1
         if queue.sharing == 0 and not context_is_blank(<PyObject *>queue.snapshot):
@@ -85,7 +86,7 @@ cdef class TimerQueue:
     cdef int push(self, TimerHandle handle) except -1:
         if handle.context is not None:
             return self.enter(handle, handle.deadline)
-        # First: making a context may run the garbage collector, and with it a finalizer that sets a timer.
+        # First, because making a context may run the garbage collector, and thus a finalizer that sets a timer.
         self.lend_context(handle)
         try:
             return self.enter(handle, handle.deadline)
@@ -94,15 +95,15 @@ cdef class TimerQueue:
             raise
 
     cdef int enter(self, TimerHandle handle, double deadline) except -1:
-        """Nothing in here runs other code, so that the slot that is found free stays free."""
+        """Add a handle to the heap. Nothing in here runs other code, so the slot that is found free stays free."""
         cdef Py_ssize_t slot
         cdef object_section section
         if deadline != deadline:
-            # A NaN is due at once, as in asyncio, but must not upset the order of the others as it does there.
+            # A NaN is due at once, as in asyncio, but must not disturb the order of the others, as it does there.
             deadline = -INFINITY
         section_enter(&section, self)
         if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
-            # Before the key, because it may run out of memory: there must be no key without a handle.
+            # Before the key is pushed, because this may fail for lack of memory: no key may be without a handle.
             if not FREE_THREADED:
                 self.handles.append(None)
             else:
@@ -137,14 +138,14 @@ cdef class TimerQueue:
         return 0
 
     cdef int lend_context(self, TimerHandle handle) except -1:
-        """Give a new handle the current context: a copy that it shares with the last ones, if it is the same still."""
+        """Give a new handle a copy of the current context; the previous handles' copy, if that is still the same."""
         cdef object context
         if not context_known:
             handle.context = PyContext_CopyCurrent()
             return 0
         if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
             context = PyContext_CopyCurrent()
-            # The old one goes when all is done: finalizers of the values in it may set timers.
+            # The old snapshot is dropped on return: finalizers of the values in it may set timers.
             self.snapshot, context = context, self.snapshot
             self.sharing = 0
         handle.context = self.snapshot
@@ -166,9 +167,8 @@ cdef class TimerQueue:
         return 0
 
     cdef double expire(self, double now, ReadyQueue ready) except? -1:
-        """Queue every handle whose deadline has come, by deadline; never early by the loop's own clock. Returns the
-        earliest of the deadlines, infinity if there is none. Where there is no memory for a longer queue, the rest
-        stays due."""
+        """Queue every handle whose deadline is at most `now`, the earliest first. Returns the earliest of their
+        deadlines; infinity if none was due. If there is no memory for a longer ready queue, the rest stays due."""
         cdef const timer_due *first
         cdef TimerHandle handle
         cdef double earliest
@@ -182,19 +182,19 @@ cdef class TimerQueue:
                     try:
                         make_room(ready)
                     except MemoryError:
-                        # No way out from here: Cython's needs the exception's traceback, for which there may be no
-                        # memory.
+                        # No `break` here: leaving an except block fetches the exception's traceback, for which there
+                        # may be no memory.
                         pass
                     if queued(ready) > glimpse_size(&ready.mask):
                         break
-                    # That may have run code, which may have cancelled the timer.
+                    # make_room() may have run code that cancelled the timer.
                     first = timer_heap_first(&self.heap)
                     continue
                 handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
                 timer_heap_pop(&self.heap)
                 put(self.handles, handle.slot, None)
                 if FREE_THREADED:
-                    # Where another thread queues something, too, the next line may give this section away.
+                    # push_ready() may give up this critical section while another thread is queueing something.
                     handle.timers = None
                 push_ready(ready, handle)
                 let_go(self, handle)
@@ -206,7 +206,7 @@ cdef class TimerQueue:
         return earliest
 
     cdef int relax(self) except -1:
-        """Give back what a burst has taken; called when nothing is pending."""
+        """Free the memory that a burst has taken; called when nothing is pending."""
         cdef list handles = None
         try:
             handles = []
@@ -235,7 +235,7 @@ cdef class TimerQueue:
         return 0
 
     cdef int replace(self, object handles) except -1:
-        """Have these pending, in place of those that are. TypeError if one is not ours."""
+        """Make these the pending handles. TypeError if one is not this module's TimerHandle."""
         cdef list pending = list(handles)
         cdef TimerHandle handle
         for handle in pending:
@@ -248,7 +248,7 @@ cdef class TimerQueue:
         return 0
 
     cdef list in_order(self):
-        """The pending handles in a list of its own, the earliest first."""
+        """A new list of the pending handles, the earliest first."""
         cdef list handles
         cdef object_section section
         section_enter(&section, self)
@@ -261,8 +261,7 @@ cdef class TimerQueue:
 
 
 cdef TimerHandle new_timer(double deadline, object callback, tuple args, object loop, object context):
-    """A TimerHandle as call_at() makes one, outside debug mode; with the current context, if none is given, from the
-    queue that it is pushed on."""
+    """A TimerHandle as call_at() makes one outside debug mode. If `context` is None, TimerQueue.push() sets it."""
     cdef TimerHandle handle = TimerHandle.__new__(TimerHandle)
     handle.callback = callback
     handle.args = args
@@ -291,7 +290,7 @@ cdef class TimerHandle(Handle):
         return Handle.own_context(self)
 
     cdef int withdraw(self) except -1:
-        # Held: this handle's may be the last reference to it.
+        # Hold a reference: this handle may have the only one to the queue.
         cdef TimerQueue timers = self.timers
         if timers is not None:
             timers.remove(self)

@@ -5,8 +5,8 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-# The base of Handle, Future and Task at run time. It is not named among theirs in these stubs: none of it can be
-# reached from Python, and type checkers take asyncio's classes for ones whose layout goes with no other.
+# The base of Handle, Future and Task at run time. These stubs do not name it as their base: nothing of it is reachable
+# from Python, and type checkers assume that no class can have both its layout and that of asyncio's classes.
 @disjoint_base
 class Runnable: ...
 

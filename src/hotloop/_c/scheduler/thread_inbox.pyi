@@ -1,6 +1,6 @@
 from typing import final
 
-# For the other compiled modules: nothing of it can be used from Python.
+# For the other compiled modules: nothing of it is reachable from Python.
 @final
 class Inbox: ...
 

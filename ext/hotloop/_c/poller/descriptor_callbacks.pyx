@@ -3,8 +3,8 @@
 Level-triggered, as users of these methods expect: as long as there is something to read, the reader is called in each
 iteration.
 
-The transports of pipes take their places here, too, because two of them, or one and a callback, may share a descriptor:
-a terminal or a serial line is read and written through one.
+Pipe transports register here, too, because two of them, or one and a callback, may share a descriptor: a terminal or a
+serial line is read and written through the same one.
 """
 
 from hotloop._c.poller.selector cimport PollerSelector
@@ -13,11 +13,11 @@ from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, Runnable, push
 
 
 cdef class CallbackWatcher(Watcher):
-    """The reader and the writer of one descriptor: each a callback's Handle, a transport to be told itself, or None."""
+    """The reader and the writer of one descriptor: each is a callback's Handle, a transport, or None."""
     cdef PollerSelector poller
     cdef int fd
     cdef object file                # the file object that a callback was added for, or the descriptor
-    cdef ReadyQueue ready           # where callbacks are queued; None until there is one
+    cdef ReadyQueue ready           # the queue for callbacks; None before the first callback is added
     cdef Runnable reader
     cdef Runnable writer
 
@@ -32,12 +32,12 @@ cdef class CallbackWatcher(Watcher):
         return 0
 
     cdef int withdraw_interest(self) except -1:
-        """A transport has gone by remove_watcher(): have no more reported than is wanted."""
+        """remove_watcher() has left the kernel's set as it was: remove the events that no receiver wants."""
         if self.poller.entry(self.fd) is self:
             try:
                 self.poller.change(self.fd, self.interest())
             except OSError:
-                # Closed here, while another process has it open: nothing is registered any more.
+                # Closed in this process, but still open in another one: change() has dropped the registration.
                 pass
         return 0
 
@@ -45,7 +45,7 @@ cdef class CallbackWatcher(Watcher):
         if isinstance(receiver, Watcher):
             (<Watcher>receiver).on_events(event)
         elif receiver.is_cancelled():
-            # By its handle, not by remove_reader(): it would be reported for ever.
+            # The program cancelled the handle instead of calling remove_reader(): the event would be reported for ever.
             if self.poller.entry(self.fd) is self:
                 remove_callback(self.poller, self.fd, event)
         else:
@@ -53,7 +53,8 @@ cdef class CallbackWatcher(Watcher):
         return 0
 
     cdef object data(self):
-        # Who takes select()'s events to the handles himself, as asyncio does, has to leave transports to us.
+        # Code that passes select()'s events to the handles itself, as asyncio does, expects a pair of handles here. It
+        # cannot run transports: for those, LoopPolling._process_events() finds the watcher.
         if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
             return self
         return self.reader, self.writer
@@ -65,7 +66,7 @@ cdef class CallbackWatcher(Watcher):
         return self.reader if event == POLLER_READ else self.writer
 
     cdef Runnable replace(self, int event, Runnable receiver):
-        """Set who is told of one direction; returns who was."""
+        """Set the receiver of one direction; return the previous one."""
         cdef Runnable before = self.receiver(event)
         if event == POLLER_READ:
             self.reader = receiver
@@ -78,7 +79,8 @@ cdef class CallbackWatcher(Watcher):
 
 
 cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
-    """The callbacks of a descriptor, or None. RuntimeError if it is registered by somebody else."""
+    """The callbacks of a descriptor, or None. RuntimeError if another kind of watcher, or a program, has registered it.
+    """
     cdef object entry = poller.entry(fd)
     if entry is None or type(entry) is CallbackWatcher:
         return entry
@@ -89,7 +91,7 @@ cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
 
 
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):
-    """Call back whenever `event` is reported, in place of whoever was called back for it, who is cancelled."""
+    """Queue `handle` whenever `event` is reported, in place of the previous receiver. A previous handle is cancelled."""
     cdef int fd = poller.descriptor(fileobj)
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
     if watcher is None:
@@ -98,7 +100,7 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
         watcher.ready = ready
         poller.attach(fd, watcher, event)
         return handle
-    # Also where the interest stays the same: the number may be another file's by now, and new to the kernel.
+    # Even if the events stay the same: the number may be another file's by now, unknown to the kernel's set.
     poller.change(fd, watcher.interest() | event)
     watcher.ready = ready
     if not isinstance(fileobj, int):
@@ -108,7 +110,7 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
 
 
 cdef bint remove_callback(PollerSelector poller, object fileobj, int event) except -1:
-    """Stop calling back for `event`, at once: also if it was reported already. False if nobody was to be called."""
+    """Stop calling back for `event`, even if it was reported already. False if there was no receiver."""
     cdef int fd = poller.descriptor(fileobj)
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
     cdef Runnable before
@@ -134,7 +136,7 @@ cdef CallbackWatcher new_watcher(PollerSelector poller, int fd, int event, Runna
 
 
 cdef int dismiss(Runnable receiver) except -1:
-    # A transport may come back: see add_watcher().
+    # A transport is left as it is, because it may be added again.
     if isinstance(receiver, Handle):
         (<Handle>receiver).cancel()
     return 0
@@ -143,9 +145,10 @@ cdef int dismiss(Runnable receiver) except -1:
 # -- for transports ----------------------------------------------------------------------------------------------------
 
 cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1:
-    """Tell a transport whenever `event` is reported, in place of whoever was told. `known`: it was told before.
+    """Pass `event` to a transport whenever it is reported, in place of the previous receiver. `known`: the transport
+    was registered for it before.
 
-    OSError if the kernel refuses; then nobody is told of anything."""
+    OSError if the kernel refuses; then nothing is registered for the descriptor."""
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
     if watcher is None:
         poller.attach(fd, new_watcher(poller, fd, event, receiver), event)
@@ -157,9 +160,9 @@ cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver,
 
 
 cdef int remove_watcher(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
-    """Tell a transport no more, if it still is the one who is told.
+    """Stop passing `event` to a transport, if it still is the receiver.
 
-    The kernel's set is left as it is until it reports what nobody wants, because add_watcher() often follows soon."""
+    The kernel's set stays as it is until it reports an unwanted event, because add_watcher() often follows soon."""
     cdef object entry = poller.entry(fd)
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).receiver(event) is receiver:
         (<CallbackWatcher>entry).replace(event, None)
@@ -167,13 +170,13 @@ cdef int remove_watcher(PollerSelector poller, int fd, int event, Watcher receiv
 
 
 cdef Runnable watcher_for(PollerSelector poller, int fd, int event):
-    """Who is told of `event`: a Handle, a transport, or None."""
+    """The receiver of `event`: a Handle, a transport, or None."""
     cdef object entry = poller.entry(fd)
     return (<CallbackWatcher>entry).receiver(event) if type(entry) is CallbackWatcher else None
 
 
 cdef int detach_if_unused(PollerSelector poller, int fd) except -1:
-    """Forget a descriptor of which remove_watcher() has left nobody; it may be closed next."""
+    """Detach a descriptor if remove_watcher() has left no receiver; the caller may close it next."""
     cdef object entry = poller.entry(fd)
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).interest() == 0:
         poller.detach(fd)

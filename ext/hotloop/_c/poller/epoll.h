@@ -50,7 +50,7 @@ static inline uint32_t poller_kernel_events(int events)
         kernel_events |= EPOLLIN;
     if (events & POLLER_WRITE)
         kernel_events |= EPOLLOUT;
-    /* What POLLER_MORE is made of; a level-triggered reader finds out by itself. */
+    /* For POLLER_MORE, which only an edge-triggered reader needs: a level-triggered one is simply told again. */
     if (events & POLLER_EDGE)
         kernel_events |= EPOLLET | (events & POLLER_READ ? EPOLLRDHUP | EPOLLPRI : 0u);
     return kernel_events;
@@ -65,7 +65,7 @@ static inline void poller_close(poller *p)
     p->fd = p->wake_fd = -1;
 }
 
-/* The child's are descriptors of its own for the same set: closing them changes nothing in it. */
+/* The child's descriptors are its own, for the same set: closing them does not change the set. */
 static inline void poller_leave(poller *p) { poller_close(p); }
 
 static inline int poller_open(poller *p)
@@ -79,7 +79,7 @@ static inline int poller_open(poller *p)
     p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->wake_fd < 0)
         error = -errno;
-    else /* Edge-triggered: each write is one event, so nobody ever has to read the counter down. */
+    else /* Edge-triggered: each write is one event, so the counter never has to be read. */
         error = poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET, 0);
     if (error < 0)
         poller_close(p);

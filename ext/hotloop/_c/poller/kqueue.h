@@ -1,12 +1,13 @@
-/* The kqueue backend of poller.h, for macOS and the BSDs. See kqueue(2); the kernels' sources say what it leaves open.
+/* The kqueue backend of poller.h, for macOS and the BSDs. See kqueue(2), and the kernels' sources where it is silent.
  *
- * Reading and writing are two filters here, registered and reported apart: a descriptor that is ready for both has two
- * events in a batch. The number of the descriptor is the filter's `ident`, the generation is its `udata`. Changes are
- * made with EV_RECEIPT: the kernel says of each what has become of it, and reports no events meanwhile.
+ * Reading and writing are two filters, registered and reported separately: a descriptor that is ready for both has two
+ * events in a batch. The descriptor's number is the filter's `ident`, the generation is its `udata`. Changes are made
+ * with EV_RECEIPT: the kernel returns the outcome of each change, and no events.
  *
- * A device that has no kqueue support is refused with the kernel's error, as by selectors.KqueueSelector: on macOS
- * that is EINVAL, and concerns /dev/tty, though not the terminal's own device (/dev/ttys000), which os.ttyname()
- * finds. See https://github.com/tokio-rs/mio/issues/1377 and https://github.com/crossterm-rs/crossterm/issues/996.
+ * The kernel refuses a device that has no kqueue support, and the caller gets its error, as from
+ * selectors.KqueueSelector. On macOS /dev/tty is one (EINVAL), but the terminal's own device (/dev/ttys000), whose name
+ * os.ttyname() returns, is not.
+ * See https://github.com/tokio-rs/mio/issues/1377 and https://github.com/crossterm-rs/crossterm/issues/996.
  */
 #ifndef HOTLOOP_POLLER_KQUEUE_H
 #define HOTLOOP_POLLER_KQUEUE_H
@@ -24,12 +25,12 @@
 #define POLLER_LONGEST INT64_MAX
 #define POLLER_EVENTS_EACH 2
 
-/* The `ident` of the EVFILT_USER event that wakes; those of stand-ins are descriptors. */
+/* The `ident` of the waker's EVFILT_USER event. That of a stand-in is its descriptor. */
 #define POLLER_WAKER UINTPTR_MAX
 
-/* A read stops short at urgent data. XNU's read filter tells of it if asked with NOTE_OOB (filt_soread_common() in
- * bsd/kern/uipc_socket.c), older ones by EV_OOBAND. (Its EVFILT_EXCEPT is the same filter, and reports ordinary data
- * too.) The BSDs' read filters tell nothing, so that there may be more after every short read. */
+/* A read stops short at urgent data. XNU's read filter reports it if registered with NOTE_OOB (filt_soread_common() in
+ * bsd/kern/uipc_socket.c), in older versions by EV_OOBAND. (Its EVFILT_EXCEPT is the same filter, and reports ordinary
+ * data too.) The BSDs' read filters do not report it, so there may be more after every short read. */
 #if defined(NOTE_OOB) && defined(EV_OOBAND)
 #define POLLER_READ_NOTES NOTE_OOB
 #define POLLER_TOLD_MORE(event) ((event)->flags & (EV_EOF | EV_OOBAND) || (event)->fflags & NOTE_OOB)
@@ -44,7 +45,7 @@ typedef struct {
 } poller;
 
 typedef struct {
-    int capacity; /* of events, at least 1: a kevent() that has room for none does not wait */
+    int capacity; /* of events, at least 1: with room for none, kevent() does not wait */
     struct kevent events[];
 } poller_batch;
 
@@ -57,7 +58,7 @@ static inline poller_batch *poller_batch_new(int capacity)
     return batch;
 }
 
-/* What has become of a change: 0 or a negative errno. XNU leaves the other flags as they were. */
+/* The outcome of a change: 0 or a negative errno. XNU leaves the other flags as they were. */
 static inline int poller_outcome(const struct kevent *change)
 {
     return change->flags & EV_ERROR ? -(int)change->data : 0;
@@ -67,11 +68,11 @@ static inline int poller_apply(poller *p, struct kevent *changes, int count)
 {
     if (count == 0 || kevent(p->fd, changes, count, changes, count, NULL) >= 0)
         return 0;
-    /* All changes have been made by then, says FreeBSD's kqueue(2). */
+    /* After EINTR all changes have been made, says FreeBSD's kqueue(2). */
     return errno == EINTR ? 0 : -errno;
 }
 
-/* One change with these flags (EV_ADD or EV_DELETE) for each filter that `events` need; returns how many. */
+/* Fill in a change with `flags` (EV_ADD or EV_DELETE) for each filter that `events` need; returns their number. */
 static inline int poller_changes(struct kevent *changes, int fd, int events, unsigned flags, unsigned generation)
 {
     void *udata = (void *)(uintptr_t)generation;
@@ -106,7 +107,7 @@ static inline void poller_close(poller *p)
     p->fd = -1;
 }
 
-/* A kqueue is not inherited (fork(2)), and its number may be another file's in the child. */
+/* A child does not inherit a kqueue (fork(2)): there, its number may be another file's. */
 static inline void poller_leave(poller *p) { p->fd = -1; }
 
 static inline int poller_open(poller *p)
@@ -126,21 +127,22 @@ static inline int poller_open(poller *p)
     return error;
 }
 
-/* The write filter is refused for a pipe that nobody reads from any more: with EPIPE by most, with EBADF by NetBSD, and
- * by old versions of macOS although it is registered. See pipe_kqfilter() in the kernels' sys_pipe.c, and
+/* If the read end of a pipe is closed, the kernel refuses the write filter: most with EPIPE, NetBSD with EBADF, old
+ * versions of macOS although they register it. See pipe_kqfilter() in the kernels' sys_pipe.c, and
  * https://github.com/tokio-rs/mio/pull/584. */
 static inline int poller_is_broken_pipe(int fd, int error)
 {
     return error == -EPIPE || (error == -EBADF && fcntl(fd, F_GETFD) >= 0);
 }
 
-/* Unlike a filter it does not go with its descriptor. */
+/* Unlike a filter, a stand-in stays when its descriptor is closed. */
 static inline int poller_end_stand_in(poller *p, int fd)
 {
     return p->stands_in ? poller_user_event(p, (uintptr_t)fd, EV_DELETE, 0, 0) : -ENOENT;
 }
 
-/* Such a pipe is ready, because a write does not wait but fails. An event of ours that stays triggered says so. */
+/* A pipe whose read end is closed is ready for writing: a write fails at once. A user event that stays triggered
+ * reports that in place of the write filter. */
 static inline int poller_stand_in(poller *p, int fd, int events, unsigned generation)
 {
     unsigned flags = EV_ADD | (events & POLLER_EDGE ? EV_CLEAR : 0u);
@@ -168,8 +170,8 @@ static inline int poller_remove(poller *p, int fd, int before)
     return first;
 }
 
-/* A filter that exists gets a new generation, and reports again what is the case; but it stays edge- or
- * level-triggered as it was made (kqueue_register() in FreeBSD's kern_event.c), so that one has to be made anew. */
+/* A filter that exists takes the new generation, and reports its state again. But it stays edge- or level-triggered as
+ * it was made (kqueue_register() in FreeBSD's kern_event.c), so a filter that has to change that is made anew. */
 static inline int poller_modify(poller *p, int fd, int before, int events, unsigned generation)
 {
     struct kevent changes[2];
@@ -177,7 +179,7 @@ static inline int poller_modify(poller *p, int fd, int before, int events, unsig
     int gone = before & ~kept & (POLLER_READ | POLLER_WRITE);
     int count, error, i;
 
-    if (gone) /* What was registered may be closed, or another file by now, without its filters: that is no error. */
+    if (gone) /* Errors are expected: the file may be closed, or the number another file's, without these filters. */
         (void)poller_remove(p, fd, gone);
     count = poller_changes(changes, fd, events, EV_ADD, generation);
     error = poller_apply(p, changes, count);
@@ -208,8 +210,8 @@ static inline int poller_wait(poller *p, poller_batch *batch, int64_t nanosecond
     int count;
 
     if (nanoseconds >= 0) {
-        /* More is EINVAL for XNU, which also cut off what is less than a microsecond (kevent_get_timeout() in
-         * bsd/kern/kern_event.c, itimerfix() in kern_time.c). Three years from now is as good as never. */
+        /* XNU refuses a longer timeout with EINVAL, and truncated it to microseconds (kevent_get_timeout() in
+         * bsd/kern/kern_event.c, itimerfix() in kern_time.c). Three years are as good as no limit. */
         if (seconds >= 100000000) {
             limit.tv_sec = 100000000;
             limit.tv_nsec = 0;
@@ -224,7 +226,7 @@ static inline int poller_wait(poller *p, poller_batch *batch, int64_t nanosecond
     return count < 0 ? -errno : count;
 }
 
-/* EV_EOF says that the other side has ended. There may still be something to read; a write fails. */
+/* EV_EOF: the other end is closed. There may still be data to read; a write fails. */
 static inline int poller_event(const poller *p, const poller_batch *batch, int index, int *fd, unsigned *generation)
 {
     const struct kevent *event = &batch->events[index];

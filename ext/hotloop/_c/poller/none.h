@@ -1,4 +1,4 @@
-/* poller.h where no backend exists: opening one says so, and the loop uses the standard library's selector. */
+/* poller.h where there is no backend: poller_open() fails, and the loop uses the standard library's selector. */
 #ifndef HOTLOOP_POLLER_NONE_H
 #define HOTLOOP_POLLER_NONE_H
 

@@ -5,34 +5,34 @@
  * above it, in selector.pyx. No function here touches a Python object, so poller_wait() may run without the GIL.
  *
  * Every function that can fail returns a negative errno. `events` is a set of POLLER_READ and POLLER_WRITE, the
- * values of selectors.EVENT_READ and EVENT_WRITE, and POLLER_EDGE: report a change once, instead of as long as it lasts.
- * `generation` comes back with every event. The numbers of closed descriptors are used again, and an event may be older
- * than that; who registers the number anew does it with another generation.
+ * values of selectors.EVENT_READ and EVENT_WRITE, and POLLER_EDGE: report a change once, not for as long as it lasts.
+ * `generation` comes back with every event. The kernel reuses the numbers of closed descriptors, and an event may be
+ * older than that: so each registration of a number has a generation of its own.
  *
  *     int  poller_open(poller *p)                                an empty set, close-on-exec, with its waker
  *     void poller_close(poller *p)                               idempotent
- *     void poller_leave(poller *p)                               in a forked child, instead: let go of the parent's
- *                                                                set, for which it may have no descriptor; idempotent
+ *     void poller_leave(poller *p)                               the same in a forked child, which may not have
+ *                                                                inherited the parent's set; idempotent
  *     int  poller_add(poller *p, int fd, int events, unsigned generation)
  *                                                                -EEXIST, -EBADF, -EPERM (a regular file), ...
  *     int  poller_modify(poller *p, int fd, int before, int events, unsigned generation)
  *     int  poller_remove(poller *p, int fd, int before)          the descriptor may be closed already: -EBADF, -ENOENT
- *     poller_batch *poller_batch_new(int capacity)               room for what one wait returns; NULL: no memory; free()
+ *     poller_batch *poller_batch_new(int capacity)               for the events of one wait; NULL: no memory; free()
  *     int  poller_wait(poller *p, poller_batch *b, int64_t ns)   number of events; ns < 0: no limit; rounded up to the
  *                                                                backend's resolution; -EINTR is left to the caller
  *     int  poller_event(const poller *p, const poller_batch *b, int i, int *fd, unsigned *generation)
- *                                                                event i: POLLER_READ|POLLER_WRITE, an error or hang-up
- *                                                                is whatever is registered, in one event or in two;
- *                                                                POLLER_MORE: hang-up, error or urgent data, so
- *                                                                that a short read does not mean that nothing is left;
+ *                                                                event i: POLLER_READ and POLLER_WRITE; an error or
+ *                                                                hang-up sets all that are registered, in one event or
+ *                                                                in two; POLLER_MORE: hang-up, error or urgent data,
+ *                                                                so a short read does not mean that nothing is left;
  *                                                                0: the waker, nothing to report
- *     int  poller_wake(poller *p)                                from any thread: ends the wait under way or the next one
+ *     int  poller_wake(poller *p)                                from any thread: ends the current wait, or the next
  *
- *     POLLER_NAME                                                what the backend is called; "": there is none
- *     POLLER_RESOLUTION                                          nanoseconds; what the standard library's selector for
- *                                                                the same interface rounds a timeout up to
- *     POLLER_LONGEST                                             nanoseconds; what that selector takes at most
- *     POLLER_EVENTS_EACH                                         how many events one descriptor can have in one batch
+ *     POLLER_NAME                                                the backend's name; "": there is none
+ *     POLLER_RESOLUTION                                          nanoseconds; the unit to which the standard library's
+ *                                                                selector for this interface rounds a timeout up
+ *     POLLER_LONGEST                                             nanoseconds; the longest timeout of that selector
+ *     POLLER_EVENTS_EACH                                         the most events of one descriptor in one batch
  */
 #ifndef HOTLOOP_POLLER_POLLER_H
 #define HOTLOOP_POLLER_POLLER_H
@@ -54,7 +54,7 @@
 
 #if defined(HOTLOOP_POLLER_NONE)
 #include "poller/none.h"
-#elif defined(EVFILT_USER) /* which OpenBSD and NetBSD got late */
+#elif defined(EVFILT_USER) /* old OpenBSD and NetBSD lack it */
 #include "poller/kqueue.h"
 #elif defined(__linux__)
 #include "poller/epoll.h"

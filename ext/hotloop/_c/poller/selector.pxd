@@ -23,15 +23,15 @@ cdef class PollerSelector:
     cdef object __weakref__
     cdef poller poller
     cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it
-    cdef list entries               # by descriptor: a Watcher, a SelectorKey, or None: none, or suspended
+    cdef list entries               # by descriptor: a Watcher or a SelectorKey; None: not registered, or suspended
     cdef registration *registrations    # by descriptor, as many as there are entries
     cdef unsigned int last_generation
-    cdef Py_ssize_t registered      # how many of them
-    cdef unsigned int waits         # how often wait() was called
+    cdef Py_ssize_t registered      # the number of registered descriptors
+    cdef unsigned int waits         # the number of calls of wait()
     cdef object map                 # what get_map() returns; None once closed
-    cdef unsigned int process       # the one that owns the kernel's set, see fork_generation()
-    cdef unsigned int type_version  # of the class when it was last searched for a select() of its own
-    cdef bint select_is_own         # it has none
+    cdef unsigned int process       # the fork_generation() of the process that owns the kernel's set
+    cdef unsigned int type_version  # the version tag of the class when `select_is_own` was last found
+    cdef bint select_is_own         # the class has no select() but PollerSelector's
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept

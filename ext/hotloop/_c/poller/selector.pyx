@@ -1,11 +1,11 @@
 """The selectors API on the kernel's own readiness interface.
 
 A drop-in for `selectors.DefaultSelector`: the same methods, exceptions and rounding, and `isinstance` against
-`selectors.BaseSelector` holds. What makes it faster is the table that finds a registered key by its descriptor number
-without hashing, and one buffer for the kernel's events that lives as long as the selector.
+`selectors.BaseSelector` holds. It is faster because a table finds a registered key by its descriptor number, without
+hashing, and because one buffer for the kernel's events lives as long as the selector.
 
-The loop uses the same object one level below `select()`: `wait()`, then `event()` for each, then `release()`; and what
-it registers are Watchers, by attach(), change() and detach(). In the map they are shown as keys, too.
+The loop uses the same object one level below `select()`: it calls `wait()`, then `event()` for each event, then
+`recycle_batch()`. It registers Watchers, by attach(), change() and detach(). The map shows these as keys, too.
 
 Source: the documentation of `selectors`; epoll(7), kqueue(2).
 """
@@ -73,8 +73,8 @@ cdef extern from "system/clock.h":
     int64_t clock_nanoseconds()
 
 BACKEND = (<bytes>POLLER_NAME).decode()
-"""The kernel interface that this build drives: "epoll", "kqueue", or "" where it has none. "kqueue-shim" is what the
-tests have in place of kqueue on Linux."""
+"""The kernel interface that this build uses: "epoll", "kqueue", or "": none. "kqueue-shim" is the tests' replacement
+for kqueue on Linux."""
 
 cdef object SelectorKey = selectors.SelectorKey
 
@@ -88,7 +88,7 @@ cdef int raise_errno(int error) except -1:
 
 
 cdef inline object make_key(object fileobj, int fd, int events, object data):
-    # What SelectorKey(...) does, without the call of the Python function that a named tuple's __new__ is.
+    # SelectorKey(...), without a call of the named tuple's __new__, which is a Python function.
     return PyTuple_Type.tp_new(<PyTypeObject *>SelectorKey, ((fileobj, fd, events, data),), NULL)
 
 
@@ -97,15 +97,15 @@ cdef inline int events_of(object key) except -1:
 
 
 cdef int64_t timeout_nanoseconds(object timeout) except? -2:
-    """Seconds, or None for no limit, as poller_wait() takes them; rounded up as the standard library does (for epoll to
-    whole milliseconds), so that a wait never ends before its time."""
+    """Convert seconds (None: no limit) to the nanoseconds of poller_wait(); rounded up as the standard library does
+    (for epoll to whole milliseconds), so that a wait never ends early."""
     cdef double units
     if timeout is None:
         return -1
     if timeout <= 0:
         return 0
     units = ceil(<double>timeout * (1e9 / POLLER_RESOLUTION))
-    # As the standard library: what is no number, or beyond what the kernel's counter holds, is refused.
+    # As the standard library, refuse a NaN, and a timeout that the kernel's counter cannot hold.
     if isnan(units):
         raise ValueError("cannot convert float NaN to integer")
     if units >= <double>(POLLER_LONGEST // POLLER_RESOLUTION) + 1:
@@ -141,7 +141,7 @@ class SelectorMapping(Mapping):
 
 
 cdef class PollerSelector:
-    """What every backend's selector shares."""
+    """The selector, whatever the backend."""
 
     def __cinit__(self):
         begin_without_dict(self)
@@ -209,12 +209,12 @@ cdef class PollerSelector:
             return key
         modified = make_key(key.fileobj, fd, wanted, data)
         if self.entry(fd) is not entry:
-            # The caller's objects were asked for numbers and compared, which may run code.
+            # Converting `events` and comparing `data` may have run the program's code.
             raise KeyError(f"{fileobj!r} is not registered any more")
         if wanted != events_of(key):
             self.own_set()
             registered = &self.registrations[fd]
-            # Not change(), which takes another file for this one that has its number by now.
+            # Not change(), which would register a new file that has the number by now.
             error = poller_modify(&self.poller, fd, registered.events, wanted, registered.generation)
             if error < 0:
                 self.refused(fd, error)
@@ -297,7 +297,7 @@ cdef class PollerSelector:
         self.close()
 
     cdef int descriptor(self, object fileobj) except -1:
-        """The descriptor of a file object; of one that is closed by now, the one it was registered with."""
+        """The descriptor of a file object. If the file object is closed: the descriptor that it was registered with."""
         cdef int fd
         try:
             fd = descriptor_of(fileobj)
@@ -324,7 +324,7 @@ cdef class PollerSelector:
         return <object>PyList_GET_ITEM(self.entries, fd)
 
     cdef object shown(self, int fd):
-        """The entry, unless nobody waits for it at the moment: then it is no business of the map's."""
+        """The entry as far as the map shows it: None, too, for a watcher that waits for nothing at the moment."""
         cdef object entry = self.entry(fd)
         if entry is None or self.registrations[fd].watched and (<Watcher>entry).is_idle():
             return None
@@ -335,7 +335,7 @@ cdef class PollerSelector:
         return None if entry is None else self.as_key(fd, entry)
 
     cdef object as_key(self, int fd, object entry):
-        """The entry as a SelectorKey, which for a watcher is made on request."""
+        """The entry as a SelectorKey; a watcher's is made for each call."""
         cdef int events = self.registrations[fd].events & (POLLER_READ | POLLER_WRITE)
         cdef Watcher watcher
         if not self.registrations[fd].watched:
@@ -348,7 +348,7 @@ cdef class PollerSelector:
         cdef registration *grown
         if missing <= 0:
             return 0
-        # To twice the size, so that ascending descriptors cost no copy each.
+        # Double the size, so that ascending descriptors do not cost a copy each.
         missing = max(missing, before)
         grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
         if grown == NULL:
@@ -362,7 +362,7 @@ cdef class PollerSelector:
         cdef int error
         self.own_set()
         self.last_generation = self.last_generation + 1 or 1
-        # First, because it refuses numbers of which no table could be made.
+        # First, because the kernel refuses numbers that are too large for a table.
         error = poller_add(&self.poller, fd, events, self.last_generation)
         if error < 0:
             raise_errno(error)
@@ -385,7 +385,7 @@ cdef class PollerSelector:
         return 0
 
     cdef bint owns_set(self) noexcept:
-        """True if the kernel's set is this process's, not that of the parent it was forked from."""
+        """True if the kernel's set belongs to this process, not to the parent that forked it."""
         return self.process == fork_generation()
 
     cdef int close_set(self) noexcept:
@@ -398,7 +398,8 @@ cdef class PollerSelector:
         return 0
 
     cdef int own_set(self) except -1:
-        """In a forked child, leave the parent's set alone and make one of our own with the same registrations."""
+        """Raise ValueError if closed. In a forked child, leave the parent's set alone, and make a new one with the same
+        registrations."""
         cdef int error, fd
         cdef registration *registered
         cdef poller fresh
@@ -406,7 +407,7 @@ cdef class PollerSelector:
             return 0
         if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
-        # First, so that a child that has no descriptor left may try again.
+        # First, so that a child that is out of descriptors can try again.
         error = poller_open(&fresh)
         if error < 0:
             raise_errno(error)
@@ -416,13 +417,12 @@ cdef class PollerSelector:
         for fd in range(len(self.entries)):
             registered = &self.registrations[fd]
             if registered.events:
-                # A descriptor that the child has closed meanwhile can be ready no more; its entry waits for detach().
+                # Errors are ignored: a descriptor that the child has closed is never ready; detach() drops its entry.
                 poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
 
     cdef bint selects_itself(self) except -1:
-        """True as long as neither a subclass nor the program has replaced select(), so that the loop may go around
-        it."""
+        """True as long as neither a subclass nor the program has replaced select(), so that the loop may bypass it."""
         if self.type_version != type_version_of(self):
             self.select_is_own = type(self).select is PollerSelector.select
             self.type_version = type_version_of(self) or NO_VERSION
@@ -431,15 +431,15 @@ cdef class PollerSelector:
     # -- what the loop watches -----------------------------------------------------------------------------------------
 
     cdef int attach(self, int fd, Watcher watcher, int events) except -1:
-        """Have a watcher told of `events`, which may include POLLER_EDGE. Whoever was registered for the descriptor is
-        so no more. OSError if the kernel refuses."""
+        """Register a watcher for `events`, which may include POLLER_EDGE, in place of any previous entry of the
+        descriptor. OSError if the kernel refuses."""
         self.detach(fd)
         return self.add(fd, watcher, events, True)
 
     cdef int change(self, int fd, int events) except -1:
-        """Have the one that is registered told of other events; 0: of none, not even of errors, until the next change.
+        """Change the events of a registered entry; 0: none, not even errors, until the next change.
 
-        If the kernel refuses, nobody is registered any more, and OSError raised."""
+        If the kernel refuses, the entry is dropped and OSError raised."""
         cdef registration *registered = &self.registrations[fd]
         cdef int error
         self.own_set()
@@ -452,7 +452,7 @@ cdef class PollerSelector:
         else:
             error = -ENOENT
         if error == -ENOENT:
-            # Not there, or the number is another file's by now.
+            # Not in the set, maybe because the number is another file's by now.
             error = poller_add(&self.poller, fd, events, registered.generation)
         if error < 0:
             self.refused(fd, error)
@@ -460,21 +460,21 @@ cdef class PollerSelector:
         return 0
 
     cdef int refused(self, int fd, int error) except -1:
-        """The kernel has not taken a change of what is registered: nothing is any more."""
+        """The kernel has refused to change a registration: drop it, and raise the OSError."""
         poller_remove(&self.poller, fd, self.registrations[fd].events)
         self.forget(fd)
         return raise_errno(error)
 
     cdef int suspend(self, int fd) except -1:
-        """Let go of a watcher that wants nothing for now, so that it may be garbage; resume() gives it back.
+        """Drop the reference to a watcher that waits for nothing now, so that it may be freed; undone by resume().
 
-        The kernel's set is left as it is, because a resume() often follows soon, and is changed at the next event."""
+        The kernel's set stays as it is until the next event, because resume() often follows soon."""
         if self.entry(fd) is not None:
             self.entries[fd] = None
         return 0
 
     cdef int resume(self, int fd, Watcher watcher, int events) except -1:
-        """Have the watcher told of `events` (again): after a suspend(), or of others than before."""
+        """Have the watcher receive `events`: after suspend(), or in place of other events."""
         # The program may have closed the selector.
         self.own_set()
         self.entries[fd] = watcher
@@ -483,27 +483,27 @@ cdef class PollerSelector:
         return 0
 
     cdef bint is_known(self, int fd) noexcept:
-        """True if somebody is registered for the descriptor, be it that he is suspended."""
+        """True if the descriptor has an entry, be it a suspended one."""
         return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
 
     cdef int detach(self, int fd) except -1:
-        """Tell nobody of the descriptor's events any more, not even of those already reported. Idempotent."""
+        """Drop the descriptor's entry; not even events that were already reported reach it any more. Idempotent."""
         if not self.is_known(fd):
             return 0
         self.own_set()
         if self.registrations[fd].events:
-            # A closed descriptor left the set by itself (epoll(7), question 6): an error here is none.
+            # Errors are ignored: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
             poller_remove(&self.poller, fd, self.registrations[fd].events)
         return self.forget(fd)
 
     # -- one level below select(), for the loop ------------------------------------------------------------------------
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL:
-        """Wait; the events are in the batch, `count` of them, and the batch must be given back by release().
+        """Wait. The batch holds `count` events; the caller must give it back by recycle_batch().
 
-        Interrupted by a signal: its Python handler has run and `count` is negative."""
+        If a signal has interrupted the wait, its Python handler has run and `count` is negative."""
         cdef poller_batch *batch
-        # What all descriptors and the waker can have.
+        # The most events that all descriptors and the waker can have.
         cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
         self.own_set()
         self.waits += 1
@@ -513,7 +513,7 @@ cdef class PollerSelector:
                 self.recycle_batch(batch)
             elif self.spare == NULL:
                 raise MemoryError()
-            # Else what does not fit into the old one comes with the next wait.
+            # Else use the old batch: the events that do not fit come with the next wait.
         batch = self.spare
         self.spare = NULL
         if release_gil:
@@ -532,7 +532,7 @@ cdef class PollerSelector:
         return batch
 
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept:
-        """The entry (borrowed) that event `index` is for, and what happened; NULL if nobody waits for it any more."""
+        """The entry (borrowed) that event `index` is for, its descriptor and events; NULL if no entry waits for it."""
         cdef unsigned int generation = 0
         cdef registration *registered
         cdef PyObject *entry
@@ -545,7 +545,7 @@ cdef class PollerSelector:
             return NULL
         entry = PyList_GET_ITEM(self.entries, fd[0])
         if entry == <PyObject *>None:
-            # Suspended. Unless it is told once only, the kernel would go on.
+            # Suspended. A level-triggered event would be reported again and again.
             if not registered.events & POLLER_EDGE:
                 poller_remove(&self.poller, fd[0], registered.events)
                 registered.events = 0
@@ -553,16 +553,15 @@ cdef class PollerSelector:
         return entry
 
     cdef int repeat_event(self, poller_batch *batch, int index) noexcept:
-        """Have an event reported again that could not be dealt with."""
+        """Have the kernel report an event again that could not be handled."""
         cdef int fd = -1, events = 0
         if self.event(batch, index, &fd, &events) != NULL:
             self.repeat(fd)
         return 0
 
     cdef int repeat(self, int fd) noexcept:
-        """Have what is the case with a descriptor reported by the next wait, although it was reported already. Where
-        it is reported as long as it lasts, that is so in any case; and of a file that was closed there is nothing to
-        report."""
+        """Have the next wait report a descriptor's state again. A level-triggered registration needs nothing for that,
+        and a closed file has nothing to report."""
         cdef registration *registered
         if self.is_known(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
@@ -571,15 +570,15 @@ cdef class PollerSelector:
         return 0
 
     cdef void recycle_batch(self, poller_batch *batch) noexcept:
-        # Two threads may select at once; one of the two batches is enough to keep.
+        # If two threads select at once, there are two batches; keep one.
         free(self.spare)
         self.spare = batch
 
     cdef int wake(self) except -1:
-        """End the wait under way, or the next one. May be called from any thread and from a signal handler."""
+        """End the current wait, or the next one. May be called from any thread and from a signal handler."""
         cdef int error
         if self.poller.fd < 0 or not self.owns_set():
-            # Closed; or the waker is the parent's, and nothing waits in this process yet.
+            # Closed; or forked, where the waker is the parent's and nothing waits in this process yet.
             return 0
         error = poller_wake(&self.poller)
         if error < 0:
@@ -588,7 +587,7 @@ cdef class PollerSelector:
 
 
 cdef unsigned int process_generation() noexcept:
-    """Another number in each process that was forked from this one, and in each that was forked from that."""
+    """A number that is different in each process that is forked from this one, and in each that is forked from that."""
     return fork_generation()
 
 
@@ -619,8 +618,8 @@ cdef class EpollSelector(PollerSelector):
 cdef class KqueueSelector(PollerSelector):
     """`selectors.KqueueSelector` on kqueue(2), macOS and the BSDs.
 
-    As there, select() returns a file object that can be read from as well as written to twice, once with each event. A
-    pipe that nobody reads from any more is ready to be written to; the standard library raises BrokenPipeError."""
+    As there, select() returns a file object that is ready for both reading and writing twice, once for each event. But
+    a pipe whose read end is closed is ready for writing; the standard library raises BrokenPipeError."""
 
     def modify(self, fileobj, events, data=None):
         """Change the events or the data of a registered file object; return the new key.

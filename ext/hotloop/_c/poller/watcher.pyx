@@ -1,17 +1,17 @@
-"""Watcher: what the poller's events of one descriptor go to.
+"""Watcher: receives the poller's events of one descriptor.
 
-A transport, a listening socket, a subprocess's pidfd is one; so is the pair of callbacks of add_reader() and
-add_writer(). The selector keeps a watcher for each descriptor and knows nothing else of it.
+A transport, a listening socket and a subprocess's pidfd are watchers; so is the pair of callbacks of add_reader() and
+add_writer(). The selector keeps one watcher for each descriptor, and knows nothing else about it.
 
-LoopPolling.dispatch() and on_events() share out the events of a poll like this:
+LoopPolling.dispatch() and on_events() agree on the following:
 
-- The loop holds the watcher while on_events() runs, which may have the selector forget it.
-- on_events() sets what says that the watcher is queued, or was told, after what may fail, so that an exception means
-  that the event was not told. The loop then has the kernel report an edge-triggered event once more (a level-triggered
-  one comes again by itself), tells the exception handler, and goes on with the next event. KeyboardInterrupt and
-  SystemExit leave the loop, after the same was done for all events that are left.
-- What a watcher remembers of an event, to queue itself again later, it may lose in the same way:
-  PollerSelector.repeat() has the kernel report it.
+- The loop holds a reference to the watcher while on_events() runs, because on_events() may detach it.
+- on_events() does whatever may fail first, and only then records that the watcher is queued or has seen the event. So
+  an exception means that the event is not handled. The loop then has the kernel report an edge-triggered event again (a
+  level-triggered one is reported again in any case), calls the exception handler, and goes on with the next event.
+  KeyboardInterrupt and SystemExit leave the loop, after the kernel was asked to repeat all events that are left.
+- A watcher that remembers an event, to queue itself again later, may fail to do so: then it calls
+  PollerSelector.repeat(), which has the kernel report the event again.
 """
 
 from hotloop._c.scheduler.ready_queue cimport Runnable
@@ -19,28 +19,29 @@ from hotloop._c.scheduler.ready_queue cimport Runnable
 
 cdef class Watcher(Runnable):
     cdef int on_events(self, int events) except -1:
-        """Note what the poller reports (POLLER_READ, POLLER_WRITE, POLLER_MORE), and queue what has to be done.
+        """Note what the poller reports (POLLER_READ, POLLER_WRITE, POLLER_MORE), and queue the work.
 
-        No code of the program's is called: the other events of the same poll are yet to come. On an exception the event
-        counts as not told: see above."""
+        Must not call the program's code, because other events of the same poll are still to be dispatched. If it
+        raises, the event counts as not handled: see above."""
         raise NotImplementedError
 
     cdef int flush(self) except -1:
-        """Give the kernel what was written in this turn of the loop: see LoopCore.flush()."""
+        """Send what callbacks have written in this iteration: see LoopCore.flush()."""
         raise NotImplementedError
 
     cdef object data(self):
-        """What the selector's map shows as the data of this descriptor."""
+        """The `data` of this descriptor's key in the selector's map."""
         return self
 
     cdef object fileobj(self, int fd):
-        """What the selector's map shows as the file object of this descriptor."""
+        """The `fileobj` of this descriptor's key in the selector's map."""
         return fd
 
     cdef bint is_idle(self) noexcept:
-        """True if nobody waits for anything, and the descriptor is registered only because somebody may soon."""
+        """True if no event is waited for, and the descriptor stays registered only because the next wait may come soon.
+        """
         return False
 
     cdef int yield_to_callback(self) except -1:
-        """Somebody calls add_reader() or the like for the descriptor: take its place among the callbacks, or refuse."""
+        """Called when add_reader() or the like needs the descriptor: wait by callbacks from now on, or raise."""
         raise RuntimeError(f"The file descriptor is used by {self!r}")

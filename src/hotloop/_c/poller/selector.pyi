@@ -32,7 +32,7 @@ if sys.platform == "linux":
 else:
     class KqueueSelector(PollerSelector): ...
 
-# The one of these; the standard library's where the platform has neither epoll nor kqueue.
+# The class above; the standard library's DefaultSelector if the platform has neither epoll nor kqueue.
 DefaultSelector: type[BaseSelector]
 
 __test__: dict[str, str]

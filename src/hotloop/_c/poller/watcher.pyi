@@ -1,4 +1,4 @@
-# The base of all transports at run time; see the note on Runnable. None of it can be reached from Python.
+# The base of all transports at run time; see the comment on Runnable. Nothing of it is reachable from Python.
 class Watcher: ...
 
 __test__: dict[str, str]

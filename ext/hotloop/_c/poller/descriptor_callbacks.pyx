@@ -91,7 +91,7 @@ cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
 
 
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):
-    """Queue `handle` whenever `event` is reported, in place of the previous receiver. A previous handle is cancelled."""
+    """Queue `handle` whenever `event` is reported, in place of the previous receiver: a handle that is cancelled."""
     cdef int fd = poller.descriptor(fileobj)
     cdef CallbackWatcher watcher = watcher_of(poller, fd)
     if watcher is None:

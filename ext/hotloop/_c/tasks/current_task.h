@@ -1,12 +1,13 @@
-/* asyncio's current task where CPython 3.14 and 3.15 keep it: in the thread state.
+/* Sets asyncio's current task where CPython 3.14 and 3.15 keep it: in the thread state.
  *
- * asyncio.tasks._swap_current_task() does it through a Python-level call of two arguments, which costs more than all the rest
- * of queueing and beginning a task's step. What it does is to exchange one pointer, if another one beside it is the loop. Both
- * lie behind the public part of the thread state (`_PyThreadStateImpl` in pycore_tstate.h), and not at the same distance in
- * each version; so current_find() looks for them once, with objects put there by asyncio's own functions. Where it does not
- * find them, and in versions that nobody has looked at, everything goes through _swap_current_task().
+ * asyncio.tasks._swap_current_task() exchanges one pointer, if another one beside it is the loop. As a Python-level
+ * call with two arguments it costs more than all the rest of queueing and beginning a task's step. Both pointers lie
+ * behind the public part of the thread state (`_PyThreadStateImpl` in pycore_tstate.h), not at the same distance in
+ * each version. So current_find() searches for them once, when asyncio's own functions have put known objects there. If
+ * it does not find them, and in versions that were not examined, everything goes through _swap_current_task().
  *
- * Both belong to one thread. asyncio.current_task(loop) of a loop that runs elsewhere stops the other threads to read them.
+ * Only their thread changes these pointers. asyncio.current_task(loop) of a loop that runs in another thread stops the
+ * other threads to read them.
  */
 #ifndef HOTLOOP_TASKS_CURRENT_TASK_H
 #define HOTLOOP_TASKS_CURRENT_TASK_H
@@ -15,7 +16,7 @@
 
 #if PY_VERSION_HEX >= 0x030E0000 && PY_VERSION_HEX < 0x03100000
 
-/* How many words behind the public part may be looked at: there are that many in both versions. */
+/* How many words behind the public part are searched: each version has that many. */
 #if PY_VERSION_HEX < 0x030F0000
 #define CURRENT_WORDS 11
 #else
@@ -38,7 +39,7 @@ static inline int current_word_of(PyObject *object)
     return -1;
 }
 
-/* To be called while `loop` is running and `task` is its current task; says whether both were found. */
+/* To be called while `loop` is running and `task` is its current task. Returns whether it has found both. */
 static inline int current_find(PyObject *loop, PyObject *task)
 {
     current_loop_word = current_word_of(loop);
@@ -46,17 +47,17 @@ static inline int current_find(PyObject *loop, PyObject *task)
     return current_loop_word >= 0 && current_task_word >= 0;
 }
 
-/* The same with another task; from here on current_set() relies on it, or never does. */
+/* Search again, with another task. From now on current_set() uses the words, unless they are not the same as before. */
 static inline void current_confirm(PyObject *loop, PyObject *task)
 {
     if (current_loop_word != current_word_of(loop) || current_task_word != current_word_of(task))
         current_loop_word = current_task_word = -1;
 }
 
-/* Whether current_set() can do anything. */
+/* Whether the words were found, so that current_set() can work. */
 static inline int current_known(void) { return current_task_word >= 0; }
 
-/* Make `task` (NULL: none) the current one. 0: it cannot be done here, and _swap_current_task() has to do or refuse it. */
+/* Make `task` (NULL: none) the current one. Returns 0 if the caller must call _swap_current_task(), which may raise. */
 static inline int current_set(PyObject *loop, PyObject *task)
 {
     PyObject **words, *before;

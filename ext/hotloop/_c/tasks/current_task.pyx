@@ -1,8 +1,8 @@
-"""Which task asyncio.current_task() answers with, told to the running Python in one call.
+"""Sets the task that asyncio.current_task() returns.
 
-asyncio.tasks._enter_task() and _leave_task() are the documented way for a third-party Task; a step costs one call of
-each. Where the state lives decides what is cheaper: up to 3.13 in a dict that asyncio shares (`_current_tasks`), from
-3.14 on in the thread state, which one `_swap_current_task()` sets and clears, or we ourselves (current_task.h).
+The documented way for a third-party Task is to call asyncio.tasks._enter_task() and _leave_task() in each step. The
+cheaper way depends on where Python keeps the current task: up to 3.13 in a dict that asyncio shares (`_current_tasks`),
+from 3.14 on in the thread state, which current_task.h sets, or else `_swap_current_task()`.
 """
 
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
@@ -24,7 +24,8 @@ cdef object swap_current_task = getattr(asyncio.tasks, "_swap_current_task", Non
 
 
 cdef int find_current_task() except -1:
-    """Find out where the current task is, with a loop and tasks that nobody sees: no Python code runs meanwhile."""
+    """Find where the thread state holds the current task, by means of a false loop and false tasks. No Python code sees
+    them, because none runs in the meantime."""
     cdef object running = events._get_running_loop()
     cdef object loop = object(), first = object(), second = object()
     cdef object task
@@ -43,12 +44,12 @@ cdef int find_current_task() except -1:
 
 
 def set_in_place():
-    """Whether the current task is set without a call of asyncio's. For tests."""
+    """True if the current task is set without a call of asyncio's functions. For tests."""
     return bool(current_known())
 
 
 cdef int enter_task(object loop, object task) except -1:
-    """Make `task` the current one of `loop`, whichever was before."""
+    """Make `task` the current one of `loop`, whichever task was before."""
     if current_set(<PyObject *>loop, <PyObject *>task):
         return 0
     if in_thread_state:

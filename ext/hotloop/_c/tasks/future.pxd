@@ -12,25 +12,25 @@ cdef extern from "runtime/locking.h":
     void settle_state "settle" (State *, State) noexcept
 
 
-# Without the GIL, what changes is changed in a critical section of the future: `state` after what it stands for. So the
+# Without the GIL, a future is changed in a critical section of it, and the outcome is set before `state`. So the
 # outcome of a future that is done can be read without one.
 cdef class Future(Runnable):
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object loop                # None: __init__() was never called
-    cdef ReadyQueue queue           # of the loop, if it is one of ours; else None
+    cdef ReadyQueue queue           # the loop's ready queue, if that is a ReadyQueue; else None
     cdef object value               # the result, once FINISHED without an exception
     cdef object error               # the exception, once FINISHED with one
-    cdef object error_traceback     # of `error` when it was set: raising it again must not make it longer
+    cdef object error_traceback     # `error`'s traceback when it was set: each raise begins with it
     cdef object cancel_message
     cdef object cancelled_error     # the CancelledError that ended a task, raised to its first waiter only
-    cdef object first               # a done callback, or a Runnable that waits; None: there is none
+    cdef object first               # the first done callback or waiting Runnable; None: there is none
     cdef object first_context       # of `first`; None for a Runnable
     cdef list others                # further ones, as (callback, context) or Runnable; None: there are none
-    cdef object source_traceback    # of the constructor, in debug mode; else None
+    cdef object source_traceback    # the stack of the constructor's caller, in debug mode; else None
     cdef State state
-    cdef bint blocking              # yielded by `await` to the task that steps it
-    cdef bint log_traceback         # an exception that nobody has seen yet
+    cdef bint blocking              # `await` has yielded the future to the task that is running the coroutine
+    cdef bint log_traceback         # the exception was not retrieved: __del__() reports it
 
     cdef int bind(self, object loop) except -1
     cdef int alive(self) except -1

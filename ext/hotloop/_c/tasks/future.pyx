@@ -1,11 +1,11 @@
-"""Future: a result that is not there yet, and who waits for it.
+"""Future: a result that will be there later, and the callbacks and tasks that wait for it.
 
-Complete in the sense of asyncio.Future (isinstance() holds); what is different is how a waiting Task learns of the end.
-It stands in the list of callbacks as itself, and when the future is done the task goes on the ready queue: no Handle,
-no call, no argument. Nearly every future has one waiter, so the first is kept in the object.
+It has all of asyncio.Future (isinstance() holds), but wakes a waiting Task in another way. The task itself is among the
+callbacks, and goes on the ready queue when the future is done: without a Handle, a call or an argument. Nearly every
+future has one waiter, so the first is kept in the object.
 
-A future of somebody else's loop, of a loop in debug mode, or of one whose call_soon() was replaced goes through
-loop.call_soon() like asyncio's.
+If the loop is not hotloop's, is in debug mode or has a replaced call_soon(), the future goes through loop.call_soon(),
+as asyncio's does.
 """
 
 cimport cython
@@ -75,7 +75,7 @@ cdef object awaited_by = None
 if sys.version_info >= (3, 14):
     from hotloop._asyncio.awaited_by import awaited_by
 
-# asyncio.Future, asyncio.Task: looked up each time, because there are programs that exchange them.
+# asyncio.Future and asyncio.Task are looked up each time, because some programs replace them.
 cdef dict asyncio_names = asyncio.__dict__
 cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
 
@@ -116,8 +116,7 @@ cdef extern from "tasks/stop_iteration.h":
 
 
 cdef ReadyQueue queue_of(object loop):
-    """The ready queue of a loop of ours; None for any other loop, such as one that passes everything on to one of
-    ours."""
+    """The ready queue of hotloop's loop; None for any other loop, such as one that wraps hotloop's."""
     cdef object queue
     if not issubclass(type(loop), BaseEventLoop):
         return None
@@ -165,7 +164,7 @@ cdef void empty_future(Future future) noexcept:
 
 
 cdef class Future(Runnable):
-    """A result that will be there later. See asyncio.Future, which isinstance() says it is."""
+    """A result that will be there later. See asyncio.Future: isinstance() says that this is one."""
 
     def __cinit__(self, *args, **kwargs):
         begin_without_dict(self)
@@ -176,7 +175,7 @@ cdef class Future(Runnable):
     cdef int bind(self, object loop) except -1:
         if rejects_reinit and self.loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
-        # First what it was: if there is no loop to be had, it stays uninitialised.
+        # Reset first: if there is no loop, the future stays uninitialised.
         cdef object_section section
         section_enter(&section, self)
         settle_state(&self.state, PENDING)
@@ -195,7 +194,7 @@ cdef class Future(Runnable):
 
     @property
     def __class__(self):
-        # What isinstance() asks for when the type itself does not match.
+        # isinstance() asks for it if the type itself does not match.
         return asyncio_names["Future"] if type(self) is Future else likeness(type(self), asyncio_names["Future"])
 
     @__class__.setter
@@ -232,7 +231,7 @@ cdef class Future(Runnable):
         return 0
 
     cdef bint plain(self) noexcept:
-        """True if it is of no subclass, which may override, now or later, what our short cuts bypass."""
+        """True if it is not of a subclass, which may override, now or later, what the short cuts bypass."""
         return type(self) is Future
 
     @property
@@ -283,11 +282,11 @@ cdef class Future(Runnable):
         return self.error
 
     cdef object why_not(self, object pending):
-        """Why there is no outcome to be had."""
+        """The message that says why there is no outcome; `pending`: the one for a pending future."""
         return "Future object is not initialized." if self.loop is None else pending
 
     cdef object take_error(self):
-        """What awaiting this done future raises, with its own traceback again; None if it has a result."""
+        """The exception that awaiting this done future raises, with its first traceback; None if it has a result."""
         if state_of(self) == CANCELLED:
             return self.make_cancelled_error()
         self.log_traceback = False
@@ -321,7 +320,7 @@ cdef class Future(Runnable):
         self.alive()
         if self.state != PENDING:
             raise InvalidStateError("invalid state")
-        # What the object is, whatever it says of itself: it will be raised.
+        # Check what the object is, not what it says it is, because it will be raised.
         if is_exception_class(error):
             error = error()
             if self.state != PENDING:
@@ -368,7 +367,7 @@ cdef class Future(Runnable):
         section_enter(&section, self)
         error = self.cancelled_error
         if error is not None:
-            # Given away once: it refers to frames, and this future may be among their locals.
+            # Returned only once, because it refers to frames, and this future may be among their locals.
             self.cancelled_error = None
             section_leave(&section)
             return error
@@ -378,10 +377,10 @@ cdef class Future(Runnable):
             return CancelledError()
         return CancelledError(message)
 
-    # -- who waits -----------------------------------------------------------------------------------------------------
+    # -- callbacks and waiters -----------------------------------------------------------------------------------------
 
     def add_done_callback(self, fn, /, *, context=None):
-        """Call fn(future) soon after it is done, in `context` (default: a copy of the current one)."""
+        """Call fn(future) soon after the future is done, in `context` (default: a copy of the current one)."""
         self.alive()
         self.add_callback(fn, copy_current_context() if context is None else context)
 
@@ -412,7 +411,7 @@ cdef class Future(Runnable):
         return 0
 
     cdef bint keep(self, object entry) except -1:
-        """Append to `others`; False if it was done meanwhile: making objects may run the garbage collector, and that
+        """Append to `others`. False if the future is done by now: an allocation may run the garbage collector, and thus
         any code."""
         cdef list made
         cdef object_section section
@@ -424,7 +423,7 @@ cdef class Future(Runnable):
                     self.others = made
             if self.state != PENDING:
                 if not FREE_THREADED or not self.others:
-                    # Else another thread, which has just ended the future, is about to take them.
+                    # Else another thread has just completed the future, and is about to take them.
                     self.others = None
                 return False
             self.others.append(entry)
@@ -433,9 +432,9 @@ cdef class Future(Runnable):
         return True
 
     def remove_done_callback(self, fn, /):
-        """Remove all that equal fn; return how many they were."""
+        """Remove all callbacks that equal fn; return their number."""
         self.alive()
-        # As asyncio does it: comparing may run code that ends the future, or adds and removes callbacks.
+        # In asyncio's order: comparing may run code that completes the future, or adds and removes callbacks.
         cdef Py_ssize_t removed = 0
         cdef object first
         cdef object_section section
@@ -472,7 +471,7 @@ cdef class Future(Runnable):
         return count - len(kept)
 
     cdef list entries(self):
-        """All that wait, as a list of (callback, context)."""
+        """All callbacks and waiters, as a list of (callback, context)."""
         cdef list found = []
         cdef object_section section
         section_enter(&section, self)
@@ -504,7 +503,7 @@ cdef class Future(Runnable):
         return self.schedule_waiter(first)
 
     cdef int schedule_several(self) except -1:
-        """Any callbacks; most futures have but one task that waits."""
+        """schedule_callbacks() for any number of callbacks; most futures have one waiting task and nothing else."""
         cdef object first, context
         cdef list others
         cdef object_section section
@@ -530,7 +529,7 @@ cdef class Future(Runnable):
         cdef tuple callback
         if is_direct(self.queue, self.loop):
             return schedule(self.queue, waiter)
-        # call_soon() was replaced, or debug mode set, since it began to wait.
+        # Since the waiter was added, call_soon() was replaced or debug mode set.
         callback = waiter.done_callback()
         return self.schedule_callback(callback[0], callback[1])
 
@@ -547,7 +546,7 @@ cdef class Future(Runnable):
     def __iter__(self):
         return iterate(self)
 
-    # -- what asyncio and its tools read and write ---------------------------------------------------------------------
+    # -- attributes that asyncio and its tools read and write ----------------------------------------------------------
 
     @property
     def _asyncio_future_blocking(self):
@@ -626,7 +625,7 @@ cdef class Future(Runnable):
 
 
 cdef bint entry_equals(object entry, object wanted) except -1:
-    """Whether a (callback, context), or a Runnable that waits, is what remove_done_callback() is to remove."""
+    """True if an entry, a (callback, context) or a waiting Runnable, has the callback that is to be removed."""
     cdef object callback = (entry if type(entry) is tuple else (<Runnable>entry).done_callback())[0]
     return callback is wanted or callback == wanted
 
@@ -648,7 +647,7 @@ cdef FutureIter iterate(Future future):
 @cython.final
 @cython.freelist(128)
 cdef class FutureIter:
-    """What `await future` iterates over: yields the future once while it is pending, then returns its result."""
+    """The iterator of `await future`: yields the future once if it is pending, then returns its result."""
     cdef object __weakref__
     cdef Future future      # None: exhausted
 
@@ -662,7 +661,7 @@ cdef class FutureIter:
         return self.send(None)
 
     def send(self, value, /):
-        """Go on: yields the pending future, or raises StopIteration with the result, or what the future raises."""
+        """Return the pending future, or raise StopIteration with the result, or the future's exception."""
         cdef PyObject *result = NULL
         if resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
             return steal(result)
@@ -698,8 +697,8 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
     return PYGEN_RETURN
 
 
-# The am_send slot: how the interpreter drives `await` without raising StopIteration for every result. It hands the
-# error indicator on as it is.
+# The am_send slot: the interpreter drives `await` through it without raising StopIteration for every result. An
+# exception stays in the error indicator.
 cdef sendfunc future_iter_send = <sendfunc>resume
 
 
@@ -718,7 +717,8 @@ cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
 
 
 cdef void set_stop_iteration(object value) noexcept:
-    """Before a tp_iternext returns NULL. Without any exception that is the end, too, with None as the value."""
+    """Called before a tp_iternext returns NULL. NULL without an exception ends the iteration, too, with the value None.
+    """
     if value is not None or is_traced():
         stop_with(value)
 

@@ -1,9 +1,9 @@
-/* A circular, doubly linked list of tasks that costs a task two stores to enter and two to leave.
+/* A circular, doubly linked list of tasks: adding a task and removing it each cost its neighbours two stores.
  *
- * It holds no references: a task leaves when it is done or freed. With the GIL nothing else guards it; without the GIL it
- * is not used (see task.pyx).
+ * It holds no references: a task is removed when it is done or freed. The GIL guards it; builds without the GIL do not
+ * use it (see task.pyx).
  *
- * From 3.14 on a forked child begins with an empty list, as asyncio's: the tasks are the parent's.
+ * From 3.14 on the list is empty in a forked child, as asyncio's is: the tasks are the parent's.
  */
 #ifndef HOTLOOP_TASKS_LIVE_TASKS_H
 #define HOTLOOP_TASKS_LIVE_TASKS_H
@@ -13,7 +13,7 @@
 #include "system/fork.h"
 
 typedef struct task_link {
-    struct task_link *previous; /* NULL: in no list */
+    struct task_link *previous; /* NULL: not in the list */
     struct task_link *next;
     PyObject *task; /* borrowed */
 } task_link;
@@ -52,13 +52,13 @@ static inline void link_task(task_link *link, PyObject *task)
     live_tasks.previous = link;
 }
 
-/* The tasks that are alive, as new references; one whose last reference is gone already is on its way out. */
+/* A new list of the tasks, without those whose last reference is gone: they are being freed. */
 static inline PyObject *list_live_tasks(void)
 {
     PyObject *tasks;
     task_link *link;
 
-    /* Making a list may collect garbage, and so end tasks. Appending to it does not. */
+    /* Making a list may run the garbage collector, and thus remove tasks. Appending to it does not. */
     tasks = PyList_New(0);
     if (tasks == NULL)
         return NULL;

@@ -1,22 +1,23 @@
-/* The end of an iteration with a value, which is how `await` hears of a result up to Python 3.14.
+/* StopIteration with a value, by which `await` gets a result up to Python 3.14.
  *
- * What PyErr_SetObject(PyExc_StopIteration, value) sets, made in fewer steps: since 3.12 the interpreter wants an exception object
- * at once, and a call of the class takes its arguments apart twice.
+ * stop_with() does what PyErr_SetObject(PyExc_StopIteration, value) does, in fewer steps: since 3.12 the interpreter
+ * wants an exception object at once, and a call of the class parses its arguments twice.
  */
 #ifndef HOTLOOP_TASKS_STOP_ITERATION_H
 #define HOTLOOP_TASKS_STOP_ITERATION_H
 
 #include <Python.h>
 
-/* Whether this thread has a trace function (sys.settrace()), which is told of every exception. */
+/* Whether this thread has a trace function (sys.settrace()), which is called for every exception. */
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
-/* Sets the error indicator: to StopIteration(value), up to 3.13 StopIteration() if it is None. Without memory its arguments
- * are missing, which no `await` looks at; the value is what was received from a peer, and nothing brings it again.
+/* stop_with() sets the error indicator to StopIteration(value); up to 3.13 to StopIteration() if the value is None. The
+ * value must not be lost for lack of memory, because it may be data that a peer has sent. Only the exception's `args`
+ * may be missing, at which no `await` looks.
  */
 #if PY_VERSION_HEX >= 0x030C0000
 
-/* Owned: one for when there is no memory, which the garbage collector does not know. NULL: it is in use. */
+/* Owned: the exception for when there is no memory; the garbage collector does not track it. NULL: it is in use. */
 static PyObject *stop_reserve = NULL;
 
 static void stop_keep_reserve(void)
@@ -55,7 +56,7 @@ static void stop_with(PyObject *value)
     PyObject *handled;
     int bare = value == Py_None;
 #else
-    /* Here it is StopIteration(None), too, and there is no context. */
+    /* Since 3.14 None is an argument, too, and there is no context. */
     int bare = 0;
 #endif
 
@@ -64,7 +65,7 @@ static void stop_with(PyObject *value)
     ((PyStopIterationObject *)stop)->args = bare ? PyTuple_New(0) : PyTuple_Pack(1, value);
     if (((PyStopIterationObject *)stop)->args == NULL) {
         PyErr_Clear();
-        ((PyStopIterationObject *)stop)->args = PyTuple_New(0); /* there is but one, and it is there */
+        ((PyStopIterationObject *)stop)->args = PyTuple_New(0); /* cannot fail: the empty tuple is a singleton */
     }
     stop_keep_reserve();
     ((PyStopIterationObject *)stop)->value = Py_NewRef(value);
@@ -78,7 +79,7 @@ static void stop_with(PyObject *value)
 
 #else
 
-/* The interpreter makes the object when it is asked for. */
+/* Up to 3.11 the interpreter makes the exception object when it is asked for. */
 static inline void stop_keep_reserve(void) {}
 
 static void stop_with(PyObject *value)
@@ -89,7 +90,7 @@ static void stop_with(PyObject *value)
         PyErr_SetObject(PyExc_StopIteration, value);
         return;
     }
-    /* These would be taken apart. */
+    /* PyErr_SetObject() would not wrap a tuple or an exception. */
     stop = PyObject_CallOneArg(PyExc_StopIteration, value);
     if (stop != NULL) {
         PyErr_SetObject(PyExc_StopIteration, stop);

@@ -14,7 +14,7 @@ cdef extern from "tasks/live_tasks.h":
 cdef class Task(Future):
     cdef object coro
     cdef object context             # that every step runs in
-    cdef object name                # None until somebody asks: then "Task-<number>"
+    cdef object name                # None until it is asked for: then "Task-<number>"
     cdef unsigned long long number
     cdef object fut_waiter          # the future that it awaits; None: none
     cdef Py_ssize_t cancel_requests

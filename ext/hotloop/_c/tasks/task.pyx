@@ -1,8 +1,8 @@
 """Task: a future that runs a coroutine, one step after the other.
 
-A task is a Runnable. On a loop of ours a step is queued by putting the task itself on the ready queue, and run by one C
-call. Elsewhere (somebody else's loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the
-bound methods `_step` and `_wakeup`, as asyncio's do.
+A task is a Runnable. On hotloop's loop, the task itself goes on the ready queue for each step, which is then one C
+call. Otherwise (another loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the bound
+methods `_step` and `_wakeup`, as asyncio's do.
 
 asyncio.all_tasks() sees these tasks through hotloop._asyncio.registry, asyncio.current_task() through current_task.pyx.
 """
@@ -57,7 +57,8 @@ cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint uncancel_forgets = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
 cdef bint starts_eagerly = sys.version_info >= (3, 12)
-# Of a task that was garbage in a cycle asyncio clears the weak references first, by which it knew it up to 3.13.
+# True if all_tasks() still shows a task that was garbage in a cycle and that the exception handler has saved. Up to
+# 3.13 asyncio knows tasks by weak references, which the garbage collector clears first.
 cdef bint lists_saved_garbage = sys.version_info >= (3, 14)
 cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
@@ -92,7 +93,7 @@ cdef extern from *:
         return throw_name == NULL ? -1 : 0;
     }
 
-    /* What a StopIteration carries, whatever a subclass shows as its `value`. */
+    /* The value that a StopIteration carries, whatever a subclass shows as its `value`. */
     static inline PyObject *value_of(PyObject *stopped)
     {
         PyObject *value = ((PyStopIterationObject *)stopped)->value;
@@ -121,7 +122,7 @@ def live_tasks():
     return list_live_tasks()
 
 
-# Whether asyncio.all_tasks() sees the list of live tasks. Where it cannot, each task registers itself.
+# True if asyncio.all_tasks() sees the list of live tasks. If it cannot, each task registers itself.
 cdef bint listed = registry.add_source(live_tasks)
 
 
@@ -177,8 +178,8 @@ cdef inline int set_waiter(Task task, object awaited) except -1:
 
 
 cdef object outcome(Future future):
-    """What a task that has waited for `future` is to have thrown into it: None if there is a result, or if it is not
-    done."""
+    """The exception to throw into a task that has waited for `future`; None if the future has a result, or is not done.
+    """
     if state_of(future) == FINISHED and future.error is None:
         future.log_traceback = False
         return None
@@ -186,13 +187,13 @@ cdef object outcome(Future future):
     try:
         error = future.take_error()
     except BaseException as raised:
-        # There was no memory for a CancelledError. The task hears of that: without a step it would wait for ever.
+        # There was no memory for a CancelledError. Throw the MemoryError: without a step the task would wait for ever.
         error = raised
     return error
 
 
 cdef class Task(Future):
-    """A coroutine that runs in an event loop. See asyncio.Task, which isinstance() says it is."""
+    """A coroutine that runs in an event loop. See asyncio.Task: isinstance() says that this is one."""
 
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
         self.bind(loop)
@@ -218,9 +219,9 @@ cdef class Task(Future):
         unlink_task(&self.link)
 
     def __del__(self):
-        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)    # 1: freed, or else garbage in a cycle
+        cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)    # 1: being freed; more: garbage in a cycle
         cdef bint linked = self.link.previous != NULL
-        # all_tasks() forgets it before any code can see it half cleared, as it does a task that is weakly referenced.
+        # First, so that all_tasks() does not show a half-cleared task, as weak references would not.
         unlink_task(&self.link)
         try:
             if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
@@ -228,7 +229,7 @@ cdef class Task(Future):
             self.report_unseen()
         finally:
             if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
-                # The exception handler has kept it, so that it lives on.
+                # The exception handler has kept a reference: the task lives on.
                 if references == 1 or lists_saved_garbage:
                     link_task(&self.link, <PyObject *>self)
 
@@ -246,7 +247,7 @@ cdef class Task(Future):
 
     cdef int prepare(self, object coro, object name, object context) except -1:
         if not PyCoro_CheckExact(coro) and not coroutines.iscoroutine(coro):
-            # Nothing has begun that could be destroyed while pending.
+            # There is no coroutine that could be "destroyed but pending".
             self.log_destroy_pending = False
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         if context is None:
@@ -278,10 +279,10 @@ cdef class Task(Future):
         return 0
 
     cdef int start_eagerly(self) except -1:
-        """Run the first step at once, inside the task that makes this one. See asyncio.eager_task_factory()."""
+        """Run the first step at once, inside the task that creates this one. See asyncio.eager_task_factory()."""
         cdef object entered, before
         if FREE_THREADED and events._get_running_loop() is not self.loop:
-            # It runs in another thread.
+            # The loop runs in another thread.
             self.schedule_step()
             return self.register()
         entered = None if self.queue is None else self.queue.entered
@@ -335,8 +336,8 @@ cdef class Task(Future):
     # -- stepping ------------------------------------------------------------------------------------------------------
 
     cdef int run(self) except -1:
-        """A step from our own ready queue. The task stays the current one until the loop runs something else: most
-        steps follow another, and telling asyncio twice a step costs more than the rest of it."""
+        """Run a step from the ready queue. The task stays the current one until the loop runs something else: most
+        steps follow another step, and setting and clearing the current task in each costs more than the rest of it."""
         cdef ReadyQueue queue = self.queue
         cdef object context = self.context
         cdef object error = None if self.fut_waiter is None else self.error_of_waiter()
@@ -353,12 +354,13 @@ cdef class Task(Future):
         return 0
 
     cdef object error_of_waiter(self):
-        """What the future that it waited for raises; None if nothing, or if it was not done."""
+        """The exception of the future that the task waited for; None if it has a result, or is not done."""
         cdef object awaited = self.fut_waiter
         return outcome(awaited) if isinstance(awaited, Future) else None
 
     cdef int leave_loop(self) except -1:
-        """Ends what run() began, at the latest when the task is done: what follows may look at current_task()."""
+        """Stop being the current task after run(): at the latest when the task is done, because callbacks may ask for
+        current_task()."""
         if self.queue.entered is self:
             self.queue.entered = None
             leave_task(self.loop, self)
@@ -370,7 +372,7 @@ cdef class Task(Future):
         return 0
 
     def _run(self):
-        # By somebody who takes tasks from loop._ready himself, maybe inside the step of another one.
+        # Called by programs that take tasks from loop._ready themselves, maybe inside the step of another task.
         cdef object entered
         self.withdraw()
         entered = self.queue.entered
@@ -396,7 +398,7 @@ cdef class Task(Future):
         self.step_entered(error)
 
     cdef int step_entered(self, object error) except -1:
-        """A step from a handle, which has entered the context."""
+        """Run a step from a handle, which has entered the context."""
         cdef object loop = self.loop
         if self.queue is not None and self.queue.entered is self:
             self.leave_loop()
@@ -422,7 +424,7 @@ cdef class Task(Future):
         raise InvalidStateError(f"step(): already done: {self!r}, {error!r}")
 
     cdef int advance(self, object error) except -1:
-        """Resume the coroutine and see what it wants."""
+        """Resume the coroutine, and act on what it yields, returns or raises."""
         cdef PyObject *yielded = NULL
         cdef object coro = self.coro
         cdef PySendResult status
@@ -443,7 +445,7 @@ cdef class Task(Future):
         """The coroutine has returned."""
         unlink_task(&self.link)
         if self.must_cancel:
-            # Cancelled in its last step, when it was too late to throw.
+            # Cancelled during its last step, too late to throw a CancelledError.
             self.must_cancel = False
             self.abandon(self._cancel_message)
         else:
@@ -458,7 +460,7 @@ cdef class Task(Future):
             if matches(stopped, StopIteration):
                 self.stop(value_of(stopped))
             else:
-                # There was no memory to make one of what the coroutine has returned.
+                # There was no memory for a StopIteration with the coroutine's result: this is the MemoryError.
                 unlink_task(&self.link)
                 self.fail(stopped)
         except CancelledError as error:
@@ -475,7 +477,7 @@ cdef class Task(Future):
         return 0
 
     cdef int wait_on(self, object yielded) except -1:
-        """The coroutine has yielded: a future to wait for, or None to go on at the next turn."""
+        """The coroutine has yielded: a future to wait for, or None to go on in the next iteration."""
         if yielded is None:
             return self.schedule_step()
         if isinstance(yielded, Future) and (<Future>yielded).plain():
@@ -519,7 +521,7 @@ cdef class Task(Future):
         return 0
 
     cdef bint rejects(self, object awaited, object loop, bint blocking) except -1:
-        """True, and the task will fail, if it cannot wait for `awaited`."""
+        """True if the task cannot wait for `awaited`; then the next step raises an error into the coroutine."""
         if blocking and loop is self.loop and awaited is not self:
             return False
         if awaited is self:
@@ -534,7 +536,7 @@ cdef class Task(Future):
     # -- cancelling ----------------------------------------------------------------------------------------------------
 
     cdef int pass_cancel_on(self) except -1:
-        """Cancelled while it ran: cancel what it has begun to wait for."""
+        """The task was cancelled during the step: cancel the future that it has begun to wait for."""
         cdef object awaited = self.fut_waiter, message
         cdef object_section section
         section_enter(&section, self)
@@ -557,7 +559,7 @@ cdef class Task(Future):
         awaited = self.fut_waiter
         section_leave(&section)
         if awaited is not None and awaited.cancel(msg=msg):
-            # The future's end wakes the task up; it may catch and refuse.
+            # The cancelled future wakes the task, which may catch the CancelledError.
             return True
         section_enter(&section, self)
         self.must_cancel = True
@@ -582,7 +584,7 @@ cdef class Task(Future):
         finally:
             section_leave(&section)
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- attributes and queries ----------------------------------------------------------------------------------------
 
     def set_result(self, result, /):
         """Not for a task: its result is what the coroutine returns. Raises RuntimeError."""

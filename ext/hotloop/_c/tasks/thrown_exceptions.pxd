@@ -3,7 +3,7 @@ from cpython.object cimport PyObject
 from hotloop._c.runtime.references cimport steal
 
 
-# What an object is, and what it holds: a program's exception class may override whatever Python code would ask.
+# The real type and contents of an exception: a program's class may override what Python code would see.
 cdef extern from "Python.h":
     bint is_exception "PyExceptionInstance_Check" (object) noexcept
     bint is_exception_class "PyExceptionClass_Check" (object) noexcept

@@ -1,4 +1,4 @@
-"""Exceptions that are thrown into coroutines: which one throw() means, and which one cannot be thrown."""
+"""Exceptions that are thrown into coroutines: the arguments of throw(), and StopIteration, which cannot be thrown."""
 
 import sys
 import types
@@ -9,7 +9,7 @@ cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
 
 
 cdef object exception_to_throw(object kind, object value, object traceback):
-    """The exception that throw(kind, value, traceback) means; what it cannot mean is refused as coroutines do."""
+    """The exception that throw(kind, value, traceback) is to raise. Raises the errors of a coroutine's throw()."""
     if warns_of_throw and (value is not None or traceback is not None):
         warnings.warn(
             "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
@@ -34,7 +34,8 @@ cdef object exception_to_throw(object kind, object value, object traceback):
 
 
 cdef object replace_stop_iteration(object error):
-    """`error` itself, unless it is a StopIteration, which cannot be raised into a coroutine."""
+    """`error` itself; a RuntimeError in place of a StopIteration, which cannot be raised into a coroutine. Up to 3.12
+    raises TypeError instead."""
     cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
     if explains_stop_iteration and matches(error, StopIteration):
         replacement = RuntimeError(text)

@@ -6,7 +6,7 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 
-# At run time isinstance() says so, by a `__class__` property; it is no subclass.
+# At run time not a subclass of asyncio.Future: isinstance() follows a `__class__` property.
 @disjoint_base
 class Future(asyncio.Future[_T]):
     def __init__(self, *args: Never, loop: asyncio.AbstractEventLoop | None = None) -> None: ...

@@ -64,7 +64,7 @@ cdef extern from "system/clock.h":
     uint64_t clock_ticks()
 
 cdef extern from "system/malloc_threshold.h":
-    void keep_freed(size_t size)
+    void raise_malloc_threshold(size_t size)
 
 cdef extern from "loop/metrics.h":
     bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
@@ -72,11 +72,11 @@ cdef extern from "loop/metrics.h":
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
 cdef extern from "runtime/fast_method.h":
-    void one_argument_install(
+    void fast_method_install(
         PyTypeObject *type,
         const char *name,
-        bint (*suits)(PyObject *) noexcept,
-        object (*cut)(object, object),
+        bint (*applies)(PyObject *) noexcept,
+        object (*short_cut)(object, object),
     )
 
 cdef extern from "runtime/locking.h":
@@ -124,7 +124,7 @@ cdef class LoopCore(LoopPolling):
         """READ_SIZE bytes to read into. Any Python code may have them overwritten."""
         if self.read_buffer == NULL:
             self.read_buffer = bytes_of_size(NULL, READ_SIZE)
-            keep_freed(8 * READ_SIZE)
+            raise_malloc_threshold(8 * READ_SIZE)
         return PyBytes_AS_STRING(<object>self.read_buffer)
 
     cdef object received(self, Py_ssize_t count):
@@ -621,4 +621,4 @@ cdef object create_plain_task(object loop, object coro):
     return new_task(coro, loop, (<LoopCore>loop).ready, None, None, False)
 
 
-one_argument_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)
+fast_method_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)

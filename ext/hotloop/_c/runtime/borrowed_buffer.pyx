@@ -1,7 +1,7 @@
-"""BorrowedBuffer: memory of ours for the time of one call of somebody who takes Python buffers.
+"""BorrowedBuffer: lends C memory, through the buffer interface, for the duration of one call.
 
-The ssl module reads from, and writes into, whatever has the buffer interface. A memoryview would do, at three times the
-price. Only those get a window who do not keep it: the memory is not the window's.
+The ssl module reads from and writes into any object with the buffer interface. A memoryview would do, at three times
+the price. A BorrowedBuffer does not own its memory: pass it only to functions that do not keep it.
 """
 
 cimport cython
@@ -16,18 +16,18 @@ cdef class BorrowedBuffer:
 
 
 cdef BorrowedBuffer writable_buffer(char *start, Py_ssize_t size):
-    """Memory to be written to."""
-    cdef BorrowedBuffer window = BorrowedBuffer.__new__(BorrowedBuffer)
-    window.start = start
-    window.size = size
-    window.readonly = False
-    return window
+    """A buffer that the callee may write into."""
+    cdef BorrowedBuffer buffer = BorrowedBuffer.__new__(BorrowedBuffer)
+    buffer.start = start
+    buffer.size = size
+    buffer.readonly = False
+    return buffer
 
 
 cdef BorrowedBuffer readable_buffer(const char *start, Py_ssize_t size):
-    """Memory to be read from."""
-    cdef BorrowedBuffer window = BorrowedBuffer.__new__(BorrowedBuffer)
-    window.start = <char *>start
-    window.size = size
-    window.readonly = True
-    return window
+    """A buffer that the callee may only read."""
+    cdef BorrowedBuffer buffer = BorrowedBuffer.__new__(BorrowedBuffer)
+    buffer.start = <char *>start
+    buffer.size = size
+    buffer.readonly = True
+    return buffer

@@ -1,12 +1,12 @@
-"""For short cuts past a method of asyncio's: whether a call would reach it. In a header alone, so that every module has
-it inline."""
+"""Tells whether a call would reach asyncio's own method, so that a short cut may bypass it. All of it is in a .pxd, so
+that every module compiles it inline."""
 
 from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION, PyMethod_GET_SELF
 from cpython.object cimport PyObject
 
 cdef extern from *:
     """
-    /* The same for a method of a compiled class. */
+    /* is_method() for a method of a compiled class. */
     static inline int is_compiled_method(PyObject *method, PyObject *owner, PyObject *descriptor)
     {
         return PyCFunction_Check(method) && PyCFunction_GET_SELF(method) == owner
@@ -18,8 +18,8 @@ cdef extern from *:
 
 
 cdef inline bint is_method(object method, object owner, object function) noexcept:
-    """Whether an attribute is this function, as found in its class, bound to its owner: neither overridden nor replaced
-    on the object."""
+    """Whether `method`, an attribute of `owner`, is `function` bound to `owner`. `function` is what the class has under
+    that name. False where a subclass overrides the method or the object replaces it."""
     if not PyMethod_Check(method):
         return is_compiled_method(method, owner, function)
     return PyMethod_GET_FUNCTION(method) == <PyObject *>function and PyMethod_GET_SELF(method) == <PyObject *>owner

@@ -1,9 +1,9 @@
 /* An instance dictionary that does not exist until somebody sets an attribute.
  *
- * Cython's own `cdef dict __dict__` makes a dictionary with every object. Here the class declares `cdef object attributes`,
- * the __cinit__ empties that slot, and the type is told that its dictionary is there. Besides the dictionary itself this
- * saves the interpreter a search in it: calling a method of an object whose dictionary is absent takes its fastest path.
- * The garbage collector sees the slot as it sees any other.
+ * Cython's own `cdef dict __dict__` makes a dictionary with every object. Here the class declares `cdef object
+ * attributes`, the __cinit__ empties that slot, and the type is told that its dictionary is there. Besides the
+ * dictionary itself this saves the interpreter a search in it: calling a method of an object whose dictionary is absent
+ * takes its fastest path. The garbage collector sees the slot as it sees any other.
  */
 #ifndef HOTLOOP_RUNTIME_INSTANCE_DICT_H
 #define HOTLOOP_RUNTIME_INSTANCE_DICT_H

@@ -1,14 +1,18 @@
-/* What other threads may touch of a loop, and how.
+/* Which parts of a loop other threads may touch, and how.
  *
- * With the GIL, the thread that runs Python code excludes all others, and nothing here costs an instruction. Another thread puts
- * its handle on the ready queue itself, in the order that asyncio would. Without the GIL the rules are these:
+ * With the GIL, the thread that runs Python code excludes all others, and nothing here costs an instruction. Another
+ * thread puts its handle on the ready queue itself, in the order that asyncio would. Without the GIL the rules are
+ * these:
  *
- * - call_soon_threadsafe() goes through the loop's inbox, which has a lock of its own. Closing the loop takes it too, so that
- *   no thread wakes a poller whose descriptor may be another file's by then.
- * - The ready queue, the timers, futures, tasks and handles are changed in a critical section of the object (object_section).
- *   asyncio's documents forbid most of these calls from other threads, but a program that makes them must not crash.
- * - Transports and the poller have no locks. A call from another thread while the loop runs is posted to the loop's thread.
- * - What else other threads look at is a number that one thread sets, or that is set in a section (seen_*, glimpse).
+ * - call_soon_threadsafe() goes through the loop's inbox, which has a lock of its own. Closing the loop takes that
+ *   lock, too, so that no thread wakes a poller whose descriptor number may belong to another file by then.
+ * - The ready queue, the timers, futures, tasks and handles are changed in a critical section of the object
+ *   (object_section). asyncio's documents forbid most of these calls from other threads, but a program that makes them
+ *   must not crash.
+ * - Transports and the poller have no locks. While the loop runs, a call from another thread is posted to the loop's
+ *   thread.
+ * - All else that other threads read are numbers, each set by one thread only or in a critical section (seen_*,
+ *   glimpse).
  */
 #ifndef HOTLOOP_RUNTIME_LOCKING_H
 #define HOTLOOP_RUNTIME_LOCKING_H
@@ -23,14 +27,15 @@ static inline int shared_get(shared_flag *flag) { return atomic_load(flag); }
 static inline int shared_exchange(shared_flag *flag, int value) { return atomic_exchange(flag, value); }
 static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(flag, memory_order_acquire); }
 
-/* Of type int, unsigned int or unsigned long. What was stored before is seen by whoever sees the new value. */
+/* `number` points to an int, unsigned int or unsigned long. A thread that reads the new value also sees all stores made
+ * before it. */
 #define seen_set(number, value) __atomic_store_n(number, value, __ATOMIC_RELEASE)
 #define seen_get(number) __atomic_load_n(number, __ATOMIC_ACQUIRE)
 
 #ifdef Py_GIL_DISABLED
 #define FREE_THREADED 1
 
-/* The same, where with the GIL an ordinary access does. */
+/* As seen_set() and seen_get(), but an ordinary access is enough with the GIL. */
 #define settle(number, value) seen_set(number, value)
 #define glimpse(number) seen_get(number)
 
@@ -38,12 +43,16 @@ typedef PyMutex inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
 static inline void inbox_release(inbox_lock *lock) { PyMutex_Unlock(lock); }
 
-/* Of one object: between the two nothing that can run Python code, which would give the lock away meanwhile. */
+/* Of one object. Nothing that can run Python code may come between entering and leaving: it would release the lock for
+ * that time. */
 typedef PyCriticalSection object_section;
-static inline void section_enter(object_section *section, PyObject *object) { PyCriticalSection_Begin(section, object); }
+static inline void section_enter(object_section *section, PyObject *object)
+{
+    PyCriticalSection_Begin(section, object);
+}
 static inline void section_leave(object_section *section) { PyCriticalSection_End(section); }
 
-/* Counts for all threads: 1, 2, ... */
+/* One counter for all threads: 1, 2, ... */
 typedef atomic_ullong shared_count;
 static inline unsigned long long shared_next(shared_count *count)
 {

@@ -1,15 +1,15 @@
 /* Exceptions pass through compiled code without leaving a traceback entry, as they pass through asyncio's own C.
  *
- * Cython adds an entry wherever an exception leaves one of its functions. Without this header, users would find lines of
- * .pyx files in the tracebacks of their own exceptions, one more each time a future raises its exception again, and would
- * pay for making them. Cython calls PyFrame_New() for nothing else, so this header replaces it.
+ * Cython adds an entry wherever an exception leaves one of its functions. Without this header, users would find lines
+ * of .pyx files in the tracebacks of their own exceptions, one more each time a future raises its exception again, and
+ * would pay for making them. Cython calls PyFrame_New() for nothing else, so this header replaces it.
  *
- * An exception that has no entry yet was raised in compiled code, and gets one entry. With HOTLOOP_NO_TRACEBACK_ENTRIES it
- * gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too. Debug and
- * coverage builds keep all entries.
+ * An exception that has no entry yet was raised in compiled code, and gets one entry. With HOTLOOP_NO_TRACEBACK_ENTRIES
+ * it gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too. Debug
+ * and coverage builds keep all entries.
  *
- * With HOTLOOP_NO_TRACEBACK_ENTRIES no `return` may leave an `except X as error:` clause: the C code that Cython generates
- * for it dereferences the exception's traceback. Falling out of the clause is safe, and so is `raise`.
+ * With HOTLOOP_NO_TRACEBACK_ENTRIES no `return` may leave an `except X as error:` clause: the C code that Cython
+ * generates for it dereferences the exception's traceback. Falling out of the clause is safe, and so is `raise`.
  *
  * setup.py has the compiler include this header ahead of every module.
  */

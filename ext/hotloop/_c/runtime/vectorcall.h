@@ -1,7 +1,8 @@
 /* Calls a callable with a tuple of positional arguments.
  *
- * PyObject_Vectorcall() without what a callback does not need: looking up the thread state, and checking that a result and
- * an error do not come together, which the interpreter's own calls of the same functions do not check either.
+ * This is PyObject_Vectorcall() without two steps that a callback does not need. It does not look up the thread state.
+ * Nor does it check that the callable has not both returned a result and set an error; the interpreter's own calls of
+ * the same functions do not check that either.
  */
 #ifndef HOTLOOP_RUNTIME_VECTORCALL_H
 #define HOTLOOP_RUNTIME_VECTORCALL_H

@@ -1,8 +1,8 @@
 /* Socket addresses without Python: their parts as text, and back.
  *
- * Three families are handled, those that nearly every socket has: AF_INET, AF_INET6, AF_UNIX. What these functions accept
- * and make is what CPython's socket module does (makesockaddr() and getsockaddrarg() in Modules/socketmodule.c), for
- * hosts that are numbers: nothing here asks a resolver, so nothing here blocks.
+ * Nearly every socket has one of the three families handled here: AF_INET, AF_INET6, AF_UNIX. These functions accept
+ * and produce the same as CPython's socket module (makesockaddr() and getsockaddrarg() in Modules/socketmodule.c), but
+ * only for numeric hosts: nothing here asks a resolver, so nothing here blocks.
  */
 #ifndef HOTLOOP_SYSTEM_ADDRESS_H
 #define HOTLOOP_SYSTEM_ADDRESS_H
@@ -24,7 +24,7 @@
 #define ADDRESS_PATH_SIZE sizeof(((struct sockaddr_un *)0)->sun_path)
 #define ADDRESS_LARGEST_FLOWINFO 0xfffff
 
-/* Whether these functions know addresses of this family; all others are the socket module's. */
+/* Whether these functions handle this family. The socket module handles all others. */
 static inline int address_family_is_native(int family)
 {
     return family == AF_INET || family == AF_INET6 || family == AF_UNIX;
@@ -43,8 +43,8 @@ static inline char *address_write_octet(char *text, unsigned int octet)
     return text;
 }
 
-/* The text of an IPv4 or IPv6 address, as inet_ntop() makes it, which takes ten times as long for IPv4.
- * `text` has INET6_ADDRSTRLEN bytes. Returns the length; no zero is added in the case of IPv4. */
+/* Write the text of an IPv4 or IPv6 address, as inet_ntop() does; for IPv4, inet_ntop() would take ten times as long.
+ * `text` has INET6_ADDRSTRLEN bytes. Returns the length; the text of an IPv4 address is not zero-terminated. */
 static inline size_t address_write_host(const struct sockaddr *address, char *text)
 {
     const unsigned char *octets;
@@ -80,8 +80,8 @@ static inline uint32_t address_scope(const struct sockaddr *address)
     return ((const struct sockaddr_in6 *)address)->sin6_scope_id;
 }
 
-/* The path or abstract name of a Unix address of `length` bytes. Returns whether it is an abstract name, which is bytes
- * of any value; a path ends before the first zero, if there is one. */
+/* The path or abstract name in a Unix address of `length` bytes. Returns whether it is an abstract name, which may
+ * contain any byte; a path ends before its first zero, if it has one. */
 static inline int address_path(const struct sockaddr *address, socklen_t length, const char **path, size_t *size)
 {
     *path = ((const struct sockaddr_un *)address)->sun_path;
@@ -90,16 +90,16 @@ static inline int address_path(const struct sockaddr *address, socklen_t length,
     if (*size > 0 && **path == 0)
         return 1;
 #endif
-    /* The kernel counts the zero behind a path that fills sun_path, also where there was no room to write it. */
+    /* If a path fills sun_path, the kernel counts the terminating zero although there was no room to write it. */
     if (*size > ADDRESS_PATH_SIZE)
         *size = ADDRESS_PATH_SIZE;
     *size = strnlen(*path, *size);
     return 0;
 }
 
-/* The addresses below begin as zeros, as those of the socket module: BSD kernels look at sin_zero. */
+/* The functions below zero the whole address first, as the socket module does: BSD kernels look at sin_zero. */
 
-/* Fill in an IPv4 address. Returns 0 for a host that is no number in the usual form: to be resolved. */
+/* Fill in an IPv4 address. Returns 0 for a host that is not in the usual numeric form: it has to be resolved. */
 static inline int address_set_inet(struct sockaddr_storage *storage, const char *host, int port)
 {
     struct sockaddr_in *address = (struct sockaddr_in *)storage;
@@ -119,7 +119,8 @@ static inline int address_set_inet(struct sockaddr_storage *storage, const char 
     return 1;
 }
 
-/* Fill in an IPv6 address. Returns 0 for a host that is no number, or one with a zone (fe80::1%eth0): to be resolved. */
+/* Fill in an IPv6 address. Returns 0 for a host that is not numeric or that has a zone (fe80::1%eth0): it has to be
+ * resolved. */
 static inline int address_set_inet6(struct sockaddr_storage *storage, const char *host, int port, uint32_t flowinfo,
                                     uint32_t scope)
 {
@@ -138,7 +139,7 @@ static inline int address_set_inet6(struct sockaddr_storage *storage, const char
     return 1;
 }
 
-/* Fill in a Unix address. Returns its length, or 0 for a path that is too long. */
+/* Fill in a Unix address. Returns the length of the address, or 0 if the path is too long. */
 static inline socklen_t address_set_unix(struct sockaddr_storage *storage, const char *path, size_t size)
 {
     struct sockaddr_un *address = (struct sockaddr_un *)storage;
@@ -146,7 +147,7 @@ static inline socklen_t address_set_unix(struct sockaddr_storage *storage, const
 
     memset(address, 0, sizeof(*address));
 #ifdef __linux__
-    /* An abstract name, or none at all, which makes bind() choose one. */
+    /* An abstract name; or an empty one, for which bind() chooses an abstract name. */
     if (size == 0 || path[0] == 0)
         zero = 0;
 #endif
@@ -157,8 +158,8 @@ static inline socklen_t address_set_unix(struct sockaddr_storage *storage, const
     return (socklen_t)(ADDRESS_PATH_OFFSET + size + zero);
 }
 
-/* Fill in the address that a literal stands for, with port 0. Returns 0 for what is not one in the usual form. A zone
- * (fe80::1%eth0) is not looked at; `*zone` says whether there is one. */
+/* Fill in the address that a literal stands for, with port 0. Returns 0 if `host` is no literal in the usual form. A
+ * zone (fe80::1%eth0) is left out; `*zone` says whether there is one. */
 static inline int address_set_literal(struct sockaddr_storage *storage, const char *host, int *zone)
 {
     const char *percent = strchr(host, '%');
@@ -177,14 +178,14 @@ static inline int address_set_literal(struct sockaddr_storage *storage, const ch
     return address_set_inet6(storage, digits, 0, 0, 0);
 }
 
-/* Of link-local and multicast addresses, which on BSD may carry a zone inside. */
+/* Whether an address may be link-local or multicast: BSD may keep a zone inside of those. */
 static inline int address_may_be_scoped(const struct sockaddr *address)
 {
     return address->sa_family == AF_INET6 && ((const struct sockaddr_in6 *)address)->sin6_addr.s6_addr[0] >= 0xfe;
 }
 
-/* How many of the first bytes of an address tell it from all others; 0 for addresses that are not worth a key.
- * In IPv4 addresses the rest is padding. */
+/* The size of an address as a key: how many bytes from its beginning identify it. 0: it is larger than `largest`, too
+ * large for a key. The end of an IPv4 address is padding. */
 static inline size_t address_key_size(const struct sockaddr *address, socklen_t length, size_t largest)
 {
     if (address->sa_family == AF_INET)

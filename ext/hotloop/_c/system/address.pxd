@@ -2,7 +2,7 @@ cimport cython
 from cpython.object cimport PyObject
 
 cdef extern from "system/address.h":
-    # Of the system's types, to which <sys/socket.h> may add.
+    # Only the fields in use here; the system's types have more.
     ctypedef unsigned int socklen_t
     struct sockaddr:
         unsigned short sa_family
@@ -15,14 +15,14 @@ cdef enum:
     LARGEST_KEY = 28
 
 ctypedef struct address_slot:
-    PyObject *object                # owned; NULL in a slot that is free
+    PyObject *object                # owned; NULL: the slot is free
     unsigned char size              # of the key, in bytes
     unsigned char[LARGEST_KEY] key  # the beginning of the address, see address_key_size()
 
 
 @cython.final
 cdef class AddressCache:
-    cdef address_slot *slots        # SLOTS of them; NULL before the first lookup
+    cdef address_slot *slots        # an array of SLOTS; NULL before the first lookup
 
     cdef object lookup(self, const sockaddr *address, socklen_t length)
 

@@ -1,13 +1,12 @@
 """Socket addresses between C and Python, exactly as the socket module has them, and address literals resolved at once.
 
 For the transports, from C: address_to_python() makes what recvfrom(), accept() and getpeername() return,
-address_from_python() takes what sendto() takes, and an AddressCache makes the object of a busy peer once.
+address_from_python() takes what sendto() takes, and an AddressCache makes a frequent peer's address object only once.
 For the loop, from Python: getaddrinfo_literal().
 
-All three leave to the socket module what they are not certain of. Families other than AF_INET, AF_INET6 and AF_UNIX
-have addresses of many shapes, and whatever is wrong with an address has an exception with a text that differs between
-the versions of Python: a transport that hands such an address to the socket object itself gets it right by
-construction.
+All three leave uncertain cases to the socket module. Addresses of families other than AF_INET, AF_INET6 and AF_UNIX
+have many shapes. For an invalid address, the text of the exception differs between the versions of Python. A transport
+hands all these to the socket object itself, so the result is right by construction.
 
 Source: the documentation of `socket`; getaddrinfo(3), ip(7), ipv6(7), unix(7).
 """
@@ -68,7 +67,7 @@ cdef extern from "system/address.h":
     size_t address_key_size(const sockaddr *, socklen_t length, size_t largest)
     uint64_t address_hash(const unsigned char *key, size_t size)
 
-# How many addresses an AddressCache keeps at most; a power of two. With their objects that is 60 KB.
+# How many addresses an AddressCache keeps at most: a power of two. They take 60 KB with their objects.
 cdef enum:
     SLOTS = 256
 
@@ -76,12 +75,12 @@ cdef enum:
 # -- from C to Python --------------------------------------------------------------------------------------------------
 
 cdef bint address_is_native(int family) noexcept:
-    """Whether addresses of this family are converted here; those of others, only the socket object can convert."""
+    """Whether this module converts addresses of this family. Only the socket object can convert those of others."""
     return address_family_is_native(family)
 
 
 cdef object address_to_python(const sockaddr *address, socklen_t length):
-    """What the socket module makes of an address that the kernel has filled in; None where it gave none (`length` 0).
+    """The address that the kernel has filled in, as the socket module returns it; None if `length` is 0: there is none.
 
     NotImplemented for a family that is not native, see address_is_native()."""
     if length == 0:
@@ -111,10 +110,10 @@ cdef object path_of(const sockaddr *address, socklen_t length):
 
 @cython.final
 cdef class AddressCache:
-    """The objects of addresses seen lately. One may serve any number of sockets, all in one thread.
+    """The objects of recently seen addresses. One cache may serve any number of sockets, all in one thread.
 
-    It is direct-mapped: an address replaces the one that has its slot. What is kept are strings, integers and tuples of
-    them, of which no reference leads back: nothing for the garbage collector."""
+    It is direct-mapped: an address replaces the one in its slot. It keeps only strings, integers and tuples of them.
+    These cannot refer back to the cache, so the garbage collector need not know it."""
 
     def __dealloc__(self):
         if self.slots != NULL:
@@ -123,7 +122,7 @@ cdef class AddressCache:
             PyMem_Free(self.slots)
 
     cdef object lookup(self, const sockaddr *address, socklen_t length):
-        """address_to_python(), from memory if this address was seen lately."""
+        """address_to_python(), from the cache if the address is there."""
         cdef size_t size = 0
         cdef address_slot *slot
         cdef PyObject *old
@@ -151,10 +150,10 @@ cdef class AddressCache:
 # -- from Python to C --------------------------------------------------------------------------------------------------
 
 cdef int address_from_python(object address, int family, sockaddr_storage *storage, socklen_t *length) except -1:
-    """Fill in what the socket module would make of `address` for a socket of this family; return 1.
+    """Fill in `storage` as the socket module would for `address` and a socket of this family; return 1.
 
-    Return 0 for what the socket object must be asked: a host to be resolved, another family, unusual types, and
-    everything that is wrong, which the socket object has an exception for."""
+    Return 0 if the socket object has to convert it: for a host to be resolved, another family or unusual types, and for
+    anything invalid, because the socket object raises the right exception."""
     if family == AF_UNIX:
         return path_from_python(address, storage, length)
     if not PyTuple_Check(address):
@@ -206,7 +205,7 @@ cdef int path_from_python(object path, sockaddr_storage *storage, socklen_t *len
 
 
 cdef inline const char *text_of(object host) noexcept:
-    """The text of a host that may be a number, which lives as long as `host`; NULL if it is none."""
+    """The text of `host`, borrowed from it; NULL if it cannot be a numeric host (not ASCII, a zero inside, no text)."""
     cdef const char *text
     cdef Py_ssize_t size
     if PyUnicode_Check(host):
@@ -223,7 +222,7 @@ cdef inline const char *text_of(object host) noexcept:
 
 
 cdef inline bint number_of(object value, long largest, long *number) noexcept:
-    """Whether `value` is an integer from 0 to `largest`, which is left in `number`."""
+    """Whether `value` is an integer from 0 to `largest`; store it in `number`."""
     cdef int overflow
     if not PyLong_Check(value):
         return False
@@ -233,26 +232,26 @@ cdef inline bint number_of(object value, long largest, long *number) noexcept:
 
 # -- address literals --------------------------------------------------------------------------------------------------
 
-# What may be given for a literal without a difference: each only forbids what a literal does not need, or is about a
-# host that is None (getaddrinfo(3)).
+# Flags that make no difference for a literal: each only forbids a lookup that a literal does not need, or concerns a
+# host of None (getaddrinfo(3)).
 cdef enum:
     FLAGS_WITHOUT_EFFECT = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE
 
-# The function, unless somebody had replaced it before this module was imported.
+# The socket module's own function; None if it had been replaced before this module was imported.
 cdef object genuine_getaddrinfo = socket.getaddrinfo
 if getattr(genuine_getaddrinfo, "__globals__", None) is not vars(socket):
     genuine_getaddrinfo = None
-# What the C library makes of (type, proto): the (family, type, proto) of each entry, in its order. Learnt from it, by
-# expansion_key(). Entries are never replaced.
+# The (family, type, proto) of each entry that the C library returns, in its order, by expansion_key(). Learnt from its
+# answers; never replaced.
 cdef dict expansions = {}
 
 
 def resolves_at_once(host, port, flags=0):
     """Whether socket.getaddrinfo() is certain to answer, or to refuse, without asking a resolver or a database.
 
-    So it is where the host is None, or an IPv4 or IPv6 address in the usual form, with or without a zone, or the flags
-    say AI_NUMERICHOST; and the port is None, or 0 to 65535 as a number or in digits, or the flags say AI_NUMERICSERV.
-    It is not if somebody has replaced socket.getaddrinfo()."""
+    The host must be None, or an IPv4 or IPv6 address in the usual form, with or without a zone, or the flags must
+    include AI_NUMERICHOST; and the port must be None, or 0 to 65535 as a number or in digits, or the flags must include
+    AI_NUMERICSERV. Always false if the program has replaced socket.getaddrinfo()."""
     cdef sockaddr_storage storage
     cdef long bits
     cdef bint zone
@@ -269,7 +268,7 @@ def resolves_at_once(host, port, flags=0):
 
 
 def getaddrinfo_literal(host, port, family=0, type=0, proto=0, flags=0):
-    """What socket.getaddrinfo() returns or raises, if it does so at once, see resolves_at_once(); otherwise None."""
+    """Return or raise what socket.getaddrinfo() does, if it resolves_at_once(); otherwise return None."""
     cdef sockaddr_storage storage
     cdef sockaddr *address = <sockaddr *>&storage
     cdef int key = expansion_key(host, port, family, type, proto, flags, &storage)
@@ -297,9 +296,9 @@ def getaddrinfo_literal(host, port, family=0, type=0, proto=0, flags=0):
 
 
 cdef int expansion_key(host, port, family, type, proto, flags, sockaddr_storage *storage) except -2:
-    """What decides which entries there are, as a small number; -1 for what only the C library can answer.
+    """A small number for the arguments that decide which entries there are; -1 if only the C library can answer.
 
-    That is less than everything: the number of the port and the host have no part in it. `storage` is filled in."""
+    The host and the number of the port make no difference to them. The host's address goes into `storage`."""
     cdef sockaddr *address = <sockaddr *>storage
     cdef long number, wanted_family, wanted_type, wanted_proto, bits
     cdef bint zone
@@ -325,7 +324,7 @@ cdef int expansion_key(host, port, family, type, proto, flags, sockaddr_storage 
 
 
 cdef bint is_port_number(object port) noexcept:
-    """Whether a port is 0 to 65535, or a few digits: nothing that services are looked up for."""
+    """Whether a port is 0 to 65535, or at most five digits: not a service to be looked up."""
     cdef long number
     cdef const char *text
     if PyLong_Check(port):

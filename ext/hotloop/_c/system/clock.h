@@ -1,9 +1,10 @@
 /* The two clocks of the loop.
  *
- * clock_seconds() is time.monotonic() to the bit: timers, loop.time() and everything a user can see use it.
- * clock_ticks() is a counter of an unspecified unit that costs a third of a clock read. It answers "has the time slice
- * between two polls passed?", a question asked once per batch of callbacks, and times what loop.metrics() tells.
- * clock_ticks_per_slice() says how many ticks a number of nanoseconds is.
+ * clock_seconds() is time.monotonic() to the bit: timers, loop.time() and everything else that a user sees use it.
+ * clock_ticks() is a counter of an unspecified unit; reading it costs a third of reading the clock. The loop asks it
+ * once per batch of callbacks whether the time slice between two polls has passed; loop.metrics() takes its times from
+ * it, too.
+ * clock_ticks_per_slice() converts nanoseconds to ticks.
  */
 #ifndef HOTLOOP_SYSTEM_CLOCK_H
 #define HOTLOOP_SYSTEM_CLOCK_H
@@ -33,7 +34,7 @@ static inline double clock_seconds(void)
 #else
     int64_t now = clock_nanoseconds();
 
-    /* As CPython converts: exact for whole seconds, one rounding otherwise. */
+    /* As CPython does: exact for whole seconds, one rounding otherwise. */
     if (now % 1000000000 == 0)
         return (double)(now / 1000000000);
     return (double)now / 1e9;
@@ -57,9 +58,8 @@ static inline uint64_t clock_ticks(void)
 #endif
 }
 
-/* Both at the same moment: of a few tries the one whose readings lie closest together, because a process may be interrupted
- * between them for longer than all that is measured.
- */
+/* Read both clocks at the same moment. The process may be interrupted between two readings, for longer than the whole
+ * measurement; so of ten tries the one counts whose readings lie closest together. */
 static inline void clock_both(int64_t *nanoseconds, uint64_t *ticks)
 {
     uint64_t closest = UINT64_MAX;
@@ -77,8 +77,8 @@ static inline void clock_both(int64_t *nanoseconds, uint64_t *ticks)
     }
 }
 
-/* Measures the counter against the clock for 20 us. A counter that the clock disagrees with (stopped, or running
- * backwards) yields 0, with which every batch polls, as in asyncio: slower, never wrong. */
+/* Measure the counter against the clock for 20 us. The result is 0 for a counter that stands still or runs backwards;
+ * then every batch polls, as in asyncio: slower, never wrong. */
 static inline uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 {
     int64_t began = 0, ended = 0;

@@ -1,12 +1,13 @@
-/* The two system calls of a datagram transport, on every system: a negative errno for a failure. See recvfrom(2), sendto(2).
+/* The two system calls of a datagram transport, the same on every system. They return a negative errno if they fail.
+ * See recvfrom(2), sendto(2).
  */
 #ifndef HOTLOOP_SYSTEM_DATAGRAM_CALLS_H
 #define HOTLOOP_SYSTEM_DATAGRAM_CALLS_H
 
 #include "system/socket_calls.h"
 
-/* The size of the next datagram, and who has sent it: `*length` is 0 where the kernel does not tell. What does not fit
- * into `size` bytes is lost. */
+/* Receive the next datagram: its size and its sender's address. `*length` is 0 if the kernel gives no address. The part
+ * of a datagram that does not fit into `size` bytes is lost. */
 static inline ssize_t datagram_receive(int fd, void *buffer, size_t size, struct sockaddr_storage *sender,
                                        socklen_t *length)
 {
@@ -19,7 +20,7 @@ static inline ssize_t datagram_receive(int fd, void *buffer, size_t size, struct
     return count < 0 ? -errno : count;
 }
 
-/* A `length` of 0: to the address that the socket is connected to. */
+/* With a `length` of 0, send to the address that the socket is connected to. */
 static inline ssize_t datagram_send(int fd, const void *data, size_t size, const struct sockaddr_storage *to,
                                     socklen_t length)
 {

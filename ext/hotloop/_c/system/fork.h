@@ -1,9 +1,9 @@
 /* Tells a forked child from its parent without a system call per question.
  *
  * An epoll set is shared across fork(2): a child that changed it would take descriptors away from its parent. A kqueue
- * is not inherited, and its number may be another file's in the child. So a selector remembers the generation it was
- * made in and rebuilds its set in a child. The handler below adds one to an integer and takes no lock, neither ours
- * nor the GIL, so it cannot deadlock a fork in a threaded program.
+ * is not inherited, and in the child its descriptor number may belong to another file. So a selector remembers the
+ * generation it was made in and rebuilds its set in a child. The handler below adds one to an integer and takes no
+ * lock, not even the GIL, so it cannot deadlock a fork in a threaded program.
  */
 #ifndef HOTLOOP_SYSTEM_FORK_H
 #define HOTLOOP_SYSTEM_FORK_H

@@ -1,5 +1,5 @@
-/* The system calls on pipes, FIFOs and character devices that transports make: a negative errno for a failure. See read(2),
- * write(2), pipe(7). They do for sockets, too.
+/* The transports' system calls on pipes, FIFOs and character devices. They return a negative errno if they fail. See
+ * read(2), write(2), pipe(7). They work on sockets, too.
  */
 #ifndef HOTLOOP_SYSTEM_PIPE_CALLS_H
 #define HOTLOOP_SYSTEM_PIPE_CALLS_H
@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* How many bytes were read; 0 at the end. */
+/* Return how many bytes were read; 0 at the end. */
 static inline ssize_t pipe_read(int fd, void *buffer, size_t size)
 {
     ssize_t count;

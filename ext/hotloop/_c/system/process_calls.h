@@ -1,5 +1,5 @@
-/* A descriptor that becomes readable when a process ends: pidfd_open(2), Linux 5.3. The C library and the interpreter may be
- * older than the kernel, so the call is made by its number, which is the same on all architectures but one.
+/* A descriptor that becomes readable when a process ends: pidfd_open(2), Linux 5.3. The C library and the interpreter
+ * may be older than the kernel, so the call is made by its number, which is the same on all architectures but Alpha.
  */
 #ifndef HOTLOOP_SYSTEM_PROCESS_CALLS_H
 #define HOTLOOP_SYSTEM_PROCESS_CALLS_H
@@ -18,7 +18,7 @@
 #endif
 #endif
 
-/* Whether a child has ended, which is left to be reaped; and its exit code as Python has it, negative for a signal. */
+/* Whether a child has ended; it is not reaped. `*exit_code` is set as in Python: negative for a signal. */
 static inline int process_has_exited(int pid, int *exit_code)
 {
     siginfo_t info;
@@ -30,7 +30,7 @@ static inline int process_has_exited(int pid, int *exit_code)
     return 1;
 }
 
-/* A close-on-exec descriptor, or a negative errno: -ENOSYS where there is no such thing. */
+/* A close-on-exec descriptor, or a negative errno: -ENOSYS on systems without pidfds. */
 static inline int process_open(int pid)
 {
 #ifdef SYS_pidfd_open

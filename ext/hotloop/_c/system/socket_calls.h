@@ -1,5 +1,5 @@
-/* The system calls on sockets that transports make, in the form in which they need them: a negative errno for a failure,
- * and no difference between systems. See recv(2), accept(2), getsockname(2), tcp(7).
+/* The transports' system calls on sockets, the same on every system. They return a negative errno if they fail. See
+ * recv(2), accept(2), getsockname(2), tcp(7).
  */
 #ifndef HOTLOOP_SYSTEM_SOCKET_CALLS_H
 #define HOTLOOP_SYSTEM_SOCKET_CALLS_H
@@ -13,13 +13,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#ifdef MSG_NOSIGNAL /* Python ignores SIGPIPE, but a program may have it otherwise. */
+#ifdef MSG_NOSIGNAL /* Python ignores SIGPIPE, but a program may have changed that. */
 #define SOCKET_SEND_FLAGS MSG_NOSIGNAL
 #else
 #define SOCKET_SEND_FLAGS 0
 #endif
 
-/* How many bytes were read; 0 at the end. */
+/* Return how many bytes were read; 0 at the end. */
 static inline ssize_t socket_receive(int fd, void *buffer, size_t size)
 {
     ssize_t count;
@@ -56,8 +56,8 @@ static inline ssize_t socket_send_slices(int fd, struct iovec *slices, int count
     return sent < 0 ? -errno : sent;
 }
 
-/* For sockets that are not ours: without waiting, whatever mode they were put into. `peer`: NULL, or where the address of
- * the sender goes. */
+/* For the program's own sockets: these two never wait, even if the socket is in blocking mode. `peer`: NULL, or where
+ * to store the sender's address. */
 static inline ssize_t socket_try_receive(
     int fd, void *buffer, size_t size, struct sockaddr_storage *peer, socklen_t *length)
 {
@@ -82,7 +82,7 @@ static inline ssize_t socket_try_send(
     return count < 0 ? -errno : count;
 }
 
-/* A non-blocking, close-on-exec descriptor of the next connection, with its peer's address. */
+/* Accept the next connection: a non-blocking, close-on-exec descriptor, and the peer's address. */
 static inline int socket_accept(int fd, struct sockaddr_storage *peer, socklen_t *length)
 {
     int accepted;
@@ -127,14 +127,14 @@ static inline int socket_no_delay(int fd)
     return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ? -errno : 0;
 }
 
-/* The descriptor is free afterwards, whatever close() returns; that the connection is broken is none of its errors. */
+/* The descriptor is free afterwards, whatever close() returns. A reset connection is no error of closing. */
 static inline int socket_close(int fd)
 {
     return close(fd) < 0 && errno != EINTR && errno != ECONNRESET ? -errno : 0;
 }
 
-/* A stream whose short read means that nothing is left, so that being told once is enough (epoll(7), question 9). Of the
- * others, Unix sockets return short at each set of descriptors or credentials passed along. */
+/* On TCP a short read means that nothing is left, so an edge-triggered report is enough (epoll(7), question 9). Unix
+ * sockets, for example, also return short at each set of descriptors or credentials that is passed along. */
 static inline int socket_is_tcp(int fd)
 {
     int protocol = 0;

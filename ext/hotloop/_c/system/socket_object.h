@@ -1,6 +1,6 @@
-/* What socket.fileno(), .gettimeout() and .family answer, without the cost of looking them up: the C functions are taken
- * from the descriptors of _socket.socket, once in each module. They are what the socket's own recv() and send() go by; a
- * program cannot replace them.
+/* Calls socket.fileno(), .gettimeout() and .family without the cost of looking them up: each module takes the C
+ * functions from the descriptors of _socket.socket once. The results are those that the socket's own recv() and send()
+ * go by; a program cannot replace these functions.
  */
 #ifndef HOTLOOP_SYSTEM_SOCKET_OBJECT_H
 #define HOTLOOP_SYSTEM_SOCKET_OBJECT_H
@@ -30,7 +30,7 @@ static inline PyCFunction plain_function_of(PyObject *type, const char *name)
     return function;
 }
 
-/* `type` is _socket.socket. False if these are no plain methods: then every socket is asked in Python. */
+/* `type` is _socket.socket. False if one of them is no plain C method: then sockets have to be asked through Python. */
 static inline int plain_find_functions(PyObject *type)
 {
     plain.fileno = plain_function_of(type, "fileno");
@@ -51,8 +51,8 @@ static inline long plain_integer_from(PyObject *number)
 
 static inline int plain_fileno(PyObject *sock) { return (int)plain_integer_from(plain.fileno(sock, NULL)); }
 
-/* Whether the socket object still has this descriptor. If there is no memory for the answer, it has not: what belongs to
- * another file by now is worse than a connection that ends. */
+/* Whether the socket object still has this descriptor. False if there is no memory for the answer: it is better to end
+ * a connection than to use a descriptor that may belong to another file by now. */
 static inline int plain_has_descriptor(PyObject *sock, int fd)
 {
     PyObject *number = plain.fileno != NULL ? plain.fileno(sock, NULL) : PyObject_CallMethod(sock, "fileno", NULL);

@@ -1,6 +1,6 @@
 from typing import Any, final
 
-# What has no entry here can be used from C only: conversion of addresses, and all that the cache does.
+# The conversion of addresses and the methods of the cache are callable from C only, so they have no entry here.
 @final
 class AddressCache: ...
 
@@ -9,6 +9,6 @@ def getaddrinfo_literal(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> list[tuple[Any, ...]] | None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -4,8 +4,8 @@
 
 Everything is read from loop.metrics() when a reader of the meter provider collects; in between nothing happens. The
 instruments belong to the provider and serve all loops, which an attribute tells apart. OpenTelemetry has conventions
-for the event loop of Node.js alone: names here are formed like those. Attributes of code and of directions have the
-names that the conventions give them.
+for the event loop of Node.js only; the names here follow their pattern. Attributes for code and for directions have the
+conventions' own names.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Instrument:
     read: Callable[[Metrics], _Values]
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
+# -- the instruments ---------------------------------------------------------------------------------------------------
 
 
 def _one(value: Callable[[Metrics], float]) -> Callable[[Metrics], _Values]:
@@ -72,7 +72,7 @@ def _longest(metrics: Metrics) -> _Values:
 
 
 def _of_delays(name: str, what: str, delays: Callable[[Metrics], Delays]) -> Iterator[_Instrument]:
-    """A histogram in its parts, because OpenTelemetry has none that is asynchronous. Buckets as Prometheus has them."""
+    """The parts of a histogram, because OpenTelemetry has no asynchronous histogram. Buckets are like Prometheus's."""
 
     def buckets(metrics: Metrics) -> _Values:
         for bound, count in zip(_BOUNDS, itertools.accumulate(delays(metrics).buckets), strict=True):
@@ -128,7 +128,7 @@ _INSTRUMENTS = (
 # fmt: on
 
 
-# -- who is asked ------------------------------------------------------------------------------------------------------
+# -- the loops ---------------------------------------------------------------------------------------------------------
 
 
 class Instrumentation:
@@ -138,10 +138,10 @@ class Instrumentation:
         self._loop = weakref.ref(loop)
         self._exporter = exporter
         self.name = name
-        """What the attribute `hotloop.eventloop.name` says."""
+        """The value of the attribute `hotloop.eventloop.name`."""
 
     def stop(self) -> None:
-        """Export no more of this loop. Idempotent; from any thread."""
+        """Stop exporting this loop. Idempotent; callable from any thread."""
         self._exporter.remove(self)
 
     def __enter__(self) -> "Instrumentation":
@@ -151,7 +151,7 @@ class Instrumentation:
         self.stop()
 
     def snapshot(self) -> Metrics | None:
-        """None when there is nothing to export any more."""
+        """The loop's metrics; None if it was closed or collected."""
         loop: Any = self._loop()
         if loop is None or loop.is_closed():
             return None
@@ -160,10 +160,10 @@ class Instrumentation:
 
 
 class _Exporter:
-    """The instruments of one meter, and the loops that they are about.
+    """The instruments of one meter, and the loops that they measure.
 
-    Instruments are asked one by one. All that are asked in one collection are answered from the same snapshots: new
-    ones are taken when one is asked that has been answered from these before."""
+    A reader collects the instruments one by one. All instruments of one collection use the same snapshots: new ones are
+    taken when an instrument is collected for the second time."""
 
     def __init__(self, meter: "Meter") -> None:
         self.forget()
@@ -172,7 +172,8 @@ class _Exporter:
             create(_PREFIX + each.name, [self._callback(each)], unit=each.unit, description=each.description)
 
     def forget(self) -> None:
-        """No loops. In a forked child, too, where they are the parent's and another thread may have held the lock."""
+        """Drop all loops and renew the lock. A forked child needs this: the loops are the parent's, and another thread
+        may have held the lock."""
         self._lock = threading.Lock()
         self._loops: dict[str, Instrumentation] = {}
         self._snapshots: dict[str, Metrics] = {}
@@ -220,7 +221,7 @@ class _Exporter:
 _lock = threading.Lock()
 _numbers = itertools.count(1)
 _default: _Exporter | None = None
-# A provider's instruments keep its exporter alive: there is one as long as anybody could collect.
+# A provider's instruments keep its exporter alive, as long as readers can collect them.
 _exporters: "weakref.WeakKeyDictionary[MeterProvider, weakref.ref[_Exporter]]" = weakref.WeakKeyDictionary()
 
 
@@ -242,13 +243,13 @@ def instrument(
     *,
     name: str | None = None,
 ) -> Instrumentation:
-    """Export the metrics of `loop`, as loop.metrics() has them, through a meter of `meter_provider`.
+    """Export the numbers of loop.metrics() through a meter of `meter_provider`.
 
-    Without a provider it is OpenTelemetry's global one, which may be set later. `name` becomes the attribute
-    `hotloop.eventloop.name` and is to tell loops apart that are exported together; without one it is "loop-1" and so
-    on. It lasts until the loop is closed or collected, or until stop() of what is returned, which is a context manager
-    as well. A forked child exports its own loops only. Raises TypeError for a loop that is not hotloop's, ValueError
-    where the name is in use, and RuntimeError for a loop that is closed.
+    The default provider is OpenTelemetry's global one, which may be set later. `name` is the value of the attribute
+    `hotloop.eventloop.name`, which tells loops apart; the default is "loop-1" and so on. Exporting lasts until the loop
+    is closed or collected, or until stop() of the returned context manager. A forked child exports its own loops only.
+    Raises TypeError for a loop that is not hotloop's, ValueError if the name is in use, and RuntimeError if the loop is
+    closed.
     """
     if not hasattr(loop, "metrics"):
         raise TypeError(f"only hotloop's event loops have metrics, not {loop!r}")

@@ -1,17 +1,17 @@
-"""The pytest plugin: tests with virtual time, and each under as many seeds as its marker asks for.
+"""The pytest plugin: tests with virtual time, each under as many seeds as its marker asks for.
 
     @pytest.mark.hotloop(seeds=200)
-    async def test_everybody_is_served(hotloop_clock): ...
+    async def test_every_client_is_served(hotloop_clock): ...
 
-A test is ours if it uses one of the fixtures below, itself or through another fixture, or if it is asynchronous and has
-the marker. Other plugins for asynchronous tests (pytest-asyncio, anyio) recognize theirs by their being coroutine
-functions. So ours become functions that are none before those look (AsyncTest), and asynchronous fixtures that ours use
-become plain ones while pytest makes them.
+A hotloop test is one that uses a fixture of this file, itself or through another fixture, or an asynchronous test with
+the marker. Other plugins for asynchronous tests (pytest-asyncio, anyio) take every test that is a coroutine function.
+So this plugin first wraps the function of a hotloop test in a plain one (AsyncTest), and asynchronous fixtures of the
+test in plain ones while pytest sets them up.
 
-Under seeds a test is set up, called and torn down for each of them, with fixtures of function scope made anew, and is
-reported once: by the first seed that fails, or else by the last.
+A test with seeds is set up, called and torn down for each of them, with new fixtures of function scope. It is reported
+once, with the result of the first seed that fails, or else of the last.
 
-pytest imports this file when it starts: neither asyncio nor the loops are imported before a test of ours runs.
+pytest imports this file when it starts. asyncio and the loops are imported only when a hotloop test runs.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 MARKER = "hotloop"
 LOOP_OPTIONS = ("start", "relax", "io_grace", "patience", "max_jumps")
-"""What the marker hands on to the loop."""
+"""The marker's keywords that are passed to the loop."""
 
-__tracebackhide__ = True  # pytest shows no line of this file in the traceback of a test
+__tracebackhide__ = True  # pytest leaves this file out of the tracebacks of tests
 
-_LOOP_FIXTURE = "hotloop_loop"  # which the other fixtures are made of
+_LOOP_FIXTURE = "hotloop_loop"  # the other fixtures use it
 _OTHERS = ("anyio", "asyncio", "trio")  # the markers of other plugins that run asynchronous tests
 _SEED = pytest.StashKey["int | str"]()
 _RUNNER = pytest.StashKey["asyncio.Runner"]()
@@ -80,7 +80,7 @@ def _count(text: str) -> int:
     return count
 
 
-# What argparse says of a bad value: "invalid seed value: ''".
+# argparse uses these names in its messages: "invalid seed value: ''".
 _seed.__name__ = "seed"
 _count.__name__ = "number of seeds"
 
@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """What the markers of a test ask for."""
+    """The options of a test, from its markers."""
 
     seeds: tuple[int | str, ...] = ()
     debug: bool | None = None
@@ -107,8 +107,8 @@ class Options:
 
 
 def _options(item: pytest.Item) -> Options:
-    """What the markers of `item` and the command line come to, the closest marker first. TypeError or ValueError for
-    what they may not say."""
+    """The options of a test, from its markers, the closest of which takes precedence, and the command line. Raises
+    TypeError or ValueError for invalid ones."""
     given: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers(MARKER))):
         if marker.args:
@@ -124,7 +124,7 @@ def _options(item: pytest.Item) -> Options:
 
 
 def _seeds(asked: Any, config: pytest.Config) -> tuple[int | str, ...]:
-    """The seeds that `seeds=` of a marker stands for."""
+    """The seeds that a marker's `seeds=` stands for."""
     if isinstance(asked, int) and not isinstance(asked, bool):
         if asked < 1:
             raise ValueError(f"there must be at least one seed, not {asked}")
@@ -140,7 +140,7 @@ def _seeds(asked: Any, config: pytest.Config) -> tuple[int | str, ...]:
 
 
 def _chosen(seeds: tuple[int | str, ...], config: pytest.Config) -> tuple[int | str, ...]:
-    """Those of the seeds that the command line wants: all, or that one, be it among them or not."""
+    """All seeds, or the single one that the command line asks for, whether it is among them or not."""
     wanted: str | None = config.getoption("hotloop_seed")
     if wanted is None:
         return seeds
@@ -148,7 +148,7 @@ def _chosen(seeds: tuple[int | str, ...], config: pytest.Config) -> tuple[int | 
     return (next((seed for seed in seeds if str(seed) == wanted), number),)
 
 
-# -- which tests are ours ----------------------------------------------------------------------------------------------
+# -- which tests are hotloop tests -------------------------------------------------------------------------------------
 
 
 def _is_ours(item: pytest.Item) -> bool:
@@ -156,7 +156,7 @@ def _is_ours(item: pytest.Item) -> bool:
 
 
 class AsyncTest(pytest.Function):
-    """An asynchronous test of ours. For pytest and for other plugins its function is one that is not."""
+    """An asynchronous hotloop test. pytest and other plugins see a plain function."""
 
     @classmethod
     def made_of(cls, function: pytest.Function) -> AsyncTest:
@@ -172,8 +172,8 @@ class AsyncTest(pytest.Function):
         return test
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
-        """All but those of other plugins: their marker may be the module's, and pytest-asyncio's auto mode puts its own
-        on every asynchronous test."""
+        """All markers but those of other plugins: a module's marker may be for other tests, and pytest-asyncio's auto
+        mode marks every asynchronous test."""
         return (found for found in super().iter_markers_with_node(name) if found[1].name not in _OTHERS)
 
     def _getobj(self) -> Any:
@@ -190,8 +190,8 @@ class AsyncTest(pytest.Function):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Generator[None, Any, Any]:
-    """The first of all wrappers, so that what it makes of the result is the last word."""
-    function = getattr(obj, "__func__", obj)  # of a static method
+    """The outermost wrapper, so that its result is final."""
+    function = getattr(obj, "__func__", obj)  # of a static method, its function
     if not (inspect.iscoroutinefunction(function) and collector.istestfunction(obj, name)):
         return (yield)
     with _using_the_loop(collector, function):
@@ -202,8 +202,8 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Generator[
 
 @contextmanager
 def _using_the_loop(collector: Any, function: Any) -> Iterator[None]:
-    """Have a function with our marker, its own or that of its class or module, use the fixture meanwhile. Only
-    meanwhile, because a function may be collected more than once, by classes with and without the marker."""
+    """Mark a function that has the hotloop marker, its own or that of its class or module, as using the loop fixture.
+    Only for the time of this `with`: a function may be collected again, by a class without the marker."""
     own = {mark.name for mark in _own_marks(function)}
     wanted = MARKER in own or (collector.get_closest_marker(MARKER) and own.isdisjoint(_OTHERS))
     before = list(_own_marks(function))
@@ -223,7 +223,7 @@ def _own_marks(function: Any) -> list[pytest.Mark]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of ours has no use for the backends of anyio's auto mode, and would run once for each."""
+    """Remove the parameters of anyio's auto mode: a hotloop test would run once for each backend."""
     if (
         _LOOP_FIXTURE in metafunc.fixturenames
         and "anyio_backend" in metafunc.fixturenames
@@ -235,7 +235,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Say what is wrong with a test of ours before anything is made for it."""
+    """Fail a misused marker before any fixture is set up."""
     own = {mark.name for mark in item.own_markers}
     asynchronous = inspect.iscoroutinefunction(getattr(item, "function", None))
     if asynchronous and isinstance(item, TestCaseFunction) and (_is_ours(item) or item.get_closest_marker(MARKER)):
@@ -247,7 +247,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             _fail(f" is for asynchronous test functions, and for tests that use the fixture {_LOOP_FIXTURE}")
         return
     if isinstance(item, AsyncTest) and (others := _written_on(item).intersection(_OTHERS)):
-        _fail(f" and @pytest.mark.{others.pop()} are two who would run this test")
+        _fail(f" and @pytest.mark.{others.pop()} would both run this test")
     _checked_options(item)
 
 
@@ -263,7 +263,7 @@ def _checked_options(item: pytest.Item) -> Options:
 
 @contextmanager
 def _marker_is_blamed() -> Iterator[None]:
-    """What is wrong with the arguments fails the test, without a traceback through this file."""
+    """Errors in the marker's arguments fail the test, without a traceback through this file."""
     why = None
     try:
         yield
@@ -282,7 +282,7 @@ def _fail(why: str) -> None:
 
 @pytest.fixture
 def hotloop_loop_class() -> type[EventLoop]:
-    """The class of the loop: hotloop.testing.EventLoop. Override it to have tests run on a subclass of that."""
+    """The class of the loop: hotloop.testing.EventLoop. Override this fixture to run tests on a subclass."""
     from hotloop.testing import EventLoop
 
     return EventLoop
@@ -292,7 +292,7 @@ def hotloop_loop_class() -> type[EventLoop]:
 def hotloop_loop(request: pytest.FixtureRequest, hotloop_loop_class: type[EventLoop]) -> Iterator[EventLoop]:
     """A new loop of hotloop.testing, on which an asynchronous test runs; other tests may run it themselves.
 
-    Made with what @pytest.mark.hotloop says. At the end the tasks that are left are cancelled, and it is closed."""
+    @pytest.mark.hotloop has its options. At the end, remaining tasks are cancelled and the loop is closed."""
     import asyncio
 
     item = request.node
@@ -316,8 +316,8 @@ def hotloop_clock(hotloop_loop: EventLoop) -> Clock:
 
 @pytest.fixture
 def hotloop_network(hotloop_loop: EventLoop) -> Iterator[PipeNetwork]:
-    """A network in memory that the test's loop makes all its connections in, a hotloop.testing.PipeNetwork: host(),
-    link(), at(), partition(), heal(), connections. Override it to have another that pipe_network() makes."""
+    """A network in memory in which the test's loop makes all its connections, a hotloop.testing.PipeNetwork: host(),
+    link(), at(), partition(), heal(), connections. Override this fixture to pass options to pipe_network()."""
     from hotloop.testing import pipe_network
 
     with pipe_network(loop=hotloop_loop) as network:
@@ -326,7 +326,7 @@ def hotloop_network(hotloop_loop: EventLoop) -> Iterator[PipeNetwork]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, Any]:
-    """Asynchronous fixtures of a test of ours run on its loop, whoever else would take them."""
+    """Asynchronous fixtures of a hotloop test run on its loop, even if other plugins would run them."""
     function = fixturedef.func
     makes_one, yields_one = inspect.iscoroutinefunction(function), inspect.isasyncgenfunction(function)
     if not (makes_one or yields_one) or not _is_ours(request.node):
@@ -373,7 +373,7 @@ def _plain_yield_fixture(function: Callable[..., AsyncIterator[Any]], runner: as
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    # With --setup-only and its like nothing is run, or shown, more than once.
+    # With --setup-only and --setup-show, nothing is run or shown more than once.
     if not _is_ours(item) or any(item.config.getoption(name, False) for name in ("setuponly", "setupshow")):
         return None
     try:
@@ -389,7 +389,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 class _Seeds:
-    """A test of pytest's protocol that is made of many: what _pytest.runner.runtestprotocol() does, under each seed."""
+    """Runs a test under each seed, as _pytest.runner.runtestprotocol() runs it once, and reports it as one test."""
 
     def __init__(self, item: Any, seeds: tuple[int | str, ...], nextitem: pytest.Item | None) -> None:
         self.item = item
@@ -400,7 +400,7 @@ class _Seeds:
     def run(self) -> None:
         properties = len(self.item.user_properties)
         for number, seed in enumerate(self.seeds, 1):
-            # Nothing of the seeds before is to be seen in the report of this one.
+            # The report of this seed must not contain anything of the seeds before.
             del self.item.user_properties[properties:]
             self.item._report_sections.clear()
             self.item.stash[_SEED] = seed
@@ -409,7 +409,7 @@ class _Seeds:
                 return
 
     def run_one(self, is_last: bool) -> bool:
-        """True if that was the last, because it has raised something or was meant to be."""
+        """Run the test once. Returns True if no further seed is to run: it was the last, or has raised something."""
         item = self.item
         self.renew()
         try:
@@ -417,7 +417,7 @@ class _Seeds:
             if reports[0].passed:
                 reports.append(self.phase("call"))
             if not is_last and not item.stash[_HAS_RAISED]:
-                # Whatever belongs to the module stays: the item's parent stands for a test beside it.
+                # Fixtures of wider scope stay: the item's parent stands for another test of the same module.
                 reports.append(self.phase("teardown", nextitem=item.parent))
                 if not item.stash[_HAS_RAISED]:
                     return False
@@ -434,14 +434,14 @@ class _Seeds:
             item.funcargs = None
 
     def end_wider_scopes(self, nextitem: pytest.Item | None) -> None:
-        """What a teardown that failed has left, because more seeds were to come."""
+        """Tear down the fixtures of wider scope, which a failed teardown has left because more seeds were to come."""
         setups = self.item.session._setupstate
         call = pytest.CallInfo.from_call(lambda: setups.teardown_exact(nextitem), when="teardown")
         if call.excinfo is not None:
             self.log(self.item.ihook.pytest_runtest_makereport(item=self.item, call=call))
 
     def renew(self) -> None:
-        """Make the item one that has not run yet, as pytest-rerunfailures does; a test class has a new instance."""
+        """Reset the item so that it can run again, as pytest-rerunfailures does; a test class gets a new instance."""
         item = self.item
         if not item._request:
             item._initrequest()

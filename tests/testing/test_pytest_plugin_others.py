@@ -187,7 +187,7 @@ def test_a_test_that_two_would_run(run):
     code, told, _ = run(source)
     assert code == 1 and "1 passed, 4 errors" in told
     for marker in ("asyncio", "anyio"):
-        said = f"@pytest.mark.hotloop and @pytest.mark.{marker} are two who would run this test"
+        said = f"@pytest.mark.hotloop and @pytest.mark.{marker} would both run this test"
         assert told.splitlines().count(said) == 2
 
 

@@ -93,7 +93,7 @@ def kind_of_watcher(data: Any) -> str | None:
 
     None for the loop's self-pipe."""
     if not isinstance(data, tuple):
-        # An object of the compiled core. A CallbackWatcher shows itself here only if one of its callbacks is a transport.
+        # An object of the compiled core. A CallbackWatcher comes here only if a transport is one of its callbacks.
         return _WATCHERS.get(type(data).__name__, "other")
     callback = next((_unwrapped(getattr(handle, "_callback", None)) for handle in data if handle is not None), None)
     name = getattr(callback, "__name__", "")

@@ -1,6 +1,6 @@
-"""What the command line asks for.
+"""Parses the command line.
 
-Parsed by hand and not with argparse, because everything behind the program's name belongs to the program.
+It does not use argparse, because all arguments after the program's name belong to the program.
 """
 
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ asyncio's event loop and as selectors.DefaultSelector.
   -V, --version     show hotloop's version
 
   info              show which implementation is in use and why; --json for programs
-  top               show what the event loop of a running program does, which has to have opened a socket for it by
-                    hotloop.run(..., inspect=True); --once shows it once
+  top               show what the event loop of a running program does; the program must have opened a socket for it
+                    by hotloop.run(..., inspect=True); --once shows it once
 
 A program called info or top is run as ./info or ./top.
 """
@@ -37,20 +37,20 @@ Command = Literal["script", "module", "info", "top", "help", "version"]
 
 
 class UsageError(Exception):
-    """The command line cannot be followed; the text is one line for the user."""
+    """The command line is not valid; the text is one line for the user."""
 
 
 @dataclass
 class Invocation:
     command: Command
     target: str = ""  # the script's path or the module's name
-    arguments: list[str] = field(default_factory=list)  # what follows it, untouched
+    arguments: list[str] = field(default_factory=list)  # what follows the target, untouched
     implementation: str | None = None  # one of IMPLEMENTATIONS, None for hotloop's own choice
     debug: bool = False
 
 
 def _option_value(option: str, rest: list[str]) -> str:
-    """The value of `option`, given behind "=" or as the next argument, which is taken from `rest`."""
+    """The value of `option`: after its "=", or else the next argument, which is taken from `rest`."""
     _, equals, value = option.partition("=")
     if not equals:
         if not rest:
@@ -60,7 +60,7 @@ def _option_value(option: str, rest: list[str]) -> str:
 
 
 def _command(word: str, rest: list[str]) -> Invocation:
-    """The command that begins with `word`, which is no option of hotloop's own."""
+    """The command that begins with `word`, the first argument after hotloop's own options."""
     if word in ("-h", "--help"):
         return Invocation("help")
     if word in ("-V", "--version"):
@@ -82,7 +82,7 @@ def _command(word: str, rest: list[str]) -> Invocation:
 
 
 def parse(arguments: list[str]) -> Invocation:
-    """Raises UsageError."""
+    """Parse the arguments after `python -m hotloop`. Raises UsageError."""
     rest = list(arguments)
     implementation: str | None = None
     debug = False

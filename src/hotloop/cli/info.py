@@ -1,4 +1,4 @@
-"""`python -m hotloop info`: what is in use here, and why. Made to be pasted into a bug report."""
+"""`python -m hotloop info`: which implementation is in use, and why. Intended for bug reports."""
 
 import json
 import platform

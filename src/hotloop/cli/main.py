@@ -1,4 +1,4 @@
-"""`python -m hotloop`, from its arguments to its exit code."""
+"""`python -m hotloop`: from the arguments to the exit code."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ EXIT_USAGE = 2
 
 
 def _prepare(invocation: Invocation) -> None:
-    """Make the options hold for this process and its children, and load the implementation they ask for."""
+    """Apply the options to this process and its children, and load the implementation that they select."""
     if invocation.implementation is not None:
         os.environ["HOTLOOP_IMPL"] = invocation.implementation
     if invocation.debug:
@@ -21,7 +21,7 @@ def _prepare(invocation: Invocation) -> None:
     try:
         import hotloop._impl  # noqa: F401
     except ImportError as error:
-        # The choice cannot be met. Anything else that does not import is a bug, and shows its traceback.
+        # The selected implementation is not available. Any other ImportError is a bug and shows its traceback.
         if error.name != "hotloop._c":
             raise
         raise UsageError(str(error)) from error
@@ -53,7 +53,7 @@ def _follow(invocation: Invocation) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Do what the arguments ask for and return the exit code. The program's own exit, if it has one, passes through."""
+    """Do what the arguments ask for and return the exit code. A SystemExit of the program passes through."""
     try:
         invocation = arguments.parse(argv)
         return _follow(invocation)

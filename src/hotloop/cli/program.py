@@ -1,9 +1,9 @@
 """Runs a program as `python PROGRAM.py` or `python -m MODULE` would.
 
-The program gets a fresh __main__ module, and sys.argv and sys.path[0] as the interpreter would set them. Whatever
-ends it (SystemExit, KeyboardInterrupt, an uncaught exception) goes on to the interpreter, which then does what it
-always does: the exit code, death by SIGINT, sys.last_exc, atexit. Only the traceback loses the frames of this
-package on its way.
+The program gets a fresh __main__ module, and sys.argv and sys.path[0] as the interpreter would set them. The exception
+that ends it (SystemExit, KeyboardInterrupt, an uncaught exception) propagates to the interpreter, which does what it
+always does: the exit code, death by SIGINT, sys.last_exc, atexit. Only the frames of this package are removed from the
+traceback.
 """
 
 import builtins
@@ -21,7 +21,7 @@ from hotloop.cli.arguments import UsageError
 
 _T = TypeVar("_T")
 
-# Python 3.15 lets filters for warnings of the compiler name the module.
+# From Python 3.15 on, filters for the compiler's warnings can name the module.
 _COMPILE_OPTIONS: dict[str, Any] = {"module": "__main__"} if sys.version_info >= (3, 15) else {}
 
 
@@ -29,15 +29,15 @@ def run_module(name: str, arguments: list[str]) -> None:
     """python -m NAME ARGUMENTS. sys.path[0] is the current folder already, because hotloop was started with -m too."""
     sys.argv = ["-m", *arguments]
     _new_main_module()
-    # The interpreter's own way for -m: it finds a package's __main__, sets sys.argv[0] and reports what is missing.
+    # The interpreter's function for -m: it finds a package's __main__, sets sys.argv[0] and reports what is missing.
     _call(runpy._run_module_as_main, name)  # type: ignore[attr-defined]
 
 
 def run_script(path: str, arguments: list[str]) -> None:
-    """python PATH ARGUMENTS. Raises UsageError when there is no such file."""
+    """python PATH ARGUMENTS. Raises UsageError if the file cannot be opened."""
     sys.argv = [path, *arguments]
     absolute = _absolute(path)
-    if pkgutil.get_importer(absolute) is not None:  # a folder or a zip file, which then is where modules are found
+    if pkgutil.get_importer(absolute) is not None:  # a folder or a zip file: modules are imported from it
         _replace_first_path(absolute, even_if_safe=True)
         _new_main_module()
         _call(runpy._run_module_as_main, "__main__", False)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def _absolute(path: str) -> str:
 
 
 def _replace_first_path(folder: str, *, even_if_safe: bool) -> None:
-    """Put `folder` where `python -m hotloop` has left the current folder; python -P and -I leave nothing there."""
+    """Replace the current folder, which `python -m hotloop` put first in sys.path; python -P and -I do not put it."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
     elif even_if_safe:
@@ -65,7 +65,7 @@ def _replace_first_path(folder: str, *, even_if_safe: bool) -> None:
 
 
 def _new_main_module() -> ModuleType:
-    """A __main__ without anything of ours, with the attributes that the interpreter's own begins with."""
+    """A __main__ module without hotloop's names, with the attributes that the interpreter gives it."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     if sys.version_info < (3, 14):
@@ -85,7 +85,7 @@ def _load(path: str, loader: SourceFileLoader | SourcelessFileLoader) -> CodeTyp
 
 
 def _call(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
-    """Call into the program. Tracebacks of what it raises begin below this frame."""
+    """Call into the program. The tracebacks of its exceptions begin below this frame."""
     try:
         return function(*arguments, **options)
     except BaseException:
@@ -94,7 +94,7 @@ def _call(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
 
 
 def _report_without_our_frames() -> None:
-    """Hide this package from the hook that is about to report an exception, the interpreter's or the program's own."""
+    """Hide this package's frames from sys.excepthook, be it the interpreter's or the program's own."""
     hook = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

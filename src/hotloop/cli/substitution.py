@@ -1,14 +1,12 @@
-"""Puts hotloop in the place of asyncio's event loop and of selectors.DefaultSelector, for a program that knows nothing
-of it.
+"""Substitutes hotloop's event loop and selector for those of asyncio and selectors, for an unchanged program.
 
-asyncio.run(), asyncio.Runner() and asyncio.new_event_loop() all end in the default policy's `_loop_factory`, on
-every Python that has policies, so that is what changes. Setting a policy of our own instead would be undone by
-programs that reset theirs (unittest.IsolatedAsyncioTestCase does), and on Python 3.14 and later would have to get
-around a warning.
+asyncio.run(), asyncio.Runner() and asyncio.new_event_loop() all call the default policy's `_loop_factory`, on every
+Python that has policies, so this is what is replaced. A policy of hotloop's would be undone by programs that reset
+theirs (unittest.IsolatedAsyncioTestCase does), and would cause a warning on Python 3.14 and later.
 
 asyncio.SelectorEventLoop and asyncio.EventLoop (3.13 and later) become hotloop's class as well: a program that names
-them asks for the platform's usual loop, and hotloop's is a subclass with the same constructor. What a program
-installs by itself, uvloop for one, keeps its place.
+them asks for the platform's usual loop, and hotloop's is a subclass with the same constructor. A loop that the program
+installs itself, such as uvloop, stays in effect.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ from hotloop.policy import default_policy_class
 
 
 def substitute() -> None:
-    """From here on, what makes an asyncio event loop or a default selector makes hotloop's."""
+    """From now on, asyncio makes hotloop's event loops and DefaultSelector is hotloop's."""
     replacements: list[tuple[Any, str, Any]] = [
         (selectors, "DefaultSelector", hotloop.DefaultSelector),
         (asyncio, "SelectorEventLoop", hotloop.EventLoop),
@@ -39,9 +37,9 @@ def substitute() -> None:
 
 
 def _restore_implicit_event_loop(policy_class: Any) -> None:
-    """Let asyncio.get_event_loop() make and set a loop where none is set, as it did up to Python 3.13.
+    """Let asyncio.get_event_loop() make and set a loop if none is set, as it did up to Python 3.13.
 
-    The rules are those of that time: in the main thread only, and not once set_event_loop() has been called, be it with
+    As then, it does so in the main thread only, and only as long as set_event_loop() was never called, not even with
     None.
     """
     get_existing, set_existing = policy_class.get_event_loop, policy_class.set_event_loop

@@ -1,7 +1,7 @@
-"""`python -m hotloop top`: what an event loop of another process does, once a second.
+"""`python -m hotloop top`: shows once a second what an event loop of another process does.
 
-It asks at the socket that the program has opened on request (hotloop.instruments.inspection), and has no other way in.
-Tasks that are at the same place are one line, because a server has thousands of them.
+It connects to the socket that the program has opened on request (hotloop.instruments.inspection); there is no other way
+in. All tasks that wait at the same place share a line, because a server has thousands of them.
 """
 
 import errno
@@ -21,9 +21,9 @@ from hotloop.cli.arguments import UsageError
 
 _SECONDS_FOR_AN_ANSWER = 10.0
 _LONGEST_ANSWER = 1 << 28
-"""Bytes: of about a million tasks."""
+"""In bytes; enough for about a million tasks."""
 _STACK_AT_MOST = 8
-"""Lines; the innermost are shown."""
+"""In lines; the innermost are shown."""
 _CLEAR = "\x1b[H\x1b[J"
 _NOT_OURS = "the answer is none of hotloop's"
 
@@ -32,14 +32,14 @@ _NOT_OURS = "the answer is none of hotloop's"
 class Options:
     path: Path
     is_default: bool = False
-    """It was found by the number of a process, and not given."""
+    """The path was derived from a process id, not given."""
     once: bool = False
     interval: float = 1.0
     """In seconds."""
 
 
 def parse(arguments: list[str]) -> Options:
-    """Raises UsageError."""
+    """Parse the arguments after `top`. Raises UsageError."""
     words, target = list(arguments), None
     once, interval = False, 1.0
     while words:
@@ -72,7 +72,7 @@ def _seconds(text: str) -> float:
 
 
 def _check_owner(path: Path) -> None:
-    """PermissionError unless the socket and its folder are this user's: another could answer in the program's place."""
+    """PermissionError unless this user owns the socket and its folder: otherwise another user could answer."""
     from hotloop.instruments.inspection import check_private_folder
 
     check_private_folder(path.parent)
@@ -81,8 +81,8 @@ def _check_owner(path: Path) -> None:
 
 
 def fetch(path: Path) -> dict[str, Any]:
-    """The state of the loop behind a socket, without characters that a terminal would obey; OSError where there is no
-    answer, or another than a loop's."""
+    """The state of the loop behind a socket, without control characters for a terminal. OSError if there is no answer,
+    or if it is not hotloop's."""
     answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_SECONDS_FOR_AN_ANSWER)
@@ -101,7 +101,7 @@ def fetch(path: Path) -> dict[str, Any]:
 
 
 def _printable(value: Any) -> Any:
-    """The same with its texts escaped where they are not printable: names of tasks and files are the program's."""
+    """The value with unprintable text escaped: a program may name its tasks and files as it likes."""
     if isinstance(value, dict):
         return {_printable(key): _printable(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -112,10 +112,10 @@ def _printable(value: Any) -> Any:
 
 
 def run(arguments: list[str]) -> int:
-    """Returns the exit code: 1 if there is nobody to ask."""
+    """Returns the exit code: 1 if the program cannot be asked."""
     options = parse(arguments)
     before: dict[str, Any] | None = None
-    since = 0.0  # when the callback that runs now was first seen, by the other process's clock
+    since = 0.0  # when the current callback was first seen, by the other process's clock
     try:
         while True:
             if options.is_default:
@@ -144,7 +144,7 @@ def run(arguments: list[str]) -> int:
 
 
 def render(state: dict[str, Any], before: dict[str, Any] | None, same_callback: float) -> str:
-    """The screen. `same_callback` is for how many seconds the callback that runs has been seen to do so."""
+    """The screen as text. `same_callback` is how long the current callback has been seen to run, in seconds."""
     head = f"process {state['pid']}, Python {state['python']}, hotloop {state['hotloop']}"
     if "loop" not in state:
         return f"{head}\nits event loop was closed"
@@ -174,7 +174,7 @@ def _doing(state: dict[str, Any], same_callback: float) -> str:
 
 
 def _activity(state: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
-    """Rates since the screen before; of the first one, since the loop was made."""
+    """Rates since the previous screen; on the first one, since the loop was made."""
     metrics = state.get("metrics")
     if metrics is None:
         return []

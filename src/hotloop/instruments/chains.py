@@ -1,7 +1,6 @@
-"""Await chains: where a task waits, from its own coroutine to the innermost, and who waits for it in turn.
+"""Await chains: where a task waits, from its own coroutine to the innermost, and which tasks wait for it.
 
-All of it is read from outside, maybe while another thread runs the loop: what is said of a task is what was so a moment
-ago.
+All of it is read from outside, maybe while another thread runs the loop: the answers are those of a moment ago.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from hotloop._asyncio.awaited_by import awaited_by
 
 _DEEPEST = 1000
-"""No chain is followed further: coroutines may be resumed in other threads while theirs is read, and form any shape."""
+"""The length at which a chain is cut: other threads may resume its coroutines meanwhile, and it may take any shape."""
 
 _ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
 _STDLIB = os.path.join(os.path.dirname(os.path.dirname(_ASYNCIO)), "")
@@ -28,11 +27,11 @@ _WRAPPERS = {
     "async_generator_athrow": AsyncGeneratorType,
     "coroutine_wrapper": CoroutineType,
 }
-"""Awaitables of the interpreter's own that have no attribute for what they drive, by the name of their class."""
+"""The interpreter's awaitables without an attribute for the object they drive, by class name, with its type."""
 
 
 class Place(NamedTuple):
-    """Where a coroutine is suspended, or runs."""
+    """Where a coroutine is suspended or runs."""
 
     filename: str
     line: int
@@ -47,15 +46,15 @@ class Place(NamedTuple):
 def await_chain(coroutine: Any) -> list[Place]:
     """Where a suspended coroutine waits: its own frame first, the innermost last.
 
-    Of one that runs, its own frame only: the rest is on the stack of its thread. Nothing of one that is not written in
-    Python."""
+    A running coroutine has its own frame only: the rest is on the stack of its thread. One that is not written in
+    Python has none."""
     places = [_place(frame) for frame in _frames(coroutine)]
-    # Where futures are written in Python, how they wait is of no interest.
+    # The innermost frame of a future written in Python is of no interest.
     return [place for place in places if place.name != "Future.__await__"]
 
 
 def innermost(coroutine: Any) -> Any:
-    """What a coroutine awaits in the end: a coroutine or awaitable without a frame, itself if it awaits nothing."""
+    """The awaitable at the end of a coroutine's chain; the coroutine itself if it awaits nothing."""
     for _ in range(_DEEPEST):
         awaited = _awaited(coroutine)
         if awaited is None:
@@ -93,9 +92,9 @@ def _place(frame: FrameType) -> Place:
 
 
 def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
-    """The frames of a thread and the lines they are at, the innermost last; none of a thread that there is not.
+    """The frames of a thread and their current lines, the innermost last; none if there is no such thread.
 
-    From that thread itself, as in a signal's handler: without the frames of the instruments, which look at it."""
+    If that thread itself asks, as in a signal handler, the frames of the instruments are left out."""
     frame = sys._current_frames().get(thread_id)
     if thread_id == threading.get_ident():
         while frame is not None and frame.f_globals.get("__package__") == __package__:
@@ -104,7 +103,7 @@ def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
 
 
 def running_place(coroutine: Any, stack: list[tuple[FrameType, int]]) -> Place | None:
-    """Where the task that runs is: the innermost place on its thread's stack that is not in the standard library."""
+    """Where the running task is: the innermost place on its thread's stack that is not in the standard library."""
     own = next(_frames(coroutine), None)
     at = next((at for at, (frame, _) in enumerate(stack) if frame is own), len(stack))
     places = [Place(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in stack[at:]]
@@ -112,7 +111,7 @@ def running_place(coroutine: Any, stack: list[tuple[FrameType, int]]) -> Place |
 
 
 def function_name(coroutine: Any) -> str:
-    """The qualified name of a coroutine's function, as far as it has one."""
+    """The qualified name of a coroutine's function; if it has none, that of the coroutine's type."""
     return getattr(coroutine, "__qualname__", None) or type(coroutine).__qualname__
 
 
@@ -127,7 +126,7 @@ def summary(task: "asyncio.Task[Any]") -> str:
 
 
 def waiters(future: Any) -> list[Any]:
-    """The tasks, and futures of others, that wait for `future`, by name."""
+    """The tasks, and other futures, that wait for `future`, sorted by name."""
     found = getattr(future, "_asyncio_awaited_by", None)
     if found is None and hasattr(future, "_callbacks"):
         found = awaited_by(future)
@@ -135,20 +134,20 @@ def waiters(future: Any) -> list[Any]:
 
 
 def name_key(future: Any) -> list[tuple[int, str]]:
-    """To sort by: Task-9 comes before Task-10."""
+    """A sort key: Task-9 comes before Task-10."""
     words = name_of(future).replace("-", " ").replace("'", " ").split()
     return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
 
 
 def name_of(future: Any) -> str:
-    """A task's name in quotes, or what else a future is."""
+    """A task's name in quotes; for another future, its type."""
     if hasattr(future, "get_name"):
         return f"task {future.get_name()!r}"
     return f"a {type(future).__name__}"
 
 
 def describe_waiters(task: Any) -> list[str]:
-    """Who waits for a task, and for whom these wait in turn: a line each, indented by two spaces a step."""
+    """The tasks that wait for a task, and those that wait for them: a line each, indented by two spaces per step."""
     lines: list[str] = []
     seen = {task}
     found = [(waiter, "") for waiter in reversed(waiters(task))]
@@ -165,11 +164,11 @@ def describe_waiters(task: Any) -> list[str]:
 
 
 def own_place(coroutine: Any) -> Place | None:
-    """The innermost place that is not in asyncio: the line of the program that waits."""
+    """The innermost place that is not in asyncio: the line of the program at which the coroutine waits."""
     own = [place for place in await_chain(coroutine) if not place.filename.startswith(_ASYNCIO)]
     return own[-1] if own else None
 
 
 def _is_of_stdlib(place: Place) -> bool:
-    # The frozen modules of importlib and the like have no path.
+    # Frozen modules, such as importlib's, have no path.
     return place.filename.startswith((_STDLIB, "<frozen ")) and not place.filename.startswith(_INSTALLED)

@@ -1,8 +1,8 @@
-"""The picture of all tasks at a signal.
+"""Writes all tasks of a loop when a signal arrives.
 
-The signal's handler is one of the signal module's and not of the loop, because a loop that is blocked runs no handlers.
-Python runs it in the main thread, between two instructions of whatever runs there, or inside a call that waits; so it
-must not use what may be in use in that moment, such as the buffer of sys.stderr.
+The handler belongs to the signal module and not to the loop, because a blocked loop runs no handlers. Python runs it in
+the main thread, between two arbitrary instructions or inside a call that waits. So it must not use anything that may be
+in use at that moment, such as the buffer of sys.stderr.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from hotloop.instruments.pictures import format_tasks
 logger = logging.getLogger("hotloop.tasks")
 
 _MILLISECONDS_FOR_STDERR = 1000
-"""How long to wait for whoever reads the standard error, where writing does not block, before giving up the rest."""
+"""How long a non-blocking standard error may stay full before the rest of the text is given up."""
 
 
 class TaskDump:
-    """The pictures that one signal asks for: see dump_tasks_on(). A context manager that stops at its end."""
+    """The dumps at one signal: see dump_tasks_on(). A context manager that stops at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, signum: int, write: Callable[[str], object]) -> None:
         self._loop = weakref.ref(loop)
@@ -41,9 +41,9 @@ class TaskDump:
             raise ValueError(f"signal {signum} cannot be handled") from error
 
     def stop(self) -> None:
-        """Give the signal back to whom it belonged before, unless somebody else has taken it since. Idempotent.
+        """Restore the signal's previous handler, unless the program has set another one since. Idempotent.
 
-        RuntimeError outside the main thread."""
+        Raises RuntimeError outside the main thread."""
         _check_main_thread("stopped")
         if not self._stopped and signal.getsignal(self._signum) == self._handler:
             signal.signal(self._signum, self._previous)
@@ -62,7 +62,7 @@ class TaskDump:
         try:
             self._write(format_tasks(loop))
         except Exception:
-            # It would come up in the middle of whatever the main thread does.
+            # It would interrupt the main thread at an arbitrary point.
             logger.exception("the tasks could not be written")
 
 
@@ -74,7 +74,7 @@ def write_to_stderr(text: str) -> None:
     try:
         descriptor = stream.fileno()
     except (AttributeError, OSError, ValueError):
-        stream.write(text)  # one that a program has put there, without a file
+        stream.write(text)  # the program has replaced it by an object without a descriptor
         return
     data = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
     while data:
@@ -88,7 +88,7 @@ def write_to_stderr(text: str) -> None:
 
 
 def _is_taken_past_python(signum: int) -> bool:
-    """Whether C code handles a signal that Python does not, as after faulthandler.register(). Only Linux tells."""
+    """Whether C code handles a signal that Python does not, as after faulthandler.register(). Known on Linux only."""
     if signal.getsignal(signum) not in (signal.SIG_DFL, signal.SIG_IGN):
         return False
     try:
@@ -109,15 +109,15 @@ def dump_tasks_on(
     signum: int,
     write: Callable[[str], object] = write_to_stderr,
 ) -> TaskDump:
-    """Write a picture of all tasks of `loop`, as format_tasks() makes it, whenever the signal `signum` comes.
+    """Write all tasks of `loop`, as format_tasks() shows them, whenever the signal `signum` arrives.
 
-    `write` gets the text; it is called in a signal handler, in the main thread, and its exceptions are logged. Without
-    one, the text goes to the standard error.
+    `write` is called with the text, in a signal handler in the main thread; its exceptions are logged. The default
+    writes to the standard error.
 
-    The loop may be blocked, and may run in another thread, as long as the main thread runs Python code or waits in
-    something that signals interrupt. It lasts until stop() of what is returned, a context manager, which restores the
-    handler that was there before. Raises ValueError for a signal that there is not or that cannot be handled, and
-    RuntimeError outside the main thread, if the signal dumps tasks already, or where its handler could not be restored.
+    The loop may be blocked, and may run in another thread, as long as the main thread runs Python code or waits in a
+    call that signals interrupt. The returned context manager's stop() restores the previous handler. Raises ValueError
+    for a signal that does not exist or cannot be handled, and RuntimeError outside the main thread, if the signal dumps
+    tasks already, or if its present handler could not be restored.
     """
     _check_main_thread("started")
     if not isinstance(loop, asyncio.AbstractEventLoop):

@@ -1,8 +1,8 @@
-"""Answers about an event loop over a Unix socket, for `python -m hotloop top`.
+"""Shows the state of an event loop over a Unix socket, to `python -m hotloop top`.
 
-Whoever connects is sent the state of the loop as one JSON document, and is not listened to. A thread of its own does
-it, so that a loop can be looked at while it is blocked. The socket belongs to the user alone: its mode is 0600 before
-anybody can connect, and unless a program names another place it lies in a folder that nobody else may enter.
+Each client is sent the state of the loop as one JSON document; nothing is read from it. A thread does this, so that a
+blocked loop can be inspected, too. Only the user has access: the socket's mode is 0600 before clients can connect, and
+unless the program names another path it lies in a folder that no other user may enter.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ from hotloop.instruments.threads import InstrumentThread
 logger = logging.getLogger("hotloop.inspection")
 
 _SECONDS_FOR_A_CLIENT = 1.0
-"""How long a client may take nothing of its answer."""
+"""After how long a client is dropped that reads nothing of its answer."""
 
 _CLIENTS_AT_MOST = 8
-"""So many are answered at once. For the next the connection of the first is closed, so none can keep others out."""
+"""So many clients are answered at once. A further one replaces the oldest, so that no client can keep others out."""
 
 _SECONDS_BEFORE_THE_NEXT = 0.1
-"""How long to wait where the process has no descriptors left."""
+"""How long to wait when the process has no descriptors left."""
 
 
 def default_path(pid: int) -> Path:
-    """Where the socket of a process lies unless the program says where."""
+    """The path of a process's socket, unless the program names another."""
     return Path(tempfile.gettempdir(), f"hotloop-{os.getuid()}", f"{pid}.sock")
 
 
@@ -51,8 +51,8 @@ class Inspection:
     """The socket of one loop: see allow_inspection(). A context manager that closes it at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path) -> None:
-        # Bound as it was given, because a socket's address is short, but removed from where it is then: the program may
-        # change its folder.
+        # The socket is bound to `path` as given, because a socket's address must be short. It is removed by its
+        # absolute path, because the program may change its folder.
         self.path = path.absolute()
         self._loop = weakref.ref(loop)
         self._inode: int | None = None  # of the socket's file, once it is there
@@ -71,7 +71,7 @@ class Inspection:
         _inspections.add(self)
 
     def shows(self, loop: object) -> bool:
-        """Whether it is this loop's."""
+        """Whether this socket shows `loop`."""
         return self._loop() is loop
 
     def stop(self) -> None:
@@ -79,7 +79,7 @@ class Inspection:
         if self in _inspections:
             _inspections.discard(self)
             self._waker.close()
-            # The thread itself drops a loop, and so closes it, that was let go by all others while it looked.
+            # If the thread holds the last reference to the loop, dropping it closes the loop, and so calls this method.
             if self._thread is not threading.current_thread():
                 self._thread.join()
 
@@ -90,7 +90,7 @@ class Inspection:
         self.stop()
 
     def forget(self) -> None:
-        """In a forked child: the socket is the parent's, who goes on answering."""
+        """In a forked child: close the sockets, for which the parent goes on answering."""
         self._sockets.close()
 
     def _remove(self) -> None:
@@ -119,7 +119,7 @@ class Inspection:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            # The client has gone again. Without descriptors there is no client to talk to.
+            # The client has disconnected, or there is no descriptor for it.
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 time.sleep(_SECONDS_BEFORE_THE_NEXT)
             return
@@ -131,15 +131,15 @@ class Inspection:
 
 
 class _Clients:
-    """Those that are being sent their answers, the one that came first first."""
+    """The clients that are being sent their answers, the oldest first."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        # What is left of the answer, and until when the next part has to be taken; time.monotonic().
+        # The rest of the answer, and the time.monotonic() by which the client has to read something of it.
         self._unsent: dict[Any, tuple[memoryview, float]] = {}
 
     def add(self, connection: socket.socket, answer: bytes) -> None:
-        """Send what can be sent at once, and the rest when the client takes it."""
+        """Send what the socket accepts at once, and the rest as the client reads it."""
         if len(self._unsent) >= _CLIENTS_AT_MOST:
             self._drop(next(iter(self._unsent)))
         connection.setblocking(False)
@@ -148,7 +148,7 @@ class _Clients:
         self.send([connection])
 
     def send(self, ready: list[Any]) -> None:
-        """Send to those that are `ready`; drop those that have taken nothing for too long."""
+        """Send to the clients that are `ready`; drop those that have read nothing for too long."""
         now = time.monotonic()
         for connection, (unsent, deadline) in list(self._unsent.items()):
             try:
@@ -164,13 +164,13 @@ class _Clients:
                 self._unsent[connection] = (unsent[sent:], now + _SECONDS_FOR_A_CLIENT)
 
     def timeout(self) -> float | None:
-        """In how many seconds the first is to be dropped."""
+        """The seconds until the next deadline of a client; None without clients."""
         if not self._unsent:
             return None
         return max(0.0, min(deadline for _, deadline in self._unsent.values()) - time.monotonic())
 
     def close(self) -> None:
-        """Drop all."""
+        """Drop all clients."""
         for connection in list(self._unsent):
             self._drop(connection)
 
@@ -203,7 +203,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def describe(loop: Any) -> dict[str, Any]:
-    """The state of a loop, as numbers and text; of None, that there is none any more."""
+    """The state of a loop, as numbers and text. If the loop is None or closed, that of the process only."""
     state: dict[str, Any] = {
         "hotloop": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -217,7 +217,7 @@ def describe(loop: Any) -> dict[str, Any]:
     stack = stack_of_thread(getattr(loop, "_thread_id", None) or 0)
     return state | {
         "loop": describe_loop(loop),
-        # Which callback runs, or -1: who sees the same number again has seen the same callback.
+        # Identifies the running callback; -1: none. An unchanged number means that the same callback still runs.
         "progress": progress,
         "task": None if running is None else running.get_name(),
         "stack": format_stack(stack) if progress >= 0 else [],
@@ -227,7 +227,7 @@ def describe(loop: Any) -> dict[str, Any]:
 
 
 def _describe_task(task: Any, stack: list[Any] | None) -> dict[str, Any]:
-    """Of the task that runs, with the `stack` of its thread."""
+    """The state of a task. For the running task, `stack` is that of its thread; for others None."""
     coroutine = task.get_coro()
     if stack is not None:
         state, place = "runs", running_place(coroutine, stack)
@@ -249,7 +249,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listener.bind(os.fspath(path))
         bound = True
-        # Nobody can connect until it listens.
+        # Clients cannot connect before listen().
         path.chmod(0o600)
         listener.listen()
         listener.setblocking(False)
@@ -262,7 +262,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the socket of a process that has ended without doing so."""
+    """Remove a socket that a process left behind when it ended."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -286,19 +286,19 @@ def _make_private_folder(folder: Path) -> None:
 
 
 def check_private_folder(folder: Path) -> None:
-    """PermissionError unless it is a folder that no other user may enter."""
+    """Raise PermissionError unless it is a folder that no other user may enter."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError(errno.EPERM, "not a folder of this user alone", os.fspath(folder))
 
 
 def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[str] | None" = None) -> Inspection:
-    """Open a Unix socket at which `python -m hotloop top` can look at `loop`, also while it is blocked.
+    """Open a Unix socket through which `python -m hotloop top` can inspect `loop`, even while it is blocked.
 
-    `path` is where it is made; without one it is found by the number of the process. Only the same user can connect.
-    It lasts until stop() of what is returned, a context manager, which removes the socket. Raises TypeError for a loop
-    that is not hotloop's, OSError where there can be no socket or another program answers already, and RuntimeError
-    for a loop that is closed or if no thread can be started.
+    `path` is the path of the socket; the default contains the process id. Only the same user can connect. The returned
+    context manager's stop() removes the socket. Raises TypeError for a loop that is not hotloop's, OSError if the
+    socket cannot be made or another program answers there already, and RuntimeError if the loop is closed or no thread
+    can be started.
     """
     if not hasattr(loop, "_progress"):
         raise TypeError(f"only hotloop's event loops can be inspected, not {loop!r}")
@@ -310,25 +310,25 @@ def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[s
     return Inspection(loop, Path(path))
 
 
-# -- loops that open one by themselves ---------------------------------------------------------------------------------
+# -- loops that open a socket on their own -----------------------------------------------------------------------------
 
 _OFF = ("", "0", "false", "no", "off")
 _ON = ("1", "true", "yes", "on")
-"""What HOTLOOP_INSPECT may say, in letters of either case; or a path, which has a slash."""
+"""The values of HOTLOOP_INSPECT, in upper or lower case; any other value is a path, which has a slash."""
 
 _lock = threading.Lock()
 _by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
-"""The sockets of loops that were asked for by HOTLOOP_INSPECT; None if a loop has had its try, or needs none."""
+"""The sockets that HOTLOOP_INSPECT has opened, by loop. None: opening it has failed, or the loop is excluded."""
 
 if TYPE_CHECKING:
-    # A mixin, whose methods call those of the class behind it.
+    # A mixin, whose methods call those of the next class in the method resolution order.
     _Behind = Any
 else:
     _Behind = object
 
 
 class Inspected(_Behind):  # type: ignore[misc]
-    """Part of hotloop.EventLoop where HOTLOOP_INSPECT is set: a socket from when it first runs until it is closed."""
+    """Part of hotloop.EventLoop if HOTLOOP_INSPECT is set: has a socket from the first run until the loop is closed."""
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
@@ -344,14 +344,14 @@ class Inspected(_Behind):  # type: ignore[misc]
 
 
 def leave_alone(loop: asyncio.AbstractEventLoop) -> None:
-    """HOTLOOP_INSPECT is not for this loop."""
+    """Exclude this loop from HOTLOOP_INSPECT."""
     _by_themselves[loop] = None
 
 
 def _open_by_itself(loop: Any) -> None:
     """Open the socket that HOTLOOP_INSPECT asks for, unless the loop has one.
 
-    It is no reason for a program to fail: what is wrong goes to the log."""
+    Errors are logged, because the program can run without it."""
     asked = os.environ.get("HOTLOOP_INSPECT", "")
     if asked.lower() in _OFF or loop in _by_themselves or loop.is_closed():
         return
@@ -368,7 +368,7 @@ def _open_by_itself(loop: Any) -> None:
 
 
 def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
-    """At the path that was asked for; if another loop answers there, of this or another process, at the next number."""
+    """Open it at the requested path; if another loop answers there, of any process, at the next numbered path."""
     if asked.lower() in _ON:
         first = default_path(os.getpid())
         _make_private_folder(first.parent)
@@ -379,7 +379,7 @@ def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
     path = first
     numbers = count(2)
     while True:
-        # Those of this process need not be asked, which would be told all about their loops.
+        # Skip paths of this process without connecting: each of its sockets would describe its whole loop.
         if not any(each.path == path.absolute() for each in list(_inspections)):
             try:
                 return allow_inspection(loop, path)

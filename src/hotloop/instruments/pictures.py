@@ -1,4 +1,4 @@
-"""Still pictures of all tasks of a loop, as text: where each waits, for what, and who waits for it."""
+"""format_tasks(): all tasks of a loop as text, with where each waits, for what, and which tasks wait for it."""
 
 import asyncio
 import threading
@@ -16,14 +16,14 @@ from hotloop.instruments.chains import (
 )
 
 _NAMED_AT_MOST = 5
-"""So many of the tasks that a task waits for are named, and the others counted."""
+"""The number of tasks in a list that are named; the others are counted."""
 
 
 def format_tasks(loop: asyncio.AbstractEventLoop) -> str:
-    """All tasks of an event loop as text: their names, states, what they wait for, who waits for them, and where.
+    """Return all tasks of an event loop as text: names, states, what they wait for, where, and which tasks await them.
 
-    Each has the lines of its await chain, innermost last; the one that runs has the stack of the loop's thread. To be
-    called from any thread, which is then told what was so while it looked. The loop may be any of asyncio's.
+    Each task has the lines of its await chain, innermost last; the running task has the stack of the loop's thread. Any
+    thread may call this; tasks may change while it looks. The loop may be any asyncio event loop.
     """
     tasks = sorted(asyncio.all_tasks(loop), key=name_key)
     running = asyncio.current_task(loop)
@@ -47,7 +47,7 @@ def describe_loop(loop: Any) -> str:
 
 
 def _awaited_tasks(tasks: list[Any]) -> dict[Any, list[Any]]:
-    """For which tasks each waits, those in a gather(), a wait() or a TaskGroup included."""
+    """The tasks that each task waits for, including those in a gather(), a wait() or a TaskGroup."""
     found: dict[Any, list[Any]] = {}
     for task in tasks:
         for waiter in waiters(task):
@@ -69,13 +69,13 @@ def _waiting(task: Any, awaited: list[Any]) -> str:
     future = getattr(task, "_fut_waiter", None)
     if future is None:
         return "ready to run"
-    # Since Python 3.14 those of a gather() count as awaited by the task that has called it, whoever awaits that.
+    # Since Python 3.14 the children of a gather() count as awaited by the task that called it, whichever awaits it.
     awaited = [child for child in getattr(future, "_children", ()) if not child.done()] or awaited
     if awaited:
         return f"waits for {_names(awaited)}"
     awaitable = innermost(task.get_coro())
     if hasattr(awaitable, "cr_running") and not hasattr(awaitable, "cr_frame"):
-        # A coroutine that is not written in Python: the chain does not show it.
+        # The coroutine is not written in Python: the chain does not show it.
         return f"waits for {function_name(awaitable)}()"
     return f"waits for {name_of(future)}"
 
@@ -87,12 +87,12 @@ def _names(futures: list[Any]) -> str:
 
 
 def _in_callback(loop: Any) -> bool:
-    """Whether the loop, one of hotloop's, runs anything at all."""
+    """Whether the loop is one of hotloop's and runs a callback."""
     return hasattr(loop, "_progress") and loop._progress() >= 0
 
 
 def stack_of(loop: Any) -> list[str]:
-    """The stack of the thread that the loop runs in, a line for each frame, without what looks at it from there."""
+    """The stack of the thread that the loop runs in, a line for each frame, without those of the instruments."""
     return format_stack(stack_of_thread(getattr(loop, "_thread_id", None) or 0))
 
 

@@ -1,12 +1,12 @@
 """Stalls: callbacks that block an event loop, reported while they do.
 
-A loop has a number that changes whenever a callback or a step of a task begins or ends. The watchdog's thread looks at
-it four times per limit; so a loop is none the slower for being watched, and debug mode is not needed. Where the number
-has stood still for the limit there is a stall, and the thread pictures the stack of the loop's thread.
+A loop has a number that changes whenever a callback or a task step begins or ends. The watchdog's thread reads it four
+times per limit, so that watching does not slow a loop down and needs no debug mode. If the number has not changed for
+the limit, there is a stall, and the thread records the stack of the loop's thread.
 
-C code that keeps the GIL keeps the watchdog from looking, too. It looks when the GIL is given up, as a rule when the C
-function returns to the Python function that has called it, which is therefore still there to be seen. Having slept for
-longer than it meant to, by the limit or more, it takes what runs then for what has run all the time.
+C code that keeps the GIL keeps the watchdog from looking, too. The watchdog looks when the GIL is released, as a rule
+when the C function returns to the Python function that called it, which is therefore still on the stack. If the
+watchdog has overslept by the limit or more, it assumes that the callback which runs now has run all the time.
 """
 
 import asyncio
@@ -27,31 +27,31 @@ logger = logging.getLogger("hotloop.stalls")
 
 _LOOKS_PER_LIMIT = 4
 _IDLE = -1
-"""A loop's progress while it waits, or does not run."""
+"""A loop's progress while it waits or does not run."""
 _GONE = -2
-"""In place of the progress of a loop that was closed or collected."""
+"""Stands for the progress of a loop that was closed or collected."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stall:
-    """One callback, or step of a task, that blocks an event loop, or has done so."""
+    """A callback or task step that blocks an event loop, or has blocked it."""
 
     duration: float
-    """For how long, in seconds: so far or altogether. True to within a quarter of the limit."""
+    """How long, in seconds: so far, or in total. Accurate to a quarter of the limit."""
     ended: bool
-    """Whether it is over. A stall is reported twice, first with False and then with True."""
+    """Whether the stall is over. A stall is reported twice, first with False and then with True."""
     thread_id: int
     """threading.get_ident() of the thread that the loop runs in."""
     thread_name: str
     task_name: str | None
-    """None where it is not a task that blocks the loop."""
+    """None if the loop is not blocked by a task."""
     coroutine: str | None
     """The qualified name of that task's coroutine function."""
     stack: tuple[traceback.FrameSummary, ...]
-    """The Python stack of the loop's thread when the stall was found, outermost first. Empty if the stall ended just
-    then."""
+    """The Python stack of the loop's thread when the stall was found, outermost first. Empty if the stall ended at that
+    moment."""
     awaited_by: tuple[str, ...]
-    """Who waits for the task, and who waits for those: a line for each, indented by two spaces a step."""
+    """The tasks that wait for the task, and those that wait for them: a line each, indented by two spaces per step."""
 
     @property
     def headline(self) -> str:
@@ -63,7 +63,7 @@ class Stall:
         return text
 
     def __str__(self) -> str:
-        """The text of the report: all there is to know, or one line when the stall is over."""
+        """The text of the report: with all details, or a single line when the stall is over."""
         if self.ended:
             return self.headline
         lines = [self.headline]
@@ -75,12 +75,12 @@ class Stall:
 
 
 def log_stall(stall: Stall) -> None:
-    """What reports stalls unless a program has its own: a warning to the logger "hotloop.stalls"."""
+    """The default report of a stall: a warning of the logger "hotloop.stalls"."""
     logger.warning("%s", stall)
 
 
 class StallWatch:
-    """What watches one loop: see watch_stalls(). A context manager that stops at its end."""
+    """Watches one loop: see watch_stalls(). A context manager that stops at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, after: float, report: Callable[[Stall], object]) -> None:
         self.interval = after / _LOOKS_PER_LIMIT
@@ -88,12 +88,12 @@ class StallWatch:
         self._loop = weakref.ref(loop)
         self._report = report
         self._progress = _IDLE
-        self._since = 0.0  # when the loop was first seen to have got that far; time.monotonic()
-        self._stall: Stall | None = None  # the one that is under way, as reported
+        self._since = 0.0  # the time.monotonic() when this progress was first seen
+        self._stall: Stall | None = None  # the present stall, as reported
         self._stopped: float | None = None
 
     def stop(self) -> None:
-        """Stop watching. A stall that is over is still reported to be. Idempotent; from any thread."""
+        """Stop watching. The end of a present stall is still reported. Idempotent; callable from any thread."""
         if self._stopped is None:
             self._stopped = monotonic()
             WATCHDOG.hurry(self)
@@ -105,7 +105,7 @@ class StallWatch:
         self.stop()
 
     def look(self, now: float, late: float) -> bool:
-        """For the watchdog."""
+        """See watchdog.Watched."""
         progress = self._read_progress()
         if progress != self._progress:
             self._progress = progress
@@ -126,14 +126,14 @@ class StallWatch:
         return _GONE if loop is None or loop.is_closed() else loop._progress()
 
     def _picture(self, duration: float) -> Stall:
-        """What can be seen of a stall from another thread."""
+        """The stall as far as it can be seen from this thread."""
         loop: Any = self._loop()
         thread_id: int = getattr(loop, "_thread_id", None) or 0
         task = None if loop is None else asyncio.current_task(loop)
         frames = stack_of_thread(thread_id)
         waiting = [] if task is None else describe_waiters(task)
         if self._read_progress() != self._progress:
-            # Over by now: this is a picture of something else.
+            # The stall has ended meanwhile: what was read belongs to another callback.
             task, frames, waiting = None, [], []
         return Stall(
             duration=duration,
@@ -150,7 +150,7 @@ class StallWatch:
         try:
             self._report(stall)
         except BaseException:
-            # SystemExit as well: it would end this thread, and with it the watch over all other loops.
+            # Including SystemExit, which would end this thread and thereby stop watching all other loops.
             logger.exception("the report of a stall has failed: %s", stall.headline)
 
 
@@ -160,7 +160,7 @@ def _thread_name(thread_id: int) -> str:
 
 
 def check_limit(after: float) -> None:
-    """Raise TypeError or ValueError unless `after` is a number of seconds that a stall may be required to last."""
+    """Raise TypeError or ValueError unless `after` is a positive, finite number of seconds."""
     if not isinstance(after, int | float) or isinstance(after, bool):
         raise TypeError(f"a limit for stalls must be a number of seconds, not {after!r}")
     if not 0 < after < math.inf:
@@ -174,13 +174,13 @@ def watch_stalls(
 ) -> StallWatch:
     """Report every callback that blocks `loop` for more than `after` seconds, while it does and when it has ended.
 
-    `report` is called with a Stall in the watchdog's thread, which watches all loops of the process; so it should not
-    take long. An exception of its is logged. Without one, stalls are warnings of the logger "hotloop.stalls".
+    `report` is called with a Stall in the watchdog's thread, which watches all loops of the process, so it should not
+    take long. Its exceptions are logged. The default logs stalls as warnings of the logger "hotloop.stalls".
 
-    It lasts until the loop is closed or collected, or until stop() of what is returned, which is a context manager
-    as well; a loop may be watched before it runs, from any thread, and more than once. A forked child is not watched.
-    Raises TypeError for a loop that is not hotloop's, ValueError for a limit that is none and RuntimeError for a loop
-    that is closed, or if no thread can be started.
+    Watching lasts until the loop is closed or collected, or until stop() of the returned context manager. Any thread
+    may watch a loop, also before it runs, and more than once. A forked child is not watched. Raises TypeError for a
+    loop that is not hotloop's, ValueError for an invalid limit, and RuntimeError if the loop is closed or no thread can
+    be started.
     """
     check_limit(after)
     if not hasattr(loop, "_progress"):

@@ -1,7 +1,7 @@
-"""The watchdog's thread: one for the whole process, which looks at whatever is watched, and ends when nothing is.
+"""The watchdog: one thread for the whole process, which looks at all watched objects and ends when there are none.
 
-At the interpreter's exit it is given a moment to report what has ended just before. A forked child has no such thread
-and watches nothing: it may begin anew.
+At exit, the interpreter waits a moment for its last reports. A forked child has no such thread and watches nothing, but
+it may start watching.
 """
 
 import atexit
@@ -13,36 +13,36 @@ from typing import Protocol
 from hotloop.instruments.threads import InstrumentThread
 
 _SECONDS_TO_FINISH = 1.0
-"""How long the interpreter's exit waits for a report that is under way."""
+"""How long the interpreter's exit waits for a report to finish."""
 
 
 class Watched(Protocol):
-    """What the thread looks at."""
+    """An object that the thread looks at."""
 
     interval: float
-    """In seconds: how often."""
+    """In seconds, from one look to the next."""
 
     def look(self, now: float, late: float) -> bool:
-        """Called in the watchdog's thread. `now` is time.monotonic(); `late` is by how many seconds the thread woke up
-        after it should have, which is when it was kept from running. False: no more."""
+        """Called in the watchdog's thread. `now` is time.monotonic(); `late` is how many seconds too late the thread
+        woke up because it could not run. Returns False to be watched no more."""
 
 
 class Watchdog:
-    """Looks at each of the watched when it is due."""
+    """Looks at each watched object when it is due."""
 
     def __init__(self) -> None:
         self._registered = False
         self._reset()
 
     def _reset(self) -> None:
-        # Reentrant, because a signal handler may stop a watch while its thread adds or stops one.
+        # Reentrant, because a signal handler may stop a watch while the same thread adds or stops one.
         self._changed = threading.Condition(threading.RLock())
         self._due: dict[Watched, float] = {}
         self._thread: threading.Thread | None = None
         self._ending = False
 
     def add(self, watched: Watched) -> None:
-        """From now on look at it. RuntimeError where no thread can be started."""
+        """Begin to watch an object. Raises RuntimeError if no thread can be started."""
         with self._changed:
             if not self._registered:
                 self._registered = True
@@ -62,7 +62,7 @@ class Watchdog:
             self._thread = thread
 
     def hurry(self, watched: Watched) -> None:
-        """Look at it now, if it is watched still."""
+        """Look at an object now, if it is still watched."""
         with self._changed:
             if watched in self._due:
                 self._due[watched] = monotonic()
@@ -81,12 +81,12 @@ class Watchdog:
                 if not watched.look(monotonic(), late):
                     with self._changed:
                         self._due.pop(watched, None)
-                del watched  # nothing is kept alive by a thread that sleeps
+                del watched  # the sleeping thread must not keep it alive
             if ending:
                 return
 
     def _wait(self) -> tuple[list[Watched], float]:
-        """Sleep until something is due: what that is, and how much too long the sleep was."""
+        """Sleep until something is due. Returns what is due, and by how many seconds the thread overslept."""
         planned = min(self._due.values())
         timeout = planned - monotonic()
         if timeout > 0:
@@ -95,11 +95,11 @@ class Watchdog:
         due = [watched for watched, when in self._due.items() if when <= now]
         for watched in due:
             self._due[watched] = now + watched.interval
-        # What was late for another reason than its sleep has taken up the time itself, with a report.
+        # Without a sleep, the thread is late because of its own reports: that does not count.
         return due, max(now - planned, 0.0) if timeout > 0 else 0.0
 
     def _finish(self) -> None:
-        """At exit: a last look at everything."""
+        """At exit: look at everything once more."""
         with self._changed:
             thread = self._thread
             for watched in self._due:

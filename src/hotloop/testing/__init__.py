@@ -1,11 +1,11 @@
-"""Time and order under control: event loops for tests.
+"""Event loops for tests, with control over time and order.
 
     hotloop.testing.run(main())                            # sleeping takes no time
     hotloop.testing.run(main(), shuffle=17)                # and independent callbacks run in another order
-    hotloop.testing.run_seeds(test, seeds=range(200))      # in two hundred of them
+    hotloop.testing.run_seeds(test, seeds=range(200))      # in two hundred different orders
     async with hotloop.testing.pipe_network(latency=0.05): ...  # and connections are made in memory
 
-Nothing here is imported unless a program asks for it.
+Programs that do not ask for this package do not import it.
 """
 
 from hotloop.testing.clock import Clock

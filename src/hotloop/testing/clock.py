@@ -1,7 +1,7 @@
-"""The clock of a loop under test: it stands still while anything runs, and jumps to what is due next.
+"""The clock of a loop under test: it stands still while callbacks run, and then jumps to the next deadline.
 
-It has three reasons to stop, all of them looked at when the loop has nothing to do: it is held (something outside the
-loop is at work, which takes real time), it is frozen (only advance() moves it), or nothing is due ever.
+When the loop has nothing to do, there are three reasons why the clock may not jump: it is held (something outside the
+loop is at work, which takes real time), it is frozen (only advance() moves it), or there is no deadline.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finite(name: str, value: float) -> float:
-    """The number of seconds given as `name`. TypeError if it is no number, ValueError for NaN and infinity."""
+    """The number of seconds given as `name`. Raises TypeError if it is no number, ValueError for NaN and infinity."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number of seconds, not {value!r}")
     if not isfinite(value):
@@ -27,9 +27,9 @@ def finite(name: str, value: float) -> float:
 
 
 class Timers:
-    """The deadlines of what was given to call_at(), earliest first.
+    """The deadlines of all timers of call_at(), earliest first.
 
-    Beside the loop's own timers, which it does not show without sorting them all."""
+    They are kept separately because the compiled loop would sort all its timers to show them."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Any]] = []
@@ -58,23 +58,23 @@ class Timers:
 class Clock:
     """The time of a loop of hotloop.testing, as `loop.clock`. All times are in seconds, by loop.time().
 
-    Everything but hold() is for the loop's own thread, and for any thread while the loop does not run; elsewhere it
-    raises RuntimeError.
+    Any thread may use hold() and time(). Everything else is for the loop's own thread, or for any thread while the loop
+    does not run; otherwise it raises RuntimeError.
     """
 
     def __init__(self, loop: "EventLoop", start: float) -> None:
         self._loop = loop
         self._now = float(start)
         self._frozen = False
-        # What advance() was asked for, a heap: when, its number, its future, whether holds count.
+        # The goals of advance(), a heap: time, sequence number, future, whether to ignore holds.
         self._goals: list[tuple[float, int, asyncio.Future[None], bool]] = []
         self._next_number = count().__next__
         self.jumps = 0  # since the loop began to run
         self._holds = 0
-        self._lock = threading.Lock()  # over _holds: any thread may hold
+        self._lock = threading.Lock()  # protects _holds: any thread may hold
 
     def time(self) -> float:
-        """The time now. Callable from any thread."""
+        """Return the current time. Callable from any thread."""
         return self._now
 
     # -- frozen --------------------------------------------------------------------------------------------------------
@@ -85,23 +85,23 @@ class Clock:
         return self._frozen
 
     def freeze(self) -> None:
-        """From now on only advance() moves the clock. What is due already still runs."""
+        """Stop the clock: only advance() moves it from now on. Callbacks that are due already still run."""
         self._check_thread()
         self._frozen = True
 
     def resume(self) -> None:
-        """End what freeze() began: the clock jumps to the next timer again."""
+        """Undo freeze(): the clock jumps to the next timer again."""
         self._check_thread()
         self._frozen = False
 
     def advance(self, seconds: float, *, ignore_holds: bool = False) -> asyncio.Future[None]:
-        """Let `seconds` pass, frozen or not. The future that is returned is done when they have.
+        """Let `seconds` pass, frozen or not. The returned future is done when they have passed.
 
-        Time goes from timer to timer, so what is due on the way sees the time it was due at. At the end everything has
-        run that could run: `await clock.advance(60)` leaves nothing half done but what waits for I/O from elsewhere.
-        The clock moves as the loop runs, not in this call; whether the future is awaited makes no difference to it, and
-        cancelling it takes the wish back. With `ignore_holds`, executors, subprocesses and hold() do not stop the
-        clock: that is how a timeout can fire that waits for one of these.
+        Time goes from timer to timer, so each timer on the way sees the time at which it is due. At the end, everything
+        has run that could run: after `await clock.advance(60)`, only callbacks that need I/O from elsewhere are left.
+        The clock moves as the loop runs, not in this call, whether or not the future is awaited; cancelling the future
+        revokes the request. With `ignore_holds`, executors, subprocesses and hold() do not stop the clock, so that a
+        timeout for one of them can expire.
 
         Raises ValueError for a negative number of seconds, for NaN and for infinity.
         """
@@ -117,14 +117,14 @@ class Clock:
     @property
     def held(self) -> bool:
         """True while something outside the loop is at work: an executor, a worker thread of anyio, a subprocess, or
-        what has called hold()."""
+        code inside a `with` of hold()."""
         return self._holds > 0 or self._loop._threads.at_work()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """The clock stands still inside this `with`, while real time passes. May be used in any thread.
+        """Hold the clock inside this `with`, while real time passes. May be used in any thread.
 
-        For work that the loop cannot know of: threads of one's own, servers in other processes."""
+        For work that the loop does not know of: the program's own threads, servers in other processes."""
         self._hold()
         try:
             yield
@@ -138,7 +138,7 @@ class Clock:
     def _release(self, _: object = None) -> None:
         with self._lock:
             self._holds -= 1
-        # The loop may be asleep until this happens. Closed, it is not.
+        # The loop may be asleep until the clock is released. RuntimeError: it is closed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_nothing)
 
@@ -149,7 +149,7 @@ class Clock:
         return self.held and not (goal and goal[3])
 
     def _next(self, deadline: float) -> float:
-        """To what time to go, if the next timer is due at `deadline`; infinity: nowhere."""
+        """The time to go to, if the next timer is due at `deadline`; infinity: do not move."""
         goal = self._first_goal()
         limit = goal[0] if goal else inf
         if self._frozen and (goal is None or deadline > limit):
@@ -157,8 +157,8 @@ class Clock:
         return min(deadline, limit)
 
     def _move(self, deadline: float) -> None:
-        """Go to where _next() says, and tell who has asked for this time if no timer is due then: first everything is
-        to run that can."""
+        """Go to the time that _next() returns. If no timer is due by then, finish the futures of advance() for this
+        time; otherwise the timers run first."""
         to = self._next(deadline)
         if to > self._now:
             self._now = to
@@ -183,4 +183,4 @@ class Clock:
 
 
 def _nothing() -> None:
-    """For a loop that is to wake up."""
+    """A callback that only wakes the loop."""

@@ -1,4 +1,4 @@
-"""Connections of a pipe_network(), and the sockets that both sides have of one."""
+"""Connections of a pipe_network(), and the sockets of both their sides."""
 
 import errno
 import os
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
 
 _CLOSING_RESETS = sys.platform == "linux"
-"""Whether a Unix socket that is closed with something unread resets its peer."""
+"""Whether closing a Unix socket that holds unread data resets its peer."""
 
 
 class Side:
-    """What a program has of a connection: a socket, of a pair whose other end is the relay's."""
+    """One side of a connection: a pair of sockets, one for the program and the other for the relay."""
 
     def __init__(self, name: Name, address: tuple[Any, ...], buffer: int) -> None:
         self.name = name
         self.address = address
-        self.taken: socket.socket | None  # until the program has it
+        self.taken: socket.socket | None  # the program's socket, until hand_out()
         self.taken, self.relay = socket.socketpair()
         for sock in (self.taken, self.relay):
             sock.setblocking(False)
@@ -37,17 +37,17 @@ class Side:
         self.descriptors = (self.taken.fileno(), self.relay.fileno())  # as they were when the connection was made
 
     def hand_out(self) -> socket.socket:
-        """The program's socket, which is its own from now on."""
+        """Give the program its socket, which belongs to it from now on."""
         sock, self.taken = self.taken, None
         assert sock is not None
         return sock
 
     def become(self, sock: socket.socket) -> None:
-        """Turn a socket that a program has made into this side's: the same object with the same descriptor."""
+        """Make the program's own socket this side's socket; object and descriptor stay the same."""
         timeout = sock.gettimeout()
         with self.hand_out() as own:
             os.dup2(own.fileno(), sock.fileno(), inheritable=os.get_inheritable(sock.fileno()))
-        # There is no other way to tell the object that its family is another.
+        # There is no other way to change the family of a socket object.
         socket.socket.__init__(sock, fileno=sock.detach())
         sock.settimeout(timeout)
         self._socket = ref(sock)
@@ -57,24 +57,24 @@ class Side:
         self._transport = ref(transport)
 
     def program_socket(self) -> socket.socket:
-        """The program's socket, or the one it will have; when the connection is made, so it is there."""
+        """The socket that the program has or will have. For the time of connecting, when it is sure to exist."""
         sock = self._socket()
         assert sock is not None
         return sock
 
     def has_descriptor(self, fd: int) -> bool:
-        """True if it is that of an end that is open."""
+        """True if `fd` is the descriptor of either end and that end is open."""
         sock = self._socket()
         return fd == self.relay.fileno() or (sock is not None and fd == sock.fileno())
 
     def is_closed(self) -> bool:
-        """True if the program has closed its socket, or is done with it in both directions: the relay's has hung up."""
+        """True if the program has closed its socket or shut it down in both directions: the relay's has a hang-up."""
         poller = select.poll()
         poller.register(self.relay, 0)
         return self.taken is None and any(event & select.POLLHUP for _, event in poller.poll(0))
 
     def close(self, *, reset: bool) -> None:
-        """The program sees the end of the stream, or that the connection is reset."""
+        """Close it: the program sees the end of the stream, or a reset."""
         if reset:
             self._reset()
         self.relay.close()
@@ -84,7 +84,7 @@ class Side:
     def _reset(self) -> None:
         sock, transport = self._socket(), self._transport and self._transport()
         with suppress(OSError):
-            # Something that the relay has not read when it is closed.
+            # Closing the relay's socket with unread data in it resets the program's.
             if _CLOSING_RESETS and sock is not None and sock.fileno() >= 0 and self._makes_unread(sock):
                 return
         if transport is not None:
@@ -92,16 +92,16 @@ class Side:
 
     @staticmethod
     def _makes_unread(sock: socket.socket) -> bool:
-        """OSError if it does not: the program has shut it down for writing."""
-        with suppress(BlockingIOError):  # there is more than enough already
+        """Send the relay a byte that it does not read. OSError if the program has shut its socket down for writing."""
+        with suppress(BlockingIOError):  # enough is unread already
             sock.send(b"\0")
         return True
 
 
 class NetworkSocket(trsock.TransportSocket):
-    """What a transport says that its socket is: one of the network's family, with the network's addresses.
+    """The socket that a transport shows: with the family and the addresses that it has in the network.
 
-    It takes TCP's options, which have nothing to do here."""
+    It stores TCP's options, which have no effect here."""
 
     __slots__ = ("_address", "_options", "_peer")
 
@@ -149,40 +149,40 @@ class Connection:
 
     @property
     def number(self) -> int:
-        """Which one of its network it is, counted from 0."""
+        """The number of the connection in its network, counted from 0."""
         return self._number
 
     @property
     def client(self) -> tuple[Any, ...]:
-        """The client's address, as the server's transport has it under "peername"."""
+        """The client's address, the "peername" of the server's transport."""
         return self._sides["client"].address
 
     @property
     def server(self) -> tuple[Any, ...]:
-        """The address that the client has connected to."""
+        """The address to which the client has connected."""
         return self._sides["server"].address
 
     @property
     def closed(self) -> bool:
-        """True when both directions have come to their end, or after reset(); also where both sides have closed it and
-        nothing passes: then there is no side left that could notice."""
+        """True when both directions have ended, or after reset(). Also if both sides have closed it while nothing
+        passes: then there is no side left that could notice."""
         return self._closed
 
     def reset(self) -> None:
-        """Break the connection at once, for both sides; what was on its way is lost.
+        """Break the connection at once, for both sides; data on its way is lost.
 
-        A side that reads has ConnectionResetError, one that writes first BrokenPipeError."""
+        A side that reads gets ConnectionResetError, one that writes first BrokenPipeError."""
         self._network._check_usable()
         self._close(reset=True)
 
     def stall(self) -> None:
-        """From now on nothing arrives, of what is on its way neither, and nobody is told."""
+        """Stop the connection: nothing arrives from now on, not even data on its way, and neither side is told."""
         self._network._check_usable()
         self._stalled = True
         self._update()
 
     def resume(self) -> None:
-        """End what stall() began. What was on its way is sent again."""
+        """Undo stall(). Data that was on its way is sent again."""
         self._network._check_usable()
         self._stalled = False
         self._update()
@@ -193,7 +193,7 @@ class Connection:
             pipe.start()
 
     def _arrive(self) -> None:
-        """What makes it a connection has come to the server."""
+        """The client's request to connect has reached the server."""
         side = self._sides["server"]
         listener = self._network._listener_at(side.name, side.address)
         if listener is None:
@@ -202,7 +202,7 @@ class Connection:
             listener.add(self, side.hand_out())
 
     def _refuse(self) -> None:
-        """Nobody will accept it on the server."""
+        """No listener on the server will accept the connection."""
         self._to_server.stop()
         self._to_client.send_reset()
 
@@ -219,7 +219,7 @@ class Connection:
         self._close_if_abandoned()
 
     def _close_if_abandoned(self) -> None:
-        """What is held on its way between two sides that are closed is for no one."""
+        """Close it if both sides are closed and data is held between them, which cannot arrive any more."""
         if not self._closed and self._is_held() and all(side.is_closed() for side in self._sides.values()):
             self._close(reset=False)
 
@@ -250,9 +250,9 @@ class Connection:
 
 
 class Listener(socket.socket):
-    """A socket that asyncio can accept connections from: it is readable as long as there are any.
+    """A socket from which asyncio can accept connections: it is readable while any are waiting.
 
-    It is one end of a pair, and what there is to be read is a byte from the other."""
+    It is one end of a pair; the other end sends a byte to make it readable."""
 
     def __init__(
         self,
@@ -262,11 +262,11 @@ class Listener(socket.socket):
         host: str | None,
         bound: socket.socket | None = None,
     ) -> None:
-        self.bound = bound  # the system's socket that it stands for, which keeps its port
+        self.bound = bound  # the program's own socket in whose place it is, which keeps its port
         self._network: PipeNetwork | None = network
         self._family = socket.AddressFamily(family)
         self._address = address
-        self.host = host  # where it is, if it has no address of its own; None: on every host
+        self.host = host  # the host of a listener on all addresses; None: every host, or `address` says it
         self.listens = False
         self._waiting: deque[tuple[Connection, socket.socket]] = deque()
         own, self._bell = socket.socketpair()
@@ -284,7 +284,7 @@ class Listener(socket.socket):
         self.listens = True
 
     def add(self, connection: Connection, sock: socket.socket) -> None:
-        """To be accepted: a connection, and the server's socket of it."""
+        """Add a connection, with the server's socket, to those that wait to be accepted."""
         if not self._waiting:
             self._bell.send(b"\0")
         self._waiting.append((connection, sock))
@@ -298,7 +298,7 @@ class Listener(socket.socket):
         return sock, connection.client
 
     def close(self) -> None:
-        """What has not been accepted is reset."""
+        """Close it; connections that were not accepted are reset."""
         if self._network is not None:
             self._network._close_listener(self)
             self._network = None

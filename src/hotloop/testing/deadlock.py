@@ -1,4 +1,4 @@
-"""When a loop under test has nothing to do and nothing can change that, and what to say of it."""
+"""DeadlockError, for a loop under test that has nothing to do and that nothing can wake, and its message."""
 
 import asyncio
 from math import inf
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 class DeadlockError(RuntimeError):
     """A loop of hotloop.testing would wait for ever: nothing is ready, no timer will be due, nothing could wake it.
 
-    Also raised when `patience` comes to an end, and when the clock has jumped `max_jumps` times. The message has each
-    task with the place where it waits."""
+    Also raised when `patience` runs out, and when the clock has jumped `max_jumps` times. The message lists each task
+    with the place where it waits."""
 
 
 def describe_wait(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: float, patience: float | None) -> str:
-    """What a DeadlockError says: why there is nothing to wait for, and what waits.
+    """The message of a DeadlockError: why there is nothing to wait for, and which tasks wait.
 
-    `deadline` is that of the next timer; `patience` in seconds if it came to an end, None if there was no need to
-    wait."""
+    `deadline` is that of the next timer. `patience` is in seconds if it ran out, None if nothing could wake the loop.
+    """
     if deadline == inf:
         reason = "no timer is pending"
     elif clock.frozen:
@@ -36,13 +36,13 @@ def describe_wait(loop: asyncio.AbstractEventLoop, clock: "Clock", deadline: flo
 
 
 def describe_jumps(loop: asyncio.AbstractEventLoop, jumps: int) -> str:
-    """What a DeadlockError says when timers are all that goes on."""
+    """The message of a DeadlockError when the clock has only jumped from timer to timer."""
     reason = f"the clock has jumped {jumps:,} times in this run, to {loop.time():g}, which is max_jumps"
     return _describe(loop, reason)
 
 
 def _describe(loop: asyncio.AbstractEventLoop, reason: str) -> str:
-    """With each task and the place where it waits."""
+    """A message with `reason`, each task and the place where it waits."""
     tasks = sorted(map(summary, asyncio.all_tasks(loop)))
     waiting = "\n".join(f"  {line}" for line in tasks) or "  no task"
     network = getattr(loop, "_network", None)

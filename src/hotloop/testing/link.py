@@ -1,6 +1,6 @@
-"""What a connection is like on its way between two hosts: how long bytes take, and in what pieces they arrive.
+"""The properties of the links between hosts: how long bytes take, and in what pieces they arrive.
 
-All of it is chance that a seed decides, or a function of the test's that is given the generator.
+Random values come from a seeded generator, which is also passed to functions of the test.
 """
 
 import random
@@ -9,43 +9,43 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 Latency: TypeAlias = float | tuple[float, float] | Callable[[random.Random], float]
-"""Seconds from one host to the other; between two numbers at random; or what a function gives each time."""
+"""Seconds from one host to the other: a number, a range to draw from, or a function that returns it each time."""
 
 Fragment: TypeAlias = int | tuple[int, int] | Callable[[random.Random], int] | None
-"""The size of the pieces that arrive, in bytes, in the same three ways; None: as they were written."""
+"""The size in bytes of the pieces that arrive, given in the same three ways; None: as they were written."""
 
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
-"""For a keyword that leaves things as they are."""
+"""The default of keywords that leave a setting as it is."""
 
 FIELDS = ("latency", "bandwidth", "fragment")
 
 
 class Name(tuple[str, str]):
-    """One side of a connection, as the settings know it: the name of its host, and its address."""
+    """One side of a connection, for matching settings: the name of its host, and its address."""
 
     __slots__ = ()
 
     def is_called(self, name: str | None) -> bool:
-        """True if a setting for `name` is about this side; None is everybody."""
+        """True if a setting for `name` applies to this side. None applies to every host."""
         return name is None or name in self
 
 
 class Links:
-    """The settings of all ways from one host to another. The latest that applies decides, each field by itself."""
+    """The settings of all links from one host to another. For each field, the latest that applies decides."""
 
     def __init__(self, **settings: Any) -> None:
-        # By who sends and who receives.
+        # By sender and receiver.
         self._values: dict[str, dict[tuple[str | None, str | None], Any]] = {field: {} for field in FIELDS}
         self.set(None, None, **settings)
 
     def set(self, sender: str | None, receiver: str | None, **settings: Any) -> None:
-        """TypeError or ValueError, before anything has changed, for what is no latency, bandwidth or fragment."""
+        """Change settings. For an invalid value, raise TypeError or ValueError before anything has changed."""
         checks = {"latency": check_latency, "bandwidth": check_bandwidth, "fragment": check_fragment}
         settings = {field: value for field, value in settings.items() if value is not UNSET}
         for field, value in settings.items():
             checks[field](value)
         for field, value in settings.items():
-            # Behind all others, even if there was one for the same two.
+            # The new one comes last, even if there was one for the same two.
             self._values[field].pop((sender, receiver), None)
             self._values[field][sender, receiver] = value
 
@@ -56,7 +56,7 @@ class Links:
         raise AssertionError("the first is for everybody")
 
     def latency(self, sender: Name, receiver: Name, rng: random.Random) -> float:
-        """How many seconds the next piece takes."""
+        """The seconds that the next piece takes."""
         return draw_latency(self._get("latency", sender, receiver), rng)
 
     def bandwidth(self, sender: Name, receiver: Name) -> float | None:
@@ -65,7 +65,7 @@ class Links:
         return bandwidth
 
     def pieces(self, data: bytes, sender: Name, receiver: Name, rng: random.Random) -> Iterator[bytes]:
-        """`data`, cut."""
+        """`data`, cut into pieces."""
         fragment = self._get("fragment", sender, receiver)
         start = 0
         while start < len(data):
@@ -74,12 +74,12 @@ class Links:
             start = end
 
     def keeps_pieces_apart(self, sender: Name, receiver: Name) -> bool:
-        """True if what is cut is also to be received in pieces."""
+        """True if the receiver must read each piece separately."""
         return self._get("fragment", sender, receiver) is not None
 
 
 def draw_latency(latency: Latency, rng: random.Random) -> float:
-    """A number of seconds; ValueError or TypeError if a function gives none."""
+    """A number of seconds. Raises ValueError or TypeError if the test's function returns none."""
     if callable(latency):
         seconds = latency(rng)
         _check_seconds("what the latency function returns", seconds)
@@ -88,7 +88,7 @@ def draw_latency(latency: Latency, rng: random.Random) -> float:
 
 
 def draw_fragment(fragment: Any, rng: random.Random) -> int:
-    """A number of bytes; ValueError or TypeError if a function gives none."""
+    """A number of bytes. Raises ValueError or TypeError if the test's function returns none."""
     if callable(fragment):
         size: int = fragment(rng)
         _check_size("what the fragment function returns", size)

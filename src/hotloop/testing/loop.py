@@ -1,12 +1,12 @@
 """The event loop for tests: hotloop's own, with an iteration that moves its clock instead of waiting.
 
-An iteration first makes sure that there is something to run (VirtualTime._wait()), and is then the loop's own, which
-polls, without waiting because something is queued, and runs the batch. So callbacks, tasks, transports and the rest
-are what they are outside tests.
+An iteration first makes sure that there is something to run (VirtualTime._wait()). Then the loop's own iteration polls,
+without waiting because something is queued, and runs the batch. So callbacks, tasks and transports work as they do
+outside tests.
 
-Waiting is, in this order: look for I/O; if something outside the loop holds the clock, sleep in real time; if a socket
-is watched that could have bytes on their way, or another thread could wake the loop, give them `io_grace`; go to the
-next deadline; or say that there is none.
+Waiting takes these steps: look for I/O; if something outside the loop holds the clock, sleep in real time; if a watched
+socket may have bytes on their way, or another thread could wake the loop, give them `io_grace`; go to the next
+deadline; raise DeadlockError if there is none.
 """
 
 import asyncio
@@ -30,23 +30,23 @@ from hotloop.testing.shuffle import Pulse, Shuffler
 from hotloop.testing.threads import Threads
 
 IO_GRACE = 0.002
-"""The default of `io_grace`, in seconds. Loopback delivers within the system call that sends, as a rule."""
+"""The default of `io_grace`, in seconds. As a rule, loopback delivers within the system call that sends."""
 
 MAX_JUMPS = 1_000_000
-"""The default of `max_jumps`: so many take some ten seconds."""
+"""The default of `max_jumps`; so many jumps take some ten seconds."""
 
 _RECHECK = 0.05
-"""How often to see, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
+"""How often to check, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
 
 _LOCAL = {getattr(socket, "AF_UNIX", None)}
-"""Kinds of sockets where what was sent has arrived when the call that sends returns."""
+"""The families of sockets whose data has arrived when the call that sends it returns."""
 
 
 class VirtualTime(Networked):
-    """What hotloop.testing.EventLoop has before hotloop.EventLoop, whose keywords these are."""
+    """The mixin that hotloop.testing.EventLoop adds in front of hotloop.EventLoop."""
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
-        # Before there is a loop: one that is never made needs not be closed.
+        # Before the loop is made, so that it need not be closed if the options are wrong.
         _check(**options)
         return super().__new__(cls)
 
@@ -68,14 +68,14 @@ class VirtualTime(Networked):
         self._deadlines = Timers()
         self._max_jumps = max_jumps
         self._threads = Threads(self)
-        self._posted = False  # by another thread, since an iteration has looked
-        self._slept = 0.0  # real seconds that this iteration has waited for what may never come
+        self._posted = False  # call_soon_threadsafe() was called since the last iteration began
+        self._slept = 0.0  # real seconds that this iteration has waited for something that may never come
         self._pulse = Pulse()
-        # Transports of subprocesses that hold the clock; and those that have ended before they could.
+        # The transports of subprocesses that hold the clock, and of those that ended before they could hold it.
         self._children: set[Any] = set()
         super().__init__(selector)
         if self._shuffler is not None:
-            # Only then, because one that is replaced costs something for each step of a task.
+            # Only if needed, because a replaced call_soon() makes each task step slower.
             self.call_soon = self._call_soon_noted
 
     def time(self) -> float:
@@ -119,13 +119,13 @@ class VirtualTime(Networked):
         """See loop.call_soon_threadsafe()."""
         handle: asyncio.Handle = super().call_soon_threadsafe(callback, *args, context=context)
         _forget_caller(handle)
-        # In this order. The loop may be asleep in a way of its own, of which the method behind this knows nothing.
+        # In this order. The loop may be asleep in _select(), of which the method of the superclass does not know.
         self._posted = True
         self._write_to_self()
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        """See loop.create_future(). The clock is held while an executor works on what it was made for."""
+        """See loop.create_future(). If the future stands for an executor's work, the work holds the clock."""
         future: asyncio.Future[Any] = super().create_future()
         _forget_caller(future)
         self._threads.made(future, sys._getframe(1))
@@ -139,7 +139,7 @@ class VirtualTime(Networked):
         super().run_forever()
 
     def run_until_complete(self, future: Any) -> Any:
-        """See loop.run_until_complete(). What it raises has a note that says which seed it was, if there is one."""
+        """See loop.run_until_complete(). With a seed, its exceptions have a note with the seed."""
         try:
             return super().run_until_complete(future)
         except BaseException as error:
@@ -155,7 +155,7 @@ class VirtualTime(Networked):
         if self._shuffler is not None:
             self._shuffler.deal(ready, self._take_due())
         if not ready:
-            # A timer is due, or stop() was called: in any case the iteration must not sleep.
+            # A timer is due, or stop() was called. The iteration must not sleep.
             ready.append(self._pulse)
         super()._run_once()
 
@@ -179,24 +179,24 @@ class VirtualTime(Networked):
         return bool(self._ready or self._posted or self._stopping) or self._deadlines.first() <= self.clock.time()
 
     def _select(self, timeout: float | None) -> None:
-        """Sleep for `timeout` real seconds at most (None: no limit), and queue what has happened."""
+        """Poll for at most `timeout` real seconds (None: no limit), and queue the events."""
         self._process_events(self._selector.select(timeout))
         if self._shuffler is not None:
-            # Nothing was queued before, or nobody would have waited.
+            # The queue was empty before, or there would have been no need to wait.
             self._shuffler.happened(self._ready)
 
     def _news_arrives(self) -> bool:
-        """Give what is on its way in the network, or in another thread, the time to arrive. True if something has."""
+        """Wait a moment for data on its way in the network, or for another thread. True if something has arrived."""
         if not self._io_grace:
             return False
         if not self._threads.could_wake(younger=True) and not any(map(_may_be_late, self._watched_elsewhere())):
             return False
         self._select(self._io_grace)
-        # Maybe by a thread that holds the clock now.
+        # A thread may also have begun to hold the clock.
         return self._has_work() or self.clock._is_stopped_by_holds()
 
     def _wait_for_others(self) -> None:
-        """Nothing will ever be due. Wait in real time for what may happen, DeadlockError if nothing can."""
+        """There is no deadline. Wait in real time for other events; raise DeadlockError if there can be none."""
         if any(True for _ in self._watched_elsewhere()) or self._signal_handlers:
             self._sleep()
         elif self._threads.could_wake():
@@ -205,9 +205,9 @@ class VirtualTime(Networked):
             raise DeadlockError(describe_wait(self, self.clock, self._deadlines.first(), None))
 
     def _sleep(self, longest: float = inf) -> None:
-        """Wait in real time, for `longest` seconds at most. DeadlockError when patience has come to an end."""
+        """Wait in real time, for at most `longest` seconds. Raise DeadlockError when patience has run out."""
         if self._patience is not None:
-            # Counted anew after each time that something has happened.
+            # The count starts again after each event.
             if self._slept >= self._patience:
                 raise DeadlockError(describe_wait(self, self.clock, self._deadlines.first(), self._patience))
             longest = min(longest, self._patience - self._slept)
@@ -216,12 +216,12 @@ class VirtualTime(Networked):
         self._slept += monotonic() - began
 
     def _watched(self) -> list[int]:
-        """The descriptors that somebody waits for."""
+        """The watched descriptors, without the loop's own."""
         own = self._ssock.fileno()
         return [key.fd for key in self._selector.get_map().values() if key.fd != own]
 
     def _watched_elsewhere(self) -> Iterator[int]:
-        """Those where something may come that is not made on this loop: a network in memory has only what is put in."""
+        """Those to which others may send: in a network in memory, only this loop does."""
         network = self._network
         return (fd for fd in self._watched() if network is None or not network._has_descriptor(fd))
 
@@ -230,7 +230,7 @@ class VirtualTime(Networked):
         if self._deadlines.first() > self.clock.time():
             return []
         due = []
-        heap = self._scheduled  # the heap itself, or a sorted list of what is in it
+        heap = self._scheduled  # the heap itself, or a sorted list of its timers
         while heap and heap[0]._when <= self.clock.time():
             timer = heappop(heap)
             timer._scheduled = False
@@ -238,7 +238,7 @@ class VirtualTime(Networked):
                 due.append(timer)
         return due
 
-    # -- what takes real time ------------------------------------------------------------------------------------------
+    # -- work that takes real time -------------------------------------------------------------------------------------
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """See loop.run_in_executor(). The clock is held until the future is done."""
@@ -256,7 +256,7 @@ class VirtualTime(Networked):
         with self.clock.hold():
             transport = await super()._make_subprocess_transport(*args, **kwargs)
             if transport in self._children:
-                # It has ended while its pipes were connected.
+                # The process has ended while its pipes were being connected.
                 self._children.remove(transport)
             else:
                 self._children.add(transport)
@@ -265,7 +265,7 @@ class VirtualTime(Networked):
 
     def _child_watcher_callback(self, pid: int, returncode: int, transport: Any) -> None:
         super()._child_watcher_callback(pid, returncode, transport)
-        # Behind what that has posted; maybe from a thread.
+        # After the callbacks that the superclass has queued; this may run in another thread.
         self.call_soon_threadsafe(self._child_has_ended, transport)
 
     def _child_has_ended(self, transport: Any) -> None:
@@ -290,7 +290,7 @@ def _check(
     max_jumps: int | None = MAX_JUMPS,
     **_: object,
 ) -> None:
-    """TypeError or ValueError for options that make no loop."""
+    """Raise TypeError or ValueError for invalid options."""
     finite("start", start)
     if finite("io_grace", io_grace) < 0:
         raise ValueError(f"io_grace must not be negative: {io_grace!r}")
@@ -307,19 +307,19 @@ def _check(
 
 
 def _forget_caller(handle: Any) -> None:
-    """Where something was made in debug mode is where a program called the loop, not where this file did."""
+    """Remove this file's frame from where an object was made, for debug mode: the program called the loop there."""
     if handle._source_traceback:
         del handle._source_traceback[-1]
 
 
 def _may_be_late(fd: int) -> bool:
-    """True for a socket where what was sent need not have arrived yet."""
+    """True for a socket whose data may still be on its way."""
     with suppress(OSError):
         blocks = os.get_blocking(fd)
         known = socket.socket(fileno=fd)
         family = known.family
         known.detach()
-        # PyPy makes it one that blocks.
+        # On PyPy, socket() makes it blocking.
         os.set_blocking(fd, blocks)
         return family not in _LOCAL
     return False
@@ -344,10 +344,10 @@ if TYPE_CHECKING:
 
 
 def make_event_loop_class(behind: type[asyncio.SelectorEventLoop]) -> type["EventLoop"]:
-    """The class that has virtual time on top of the loop class `behind`, hotloop's or asyncio's."""
+    """The class that adds virtual time to the loop class `behind`, hotloop's or asyncio's."""
 
     class EventLoop(VirtualTime, behind):  # type: ignore[misc, valid-type]
-        """hotloop.EventLoop with a clock that moves when nothing else does: see new_event_loop()."""
+        """hotloop.EventLoop with a clock that jumps when there is nothing else to do: see new_event_loop()."""
 
     EventLoop.__qualname__ = "EventLoop"
     return EventLoop
@@ -366,17 +366,17 @@ def new_event_loop(
     patience: float | None = None,
     max_jumps: int | None = MAX_JUMPS,
 ) -> EventLoop:
-    """A new event loop whose time jumps to the next timer as soon as there is nothing else to do.
+    """Return a new event loop whose time jumps to the next timer as soon as there is nothing else to do.
 
-    `start` is what its clock shows first, in seconds. With a `shuffle`, independent callbacks run in an order that this
-    number or string decides; `relax` gives up more of asyncio's order, "callbacks" and "futures". `io_grace` is for how
-    long, in real seconds, sockets of the network are given a chance to deliver before each jump; 0: not at all.
-    `patience` is for how long, in real seconds, to wait for something from outside, with the clock held or nothing due,
-    before that counts as a deadlock; None: for ever. `max_jumps` is how often the clock may jump in one run, before
-    that counts as a deadlock beside something periodic; None: without limit.
+    `start` is the initial time of its clock, in seconds. `shuffle` is a seed, a number or string, that decides in which
+    order independent callbacks run; `relax` gives up more of asyncio's order, "callbacks" and "futures". `io_grace` is
+    how long, in real seconds, sockets of the network are given to deliver before each jump; 0: not at all. `patience`
+    is how long, in real seconds, the loop waits for something from outside while the clock is held or no timer is
+    pending, before it raises DeadlockError; None: for ever. `max_jumps` is how often the clock may jump in one run
+    before it raises DeadlockError, for a deadlock beside a periodic timer; None: no limit.
 
     Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` or `max_jumps` that is not positive, and
-    what `relax` does not know.
+    an unknown value of `relax`.
     """
     return EventLoop(
         start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience, max_jumps=max_jumps

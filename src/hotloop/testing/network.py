@@ -1,7 +1,7 @@
-"""Networks in memory: hosts, what lies between them, and who listens where.
+"""Networks in memory: hosts, the links between them, and their listeners.
 
-The loop asks a network for names and connections instead of the system, as long as one is attached to it (see
-networked.py). Everything else is as it always is: a connection's two sides are sockets with transports on them.
+While a network is attached to a loop, the loop asks it for names and connections instead of the system (see
+networked.py). Everything else is as always: the two sides of a connection are sockets with transports on them.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ BUFFER = 65536
 """The default of `buffer`, in bytes."""
 
 HERE = "localhost"
-"""The host where everything is that has not been put elsewhere."""
+"""The default host."""
 
 _RETRIES = (1, 2, 4, 8, 16, 32, 64)
-"""After how many seconds a client that has heard nothing tries again, as Linux does: tcp(7), tcp_syn_retries."""
+"""After how many seconds a client without an answer tries again, as on Linux: tcp(7), tcp_syn_retries."""
 
 _FIRST_PORT, _LAST_PORT = 49152, 65535  # RFC 6335, the dynamic ports
 
-# Where what runs now is, and in which network; a port, too, for a client that has asked for one.
+# The network and host of the current context; and the address and port that a client has asked for.
 _place: contextvars.ContextVar[tuple["PipeNetwork", str, str | None, int] | None] = contextvars.ContextVar(
     "hotloop.testing.place", default=None
 )
 
 
 class Delivery(NamedTuple):
-    """What has arrived somewhere: what a network's `trace` is called with."""
+    """Data that has arrived: the argument of a network's `trace`."""
 
     time: float
     """By the loop's clock."""
@@ -54,14 +54,14 @@ class Delivery(NamedTuple):
     """"client" or "server"."""
 
     data: bytes
-    """No bytes: the end of the stream."""
+    """Empty: the end of the stream."""
 
 
 class PipeNetwork:
-    """A network in memory: see pipe_network(). Of a loop, from the beginning of its `async with` or `with` to the end.
+    """A network in memory: see pipe_network(). It is attached to a loop during its `async with` or `with`.
 
-    All times are in seconds, by loop.time(). Methods are for the loop's own thread, and for any while the loop does not
-    run; elsewhere they raise RuntimeError. So does everything after close().
+    All times are in seconds, by loop.time(). Methods are for the loop's own thread, or for any thread while the loop
+    does not run; otherwise, and after close(), they raise RuntimeError.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class PipeNetwork:
         self._listening: set[int] = set()  # their descriptors
         self._servers: list[asyncio.Server] = []
         self._connections: dict[int, Connection] = {}
-        self._made = 0  # connections, ever
-        self._sweep_at = 16  # connections: when to look for those that are abandoned
+        self._made = 0  # the number of connections ever made
+        self._sweep_at = 16  # the number of connections at which to look for abandoned ones
         self._sides: WeakKeyDictionary[socket.socket, tuple[Side, Side]] = WeakKeyDictionary()  # own and other
         self._side_at: dict[int, Side] = {}  # by descriptor, as it was when the connection was made
         self._client_ports: Counter[int] = Counter()
@@ -134,17 +134,17 @@ class PipeNetwork:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the network, as the end of an `async with` does: close(), and let everybody see the end of it.
+        """End the network, as the end of an `async with` does: close() it, and let all tasks see the end.
 
-        What is left of servers' tasks has run when this returns, as far as it can at this time."""
+        When this returns, the servers' remaining tasks have run as far as they can at the current time."""
         self.close()
         await asyncio.get_running_loop().clock.advance(0, ignore_holds=True)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """End the network, as the end of a `with` does.
 
-        Servers are closed. What is on its way arrives at once, then each side of each connection sees the end of the
-        stream; what is held by a partition or a stall is lost. Idempotent.
+        Servers are closed. Data on its way arrives at once, then each side of each connection sees the end of the
+        stream; data that a partition or a stall holds is lost. Idempotent.
         """
         if self._closed:
             return
@@ -163,12 +163,12 @@ class PipeNetwork:
 
     @property
     def seed(self) -> int | str | None:
-        """What all chance comes from; None before the network is attached to a loop, if none was given."""
+        """The seed of all random values; None if none was given and the network is not attached to a loop yet."""
         return self._seed
 
     @property
     def connections(self) -> tuple[Connection, ...]:
-        """Those that are open, in the order in which they were made. A client that has not connected yet has none."""
+        """The open connections, in the order in which they were made. A client that is still connecting has none."""
         self._close_abandoned()
         return tuple(self._connections.values())
 
@@ -177,8 +177,8 @@ class PipeNetwork:
     def host(self, name: str, *addresses: str) -> tuple[str, ...]:
         """Add a host, with IPv4 and IPv6 addresses, or with the next free one of 10.0.0.0/8; return its addresses.
 
-        With several, names resolve to all of them, in this order. A host that is there already stays as it is, if no
-        other addresses are given. Raises ValueError for what is no address, and for one that another host has.
+        The name resolves to all addresses, in this order. An existing host stays as it is if no other addresses are
+        given. Raises ValueError for an invalid address, and for one that another host has.
         """
         self._check_usable()
         if not isinstance(name, str):
@@ -201,7 +201,7 @@ class PipeNetwork:
 
     def _free_address(self, name: str) -> str:
         with suppress(ValueError):
-            # A server may be told to listen at an address that nobody has.
+            # A server may listen at an address that no host has yet.
             return str(ipaddress.ip_address(name))
         address = ipaddress.IPv4Address("10.0.0.1")
         while str(address) in self._names:
@@ -210,10 +210,10 @@ class PipeNetwork:
 
     @contextmanager
     def at(self, host: str) -> Iterator[None]:
-        """What is done inside this `with`, in tasks that are created there too, is done on that host.
+        """Code inside this `with`, and in tasks that are created there, runs on that host.
 
         Connections come from its address, and a server on all addresses is on those of this host. Elsewhere connections
-        come from "localhost", and such a server is on every host. The host is added if it is not there."""
+        come from "localhost", and such a server is on every host. The host is added if it does not exist."""
         self.host(host)
         token = _place.set((self, host.lower(), None, 0))
         try:
@@ -223,7 +223,7 @@ class PipeNetwork:
 
     @contextmanager
     def _bound_to(self, address: Any) -> Iterator[None]:
-        """Connections come from this address and port; a port of 0 is any."""
+        """Connections inside this `with` come from this address and port; a port of 0 is any."""
         found = self._resolve(address[0], address[1], 0, socket.SOCK_STREAM, 0, 0)[0][4]
         if found[0] not in self._names:
             text = f"error while attempting to bind on address {address!r}: no host of this network has it"
@@ -235,7 +235,7 @@ class PipeNetwork:
             _place.reset(token)
 
     def _known(self, name: str) -> str:
-        """A host's name or an address, as it is known; ValueError if it is not."""
+        """A host's name or address in its normal form. Raises ValueError if it is unknown."""
         if not isinstance(name, str):
             raise TypeError(f"a host's name or address must be a string, not {name!r}")
         with suppress(ValueError):
@@ -244,7 +244,7 @@ class PipeNetwork:
             raise ValueError(f"there is no host {name!r} in this network: host() adds one")
         return name.lower()
 
-    # -- what lies between them ----------------------------------------------------------------------------------------
+    # -- links ---------------------------------------------------------------------------------------------------------
 
     def link(
         self,
@@ -256,11 +256,11 @@ class PipeNetwork:
         fragment: Fragment = UNSET,
         one_way: bool = False,
     ) -> None:
-        """Set what the way between two hosts is like; without `b` between `a` and everybody; without both everywhere.
+        """Set the link between two hosts; without `b` those between `a` and all others; without both all links.
 
-        Hosts are given by name or by address. What is not given stays as it is, and where several settings apply, the
-        latest decides. It goes for what is sent from now on; with `one_way` only from `a` to `b`. For the values see
-        pipe_network(). Raises ValueError for a host that is not there.
+        Hosts are given by name or by address. Settings that are not given stay as they are, and where several apply,
+        the latest decides. They apply to data that is sent from now on; with `one_way` only from `a` to `b`. For the
+        values see pipe_network(). Raises ValueError for an unknown host.
         """
         self._check_usable()
         if a is None and b is not None:
@@ -272,20 +272,20 @@ class PipeNetwork:
             self._links.set(other, one, **settings)
 
     def partition(self, a: str, b: str | None = None) -> None:
-        """From now on nothing passes between two hosts; without `b`, between `a` and all others.
+        """Cut the link between two hosts; without `b`, those between `a` and all others.
 
-        Nobody is told: what is on its way, and what is sent, waits for heal(). Clients that want to connect try again
-        after 1, 3, 7, 15, 31 and 63 seconds and have TimeoutError after 127, as on Linux. Raises ValueError for a host
-        that is not there.
+        Neither side is told: data on its way, and data that is sent later, waits for heal(). Clients that connect try
+        again after 1, 3, 7, 15, 31 and 63 seconds and get TimeoutError after 127, as on Linux. Raises ValueError for an
+        unknown host.
         """
         self._check_usable()
         self._cuts.append((self._known(a), None if b is None else self._known(b)))
         self._update()
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """End the partition that was made with the same hosts, in either order; without any, all of them.
+        """End the partition that was made with the same hosts, in either order; without hosts, all partitions.
 
-        What was on its way is sent again. Raises ValueError if there is no such partition.
+        Data that was on its way is sent again. Raises ValueError if there is no such partition.
         """
         self._check_usable()
         if a is None and b is not None:
@@ -310,7 +310,8 @@ class PipeNetwork:
         for_each(Connection._update, self._connections.values())
 
     def _close_abandoned(self) -> None:
-        """A side that closes while the relay does not read, because too much is held, is noticed here only."""
+        """Close connections whose sides were closed while their relays did not read because too much was held: the
+        relays do not notice."""
         for connection in tuple(self._connections.values()):
             connection._close_if_abandoned()
         self._sweep_at = max(16, 2 * len(self._connections))
@@ -318,17 +319,17 @@ class PipeNetwork:
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _resolve(self, host: Any, port: Any, family: int, type: int, proto: int, flags: int) -> list[Any]:
-        """What socket.getaddrinfo() would return or raise, if the system knew this network."""
+        """What socket.getaddrinfo() would return or raise if the system knew this network."""
         if isinstance(host, bytes):
             host = host.decode("idna")
         if host in (None, ""):
             addresses = ("0.0.0.0", "::") if flags & socket.AI_PASSIVE else self._hosts[HERE]
         else:
             addresses = (host,)
-            # There are no datagrams here: what is to be sent to these hosts must not go to others.
+            # The network has no datagrams; they must not go to real hosts of these names.
             if isinstance(host, str) and (type != socket.SOCK_DGRAM or host == HERE):
                 addresses = self._hosts.get(host.lower().rstrip("."), addresses)
-        # The system's interfaces do not matter, and it is never to ask anybody.
+        # The system's interfaces do not matter, and it must not ask a resolver.
         flags = flags & ~socket.AI_ADDRCONFIG | socket.AI_NUMERICHOST
         infos: list[Any] = []
         error = None
@@ -342,7 +343,7 @@ class PipeNetwork:
         return infos
 
     def _name_of(self, sockaddr: tuple[Any, ...], flags: int) -> tuple[str, str]:
-        """What socket.getnameinfo() would return or raise, if the system knew this network."""
+        """What socket.getnameinfo() would return or raise if the system knew this network."""
         known = self._names.get(sockaddr[0])
         if known is None and flags & socket.NI_NAMEREQD:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -355,17 +356,17 @@ class PipeNetwork:
         return Name((self._names[address], address))
 
     def _here(self) -> tuple[str | None, str | None, int]:
-        """Where what runs now is: its host, and what a client has asked for, an address and a port."""
+        """The host of the current context, and the address and port that a client has asked for."""
         place = _place.get()
         return place[1:] if place is not None and place[0] is self else (None, None, 0)
 
     # -- servers -------------------------------------------------------------------------------------------------------
 
     async def _listen(self, hosts: list[Any], port: Any, family: int, flags: int) -> list[Listener]:
-        """The listeners of a server, which do not listen yet."""
+        """Make the listeners of a server, which do not listen yet."""
         for host in hosts:
             if isinstance(host, str) and not self._is_somewhere(host):
-                # Where a server is, there is a host.
+                # A server adds its host.
                 self.host(host)
         found = [self._resolve(host, port, family, socket.SOCK_STREAM, 0, flags) for host in hosts]
         listeners: list[Listener] = []
@@ -379,13 +380,13 @@ class PipeNetwork:
         return listeners
 
     def _is_somewhere(self, host: str) -> bool:
-        """True for a host that is there, for its addresses, and for all addresses."""
+        """True for a known host, for its addresses, and for the addresses that mean all hosts."""
         with suppress(ValueError):
             host = str(ipaddress.ip_address(host))
         return host in ("", "0.0.0.0", "::") or host in self._names or host.lower() in self._hosts
 
     def _stand_for(self, sock: socket.socket) -> Listener:
-        """The listener of a server that was given a socket of the system's."""
+        """Make the listener of a server that was given a real socket."""
         address = sock.getsockname()
         if not self._is_somewhere(address[0]):
             self.host(address[0])
@@ -413,7 +414,7 @@ class PipeNetwork:
                 return port
 
     def _listener_at(self, name: Name, address: tuple[Any, ...]) -> Listener | None:
-        """Who accepts what comes for this address."""
+        """The listener that accepts connections to this address."""
         host, numeric = name
         everywhere = "::" if ":" in numeric else "0.0.0.0"
         listening = {
@@ -433,7 +434,7 @@ class PipeNetwork:
     # -- clients -------------------------------------------------------------------------------------------------------
 
     async def _connect(self, sock: socket.socket, address: Any) -> None:
-        """What sock_connect() does to a TCP socket."""
+        """sock_connect() for a TCP socket."""
         address = self._resolve(address[0], address[1], sock.family, sock.type, sock.proto, 0)[0][4]
         if address[0] not in self._names:
             raise OSError(errno.EHOSTUNREACH, f"no host of this network has the address {address[0]}")
@@ -476,7 +477,7 @@ class PipeNetwork:
         return (address, port or self._free_port(), *rest)
 
     async def _shake_hands(self, sender: Name, receiver: Name, address: tuple[Any, ...]) -> None:
-        """Return when the client may take itself for connected."""
+        """Return when the client is connected; raise OSError if it cannot connect."""
         for seconds in _RETRIES:
             again = self._loop.time() + seconds
             if await self._passes(sender, receiver):
@@ -490,7 +491,7 @@ class PipeNetwork:
         raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     async def _passes(self, sender: Name, receiver: Name) -> bool:
-        """Take something from one host to the other; False if it is lost."""
+        """Let the time of one message from one host to the other pass. False if it is lost."""
         if self._is_cut(sender, receiver):
             return False
         await asyncio.sleep(self._call(self._links.latency, sender, receiver, self._random))
@@ -510,7 +511,7 @@ class PipeNetwork:
             self._loop.clock._check_thread()
 
     def _call(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Call a method of the loop that keeps the context it is called in: not that of who has sent something."""
+        """Call a method of the loop in the network's context, which its callbacks then keep, not in the sender's."""
         return self._context.run(function, *args)
 
     def _note(self, connection: Connection, to: str, data: bytes) -> None:
@@ -519,7 +520,7 @@ class PipeNetwork:
         try:
             self._trace(Delivery(self._loop.time(), connection.number, to, data))
         except Exception as error:
-            # What has arrived has arrived.
+            # The data has arrived all the same.
             message = "the trace function of a pipe_network() has failed"
             self._loop.call_exception_handler({"message": message, "exception": error})
 
@@ -532,11 +533,11 @@ class PipeNetwork:
                     del self._side_at[fd]
 
     def _side_of(self, sock: Any) -> tuple[Side, Side] | None:
-        """Which side of a connection a socket is, and the other side."""
+        """The side of a connection that a socket belongs to, and the other side."""
         return self._sides.get(sock) if isinstance(sock, socket.socket) else None
 
     def _has_descriptor(self, fd: int) -> bool:
-        """True if it has to do with this network, where nothing comes from elsewhere."""
+        """True if the descriptor belongs to this network, so that only this loop sends to it."""
         side = self._side_at.get(fd)
         return fd in self._listening or (side is not None and side.has_descriptor(fd))
 
@@ -555,23 +556,23 @@ def pipe_network(
     seed: int | str | None = None,
     trace: Callable[[Delivery], object] | None = None,
 ) -> PipeNetwork:
-    """A network in memory for a loop of hotloop.testing, to be used in an `async with`, or a `with`.
+    """Return a network in memory for a loop of hotloop.testing, to be used in an `async with`, or a `with`.
 
-    Inside it the loop's TCP goes through the network, and nothing of it through the system: create_server(),
-    create_connection(), sock_connect(), getaddrinfo(), getnameinfo() and what is made of them. Where a server is, there
-    is a host of that name; other names are unknown, unless host() has added them.
+    Inside it, all TCP of the loop goes through the network instead of the system: create_server(), create_connection(),
+    sock_connect(), getaddrinfo(), getnameinfo() and everything based on them. A server adds a host of its name; other
+    names are unknown, unless host() has added them.
 
-    `loop` is the loop; None: the one that runs where it begins. `latency` is how long everything takes from one
-    host to another, in seconds: a number, a tuple (lowest, highest), or a function that is called with a
+    `loop` is the loop; None: the loop that is running when the `with` is entered. `latency` is how long data takes from
+    one host to another, in seconds: a number, a tuple (lowest, highest), or a function that is called with a
     random.Random for each piece. `bandwidth` is in bytes per second, for each direction of each connection; None: no
     limit. `fragment` is the size of the pieces that arrive, in bytes, given like the latency; None: as they were
     written. `buffer` is how many bytes are on their way in each direction before the sender has to wait; the sockets at
-    both ends take about as much again. `seed` is where all chance comes from; None: what the loop is shuffled by, or 0.
-    `trace` is called with a Delivery for all that arrives.
+    both ends take about as much again. `seed` seeds all random values; None: the loop's `shuffle`, or 0. `trace` is
+    called with a Delivery for all data that arrives.
 
-    Raises ValueError for NaN, infinity, a negative latency, and a bandwidth, a fragment or a buffer that is not
-    positive; TypeError for what is no number. Where it begins: TypeError if the loop is none of hotloop.testing,
-    RuntimeError if it has a network already.
+    Raises ValueError for NaN, infinity, a negative latency, and a bandwidth, fragment or buffer that is not positive;
+    TypeError for a value that is no number. Entering it raises TypeError if the loop is not one of hotloop.testing, and
+    RuntimeError if the loop has a network already.
     """
     return PipeNetwork(
         loop=loop, latency=latency, bandwidth=bandwidth, fragment=fragment, buffer=buffer, seed=seed, trace=trace

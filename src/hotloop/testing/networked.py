@@ -1,4 +1,4 @@
-"""What a loop under test asks its network for, while it has one, instead of the system."""
+"""Networked: the methods with which a loop under test uses its network, if it has one, instead of the system."""
 
 import asyncio
 import errno
@@ -11,7 +11,7 @@ from hotloop.testing.connection import Listener, NetworkSocket
 if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
 
-    # A mixin, whose methods call those of the class behind it, private ones included.
+    # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
     _Behind = Any
 else:
     _Behind = object
@@ -75,13 +75,13 @@ class Networked(_Behind):  # type: ignore[misc]
         start_serving: bool = True,
         **options: Any,
     ) -> asyncio.Server:
-        """See loop.create_server(). In a network the server is on the hosts that it names, or that its socket names."""
+        """See loop.create_server(). In a network, the server is on the hosts of `host`, or of its socket's address."""
         network = self._network
         by_address = sock is None and not (host is None and port is None)
         by_socket = host is None and port is None and _is_tcp(sock) and not isinstance(sock, Listener)
         if network is None or not (by_address or by_socket):
             for name, value in (("reuse_port", reuse_port), ("keep_alive", keep_alive)):
-                if value is not None:  # not every Python knows them
+                if value is not None:  # not every Python has them
                     options[name] = value
             return await super().create_server(  # type: ignore[no-any-return]
                 protocol_factory,
@@ -103,10 +103,10 @@ class Networked(_Behind):  # type: ignore[misc]
             server = await super().create_server(protocol_factory, sock=listeners[0], start_serving=False, **options)
         except BaseException:
             for listener in listeners:
-                listener.bound = None  # it stays the caller's
+                listener.bound = None  # the socket still belongs to the caller
                 listener.close()
             raise
-        # It takes only one by itself.
+        # create_server() takes only one socket.
         server._sockets[:] = listeners
         network._servers.append(server)
         if start_serving:
@@ -136,7 +136,7 @@ class Networked(_Behind):  # type: ignore[misc]
         return self._network._connect(sock, address)
 
     def sock_accept(self, sock: Any) -> Coroutine[Any, Any, tuple[Any, Any]]:
-        """See loop.sock_accept(). OSError for a TCP socket in a network, which knows of create_server() only."""
+        """See loop.sock_accept(). In a network, raises OSError for a TCP socket: only create_server() can accept."""
         if self._network is not None and _is_tcp(sock):
             message = "a pipe_network() brings no connections to a socket that accepts by itself: use create_server()"
             raise OSError(errno.EOPNOTSUPP, message)
@@ -149,7 +149,7 @@ class Networked(_Behind):  # type: ignore[misc]
         return self._with_names(super()._make_ssl_transport, rawsock, args, options)
 
     def _with_names(self, make: Callable[..., Any], sock: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A transport that knows its addresses in the network."""
+        """Make a transport that has its addresses in the network."""
         sides = None if self._network is None else self._network._side_of(sock)
         if sides is None:
             return make(sock, *args, **options)
@@ -159,7 +159,7 @@ class Networked(_Behind):  # type: ignore[misc]
         options["extra"] = {**(options.get("extra") or {}), **extra}
         transport = make(sock, *args, **options)
         own.has_transport(transport)
-        # asyncio's transports ask the socket all the same. Its TLS has a dictionary of its own, which comes first.
+        # asyncio's transports overwrite these with the socket's. A TLS transport looks into its own dictionary first.
         below = getattr(transport, "_ssl_protocol", transport)
         getattr(below, "_extra", {}).update(extra)
         return transport

@@ -1,9 +1,9 @@
-"""The way between the two sides of a connection: it takes bytes from one socket and puts them into the other, later.
+"""The relay between the two sides of a connection: it reads bytes from one socket and writes them to the other, later.
 
 Each side has a real socket, one end of a pair. The relay has the other ends, and between them a queue for each
-direction: what has been read waits there for the time at which it is due, by the loop's clock. So a delivery is a
-timer like any other. Of what is on its way there is never more than a buffer's worth: then the relay stops reading, the
-sender's socket fills, and his transport tells its protocol to pause.
+direction, in which data waits until it is due by the loop's clock. So a delivery is a timer like any other. When a
+buffer's worth of data is on its way, the relay stops reading. Then the sender's socket fills, and its transport tells
+its protocol to pause.
 """
 
 import random
@@ -22,18 +22,18 @@ _T = TypeVar("_T")
 
 
 def for_each(function: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Call it with each, also if a function of the test's fails for one of them; what that raises comes at the end."""
+    """Call `function` with each item, even if a function of the test raises for one of them; then raise that."""
     with ExitStack() as calls:
         for item in reversed(tuple(items)):
             calls.callback(function, item)
 
 
 class Item(NamedTuple):
-    """Something on its way."""
+    """An item on its way."""
 
     due: float  # by the loop's clock
-    what: bytes | Callable[[], object]  # the latter: what is to happen, like the end of the stream
-    apart: bool  # what comes behind it is not to be received together with it
+    what: bytes | Callable[[], object]  # data, or a function to call, such as for the end of the stream
+    apart: bool  # the receiver must read it separately from the next item
 
 
 class Pipe:
@@ -45,7 +45,7 @@ class Pipe:
         to: str,  # "client" or "server"
         sender: Name,
         receiver: Name,
-        source: socket.socket,  # the relay's, as the next
+        source: socket.socket,  # the relay's, as is `target`
         target: socket.socket,
     ) -> None:
         self._connection = connection
@@ -57,11 +57,11 @@ class Pipe:
         self._rng = random.Random(f"{self._network.seed!r}, connection {connection.number} to the {to}")
         self._queue: deque[Item] = deque()
         self._size = 0  # bytes in the queue
-        self._free_at = 0.0  # when the line has sent what it was given before
-        self._handle: Any = None  # of the next _deliver()
-        self._reads = self._writes = False  # whether the loop watches for this
+        self._free_at = 0.0  # the time at which the link has sent everything before
+        self._handle: Any = None  # the handle of the next _deliver()
+        self._reads = self._writes = False  # whether the loop watches the source, or the target
         self._has_read_all = self._stopped = self._held = False
-        self.ended = False  # the receiver knows that nothing will come any more
+        self.ended = False  # the receiver has been told of the end of the stream
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Pipe:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            # Closed with something unread, which over TCP is a reset, too.
+            # The program has closed its socket with data unread, which is a reset over TCP, too.
             self.send_reset()
         else:
             self._send(data)
@@ -103,7 +103,8 @@ class Pipe:
 
     @contextmanager
     def _broken_by_errors(self) -> Iterator[None]:
-        """For functions of the test's that may give no latency: nobody is to wait for what is lost by that."""
+        """If a function of the test raises or returns no valid number, reset the connection: data is lost, and its
+        receiver must not wait for it."""
         try:
             yield
         except BaseException:
@@ -111,18 +112,18 @@ class Pipe:
             raise
 
     def send_reset(self) -> None:
-        """Tell the receiver, behind what is on its way, that the connection is broken."""
+        """Tell the receiver, after the data on its way, that the connection is broken."""
         self._has_read_all = True
         self._read_if_there_is_room()
         self.put(lambda: self._connection._close(reset=True))
 
     def put(self, what: bytes | Callable[[], object], *, apart: bool = False) -> None:
-        """Send something, which takes the time that the link's settings say."""
+        """Send data, or a function to call on arrival. It takes as long as the settings of the link say."""
         size = len(what) if isinstance(what, bytes) else 0
         bandwidth = self._network._links.bandwidth(self._sender, self._receiver)
         latency = self._draw_latency()
         self._free_at = max(self._loop.time(), self._free_at) + (size / bandwidth if bandwidth else 0.0)
-        # What is due before what was sent before it waits for that.
+        # An item that is due earlier than its predecessor waits for it.
         self._queue.append(Item(self._free_at + latency, what, apart))
         self._size += size
         if self._handle is None and not self._writes:
@@ -140,7 +141,7 @@ class Pipe:
             self._handle = self._network._call(self._loop.call_at, self._queue[0].due, self._deliver)
 
     def _deliver(self) -> None:
-        """Hand over what is due."""
+        """Deliver the items that are due."""
         self._handle = None
         while self._queue and self._queue[0].due <= self._loop.time():
             item = self._queue[0]
@@ -153,7 +154,7 @@ class Pipe:
             if self._stopped:
                 return
             if item.apart and self._queue:
-                # The receiver's socket is reported in the next iteration, and read before the one after that.
+                # The next iteration finds the receiver's socket readable, and the receiver reads before the one after.
                 self._handle = self._network._call(self._loop.call_soon, self._deliver_next_time)
                 break
         else:
@@ -164,13 +165,13 @@ class Pipe:
         self._handle = self._network._call(self._loop.call_soon, self._deliver)
 
     def _hand_over(self, data: bytes) -> bool:
-        """True if the receiver's socket has taken all of it; if not, that has been seen to."""
+        """Write to the receiver's socket. True if it has taken everything; otherwise the rest follows later."""
         try:
             sent = self._target.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
-            # Closed by now. Over TCP what comes is answered with a reset, too.
+            # The receiver has closed its socket. TCP also answers data with a reset then.
             self.stop()
             self._connection._other(self).send_reset()
             return False
@@ -197,7 +198,7 @@ class Pipe:
             self._loop.remove_writer(self._target)
 
     def _end(self) -> None:
-        with suppress(OSError):  # the receiver is gone
+        with suppress(OSError):  # the receiver has closed its socket
             self._target.shutdown(socket.SHUT_WR)
         self.ended = True
         self._network._note(self._connection, self._to, b"")
@@ -206,7 +207,7 @@ class Pipe:
     # -- holding and stopping ------------------------------------------------------------------------------------------
 
     def hold(self, held: bool) -> None:
-        """Keep everything that is on its way, or send it again, which takes it as long as the first time."""
+        """Hold everything that is on its way, or send it again, which takes a latency anew."""
         if held == self._held:
             return
         self._held = held
@@ -217,7 +218,7 @@ class Pipe:
             self._schedule()
 
     def flush(self) -> None:
-        """Hand over at once what is on its way, and what can be read, as far as the receiver's socket takes it."""
+        """Deliver at once data that is on its way or can be read, as far as the receiver's socket takes it."""
         data = b"".join(item.what for item in self._queue if isinstance(item.what, bytes))
         with suppress(OSError):
             while more := self._source.recv(self._network._buffer):
@@ -227,7 +228,7 @@ class Pipe:
                 self._network._note(self._connection, self._to, data[: self._target.send(data)])
 
     def stop(self) -> None:
-        """Nothing passes any more."""
+        """Stop for good, and drop everything that is on its way."""
         self._stopped = True
         self._cancel()
         self._queue.clear()
@@ -242,5 +243,5 @@ class Pipe:
 
     @property
     def on_the_way(self) -> int:
-        """How many bytes the receiver's socket has not taken yet."""
+        """The number of bytes that the receiver's socket has not taken yet."""
         return self._size

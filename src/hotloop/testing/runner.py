@@ -1,4 +1,4 @@
-"""Running coroutines on loops with virtual time, once or under many seeds."""
+"""run() and run_seeds(): run coroutines on loops with virtual time, once or under many seeds."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable
@@ -49,8 +49,8 @@ def run_seeds(
 ) -> list[_T]:
     """Run the coroutine function `test` once for each seed, each time on a new loop; return what it returned, by seed.
 
-    `seeds` are the seeds, or how many of them, counted from 0. The first that fails ends it: its exception is raised,
-    with a note that says which seed it was and how many had passed. Raises ValueError if there is no seed.
+    `seeds` are the seeds, or a number of seeds, counted from 0. The first seed that fails ends it: its exception is
+    raised, with a note of the seed and of how many passed before. Raises ValueError if there is no seed.
     """
     _check_not_running("run_seeds()")
     if isinstance(seeds, str):

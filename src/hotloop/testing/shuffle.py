@@ -1,16 +1,16 @@
-"""Another order of what is ready: what a program may not rely on is decided by a seed.
+"""Runs ready callbacks in another order: where a program may not rely on the order, a seed decides.
 
-asyncio runs callbacks in the order in which they were queued. Most of that order is an accident: that a task's step
-comes before another's depends on what woke them, on the speed of a network, on the version of a library. So a batch is
-dealt out anew, at random but for these, which stay in order:
+asyncio runs callbacks in the order in which they were queued. Most of that order is an accident: which of two tasks
+runs first depends on what woke them, on the speed of a network, on the version of a library. So each batch is shuffled,
+except that these stay in order:
 
-- a task's steps;
-- what one callback, or one step, has given to call_soon(). Transports rely on that, and so may programs;
-- what one future calls back, tasks that wait for it included, in the order in which it was added;
-- timers, by deadline. Those with the same deadline have no order;
-- what other threads have posted, and what compiled transports queue for themselves.
+- the steps of a task;
+- the call_soon() calls of one callback or task step. Transports rely on that, and programs may;
+- the callbacks of one future, including the tasks that wait for it, in the order in which they were added;
+- timers, by deadline. Timers with the same deadline have no order;
+- the calls from other threads, and what compiled transports queue for themselves.
 
-To tell who has called call_soon(), a marker is queued before each item, which says that the one before is done.
+A marker before each item tells the shuffler that the previous item is done, and so which one calls call_soon().
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 RELAXABLE = ("callbacks", "futures")
-"""What can be given up: the order of call_soon() calls by one callback or step, and that of a future's callbacks."""
+"""The orders that can be given up: of the call_soon() calls of one callback or step, and of a future's callbacks."""
 
 _KEEPERS = ("asyncio.", "hotloop.")  # modules whose callbacks rely on their order
 
 
 class Place(NamedTuple):
-    """Where an item belongs: it comes after all that lead, so far, one of the chains in `follows`."""
+    """The constraints of an item: it comes after the last item so far that leads any of the chains in `follows`."""
 
     follows: tuple[Hashable, ...]
     leads: tuple[Hashable, ...]
@@ -45,7 +45,7 @@ _TIMERS = _in("timers")
 
 
 class Pulse:
-    """Something for a ready queue that does nothing: an iteration that finds it does not sleep."""
+    """A Runnable that does nothing. An iteration that finds it on the ready queue does not sleep."""
 
     __slots__ = ()
     _cancelled = False
@@ -55,7 +55,7 @@ class Pulse:
 
 
 class Shuffler:
-    """Deals out the batches of one loop."""
+    """Shuffles the batches of one loop."""
 
     def __init__(self, seed: int | str, relax: Collection[str]) -> None:
         if not isinstance(seed, (int, str)) or isinstance(seed, bool):
@@ -65,18 +65,18 @@ class Shuffler:
         self.seed = seed
         self._relaxed = frozenset(relax)
         self._random = random.Random(seed)
-        self._turn = 0  # counts what has run
-        # By id() of a handle that waits in the queue, which cannot be another's as long as it does.
+        self._turn = 0  # counts the items that have run
+        # By id() of a handle on the queue, which is unique as long as the handle is there.
         self._places: dict[int, Place] = {}
-        self._io: set[int] = set()  # the same for reports of I/O
+        self._io: set[int] = set()  # the id() of each handle that reports I/O
         self._marker = _Marker(self)
 
     def next_turn(self) -> None:
-        """What calls call_soon() from here on is somebody else."""
+        """The next item runs: later call_soon() calls are its calls."""
         self._turn += 1
 
     def called_soon(self, handle: object, callback: Callable[..., object], args: tuple[object, ...]) -> None:
-        """Note whom a handle comes from. To be called from the loop's call_soon()."""
+        """Note which item has queued a handle. To be called from the loop's call_soon()."""
         self._places[id(handle)] = self._place_of(callback, args)
 
     def happened(self, handles: Iterable[object]) -> None:
@@ -90,7 +90,7 @@ class Shuffler:
         if isinstance(owner, asyncio.Task) and not hasattr(asyncio.Task, getattr(callback, "__name__", "")):
             if future is None:
                 return _ANYWHERE
-            # What asyncio's own callbacks do has to be done when the task goes on.
+            # asyncio's own callbacks must have run when the task continues.
             return Place((waited_for,), () if "futures" in self._relaxed else (waited_for,))
         if future is not None:
             if "futures" in self._relaxed and not _is_asyncios(callback):
@@ -101,7 +101,7 @@ class Shuffler:
         return _in(turn)
 
     def deal(self, ready: Any, due: list[Any]) -> None:
-        """Put the queue, and the timers that are `due`, the earliest first, into another order."""
+        """Put the queue and the timers that are `due`, which come earliest first, into another order."""
         items = [ready.popleft() for _ in range(len(ready))]
         placed = self._placed(items)
         for _, same in groupby(due, lambda handle: handle.when()):
@@ -116,11 +116,11 @@ class Shuffler:
             ready.append(item)
 
     def _placed(self, items: list[Any]) -> list[tuple[Any, Place]]:
-        """What is in the queue, and where it belongs."""
-        # Left by a batch that an exception has ended, and in an order of ours already.
+        """The items of the queue with their constraints."""
+        # Up to the last marker, the items are left from a batch that an exception ended: they are shuffled already.
         interrupted = max((index for index, item in enumerate(items) if item is self._marker), default=-2) + 1
         known = self._places.keys() | self._io
-        # What a compiled transport has queued may be what comes before its next report.
+        # If there are unknown items, a compiled transport may have queued one that must come before its next report.
         io = _ANYWHERE if all(id(item) in known for item in items) else _OTHERS
         placed = []
         for index, item in enumerate(items):
@@ -155,7 +155,7 @@ class Shuffler:
                     free.append(follower)
 
     def add_note(self, error: BaseException) -> None:
-        """Have the traceback say which seed it was."""
+        """Add a note with the seed to an exception's traceback."""
         note = f"hotloop.testing: this was with shuffle={self.seed!r}"
         if self._relaxed:
             note += f", relax={sorted(self._relaxed)!r}"
@@ -164,7 +164,7 @@ class Shuffler:
 
 
 class _Marker(Pulse):
-    """Goes before each item of a batch."""
+    """Goes before each item of a batch, and counts it."""
 
     __slots__ = ("_shuffler",)
 
@@ -176,12 +176,12 @@ class _Marker(Pulse):
 
 
 def _called_by_asyncio() -> bool:
-    """True if it is asyncio itself, or hotloop, that has called call_soon(), which is four frames up."""
+    """True if asyncio or hotloop has called call_soon(), whose caller is four frames up."""
     return _keeps_order(sys._getframe(4).f_globals.get("__name__"))
 
 
 def _is_asyncios(callback: Any) -> bool:
-    """True if asyncio, or hotloop, has given it to add_done_callback()."""
+    """True if it is a callback of asyncio's or hotloop's own code."""
     while isinstance(callback, functools.partial):
         callback = callback.func
     return _keeps_order(getattr(callback, "__module__", None))

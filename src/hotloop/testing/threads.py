@@ -1,8 +1,8 @@
-"""What other threads have to do with a loop under test: which are at work for it, and which could wake it some day.
+"""The other threads of a process with a loop under test: which work for the loop, and which could wake it later.
 
-asyncio knows nothing of a thread but call_soon_threadsafe(). So each kind is known by what its library keeps: a worker
-of an executor by the concurrent.futures.Future that asyncio.wrap_future() was given, one of anyio by anyio's list of
-those that are idle. Of all others it is only known that they are alive.
+All that asyncio knows of a thread is its call_soon_threadsafe(). So each kind is recognized by the data of its library:
+a worker of an executor by the concurrent.futures.Future that was passed to asyncio.wrap_future(), one of anyio by
+anyio's list of idle workers. Of all others it is only known that they are alive.
 """
 
 import asyncio
@@ -17,37 +17,37 @@ from weakref import WeakSet
 from hotloop.instruments.threads import InstrumentThread
 
 _TIME_TO_START = 0.05
-"""For how many real seconds a future that no executor works on yet may be that of an executor whose threads are idle: a
-thread takes a moment from its queue to the future."""
+"""How long, in real seconds, a future may stay pending while its executor's threads seem idle: a thread needs a moment
+from taking the work off its queue to marking the future as running."""
 
 _WRAP_FUTURE = asyncio.futures.wrap_future.__code__
 
 
 class Threads:
-    """The other threads, as a loop sees them that was made now."""
+    """The other threads, from the view of one loop. To be made together with the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._older = WeakSet(threading.enumerate())
-        # By the loop's future: the executor's, and until when to wait for one to start; time.monotonic().
+        # By the loop's future: the executor's future, and the time.monotonic() by which its work must have begun.
         self._wrapped: dict[asyncio.Future[Any], tuple[concurrent.futures.Future[Any], float]] = {}
 
     def made(self, future: asyncio.Future[Any], caller: Any) -> None:
-        """Note a new future of the loop, if the frame that asked for it is asyncio.wrap_future()'s."""
+        """Note a new future of the loop, if the `caller`, a frame, is asyncio.wrap_future()."""
         if caller.f_code is _WRAP_FUTURE:
             self._wrapped[future] = (caller.f_locals["future"], monotonic() + _TIME_TO_START)
 
     def at_work(self) -> bool:
-        """True while a thread, or a process, is at work on something that a future of the loop stands for."""
+        """True while a thread or process works on something for which the loop has a future."""
         for future in [future for future in list(self._wrapped) if future.done()]:
             self._wrapped.pop(future, None)
-        # One that is done is at work still, until it has told the loop.
+        # One that is done has still to tell the loop.
         if any(source.running() or source.done() for source, _ in list(self._wrapped.values())):
             return True
         return self.starting() or any(_anyio_works(thread, self._loop) for thread in threading.enumerate())
 
     def starting(self) -> bool:
-        """True while one of these may be in an executor's queue. Nothing tells the loop that it no longer is."""
+        """True while such work may be in an executor's queue. Nothing tells the loop when it no longer is."""
         if not self._wrapped:
             return False
         queues = [queue for thread, queue in list(pools._threads_queues.items()) if thread.is_alive()]
@@ -58,11 +58,11 @@ class Threads:
         )
 
     def could_wake(self, *, younger: bool = False) -> bool:
-        """True if there is a thread that might call call_soon_threadsafe() some day; with `younger`, one that is
-        younger than the loop.
+        """True if there is a thread that might call call_soon_threadsafe() some day; with `younger`, only threads that
+        are younger than the loop count.
 
-        Not an idle one of an executor or of anyio; nor a daemon that was there before the loop, which belongs to the
-        test runner and its like; nor one of hotloop's instruments."""
+        These do not count: idle threads of executors and of anyio; daemons that are older than the loop, which belong
+        to the test runner and its like; and the threads of hotloop's instruments."""
         return any(
             not (thread in self._older and (younger or thread.daemon)) and not _is_idle(thread)
             for thread in threading.enumerate()
@@ -71,7 +71,7 @@ class Threads:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """True for a worker that waits to be given something."""
+    """True for a worker that waits for work."""
     idle = getattr(thread, "idle_workers", None)
     if _is_anyios(thread) and idle is not None:
         return thread in idle or getattr(thread, "stopping", False)

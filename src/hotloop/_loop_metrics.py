@@ -29,10 +29,10 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
         If another thread calls it, each number is correct for some moment, but not all of them for the same one."""
         from hotloop.metrics import snapshot
 
-        watched = self._watched()
+        watched = self._count_watched()
         if watched is None:
             watched = _watched_by(self._selector)
-        return snapshot(self._measure(), watched)
+        return snapshot(self._collect_metrics(), watched)
 
     def set_slow_callback_hook(self, hook: "Callable[[SlowCallback], object] | None", threshold: float = 0.1) -> None:
         """Have `hook(SlowCallback)` called after each callback or task step that took `threshold` seconds or longer.
@@ -42,7 +42,7 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
         loop's exception handler. Raises TypeError if it is not callable, ValueError unless 0 <= threshold < infinity.
         """
         if hook is None:
-            self._report_slow(None, inf)
+            self._set_slow_hook(None, inf)
             return
         if not callable(hook):
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__!r}")
@@ -50,7 +50,7 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
             raise ValueError(f"threshold must be a number of seconds, 0 or more; it is {threshold!r}")
         import hotloop.metrics  # noqa: F401  so that the first slow callback need not
 
-        self._report_slow(_Reporter(hook), float(threshold))
+        self._set_slow_hook(_Reporter(hook), float(threshold))
 
 
 class _Reporter:
@@ -71,7 +71,7 @@ class _Reporter:
 
 
 def _watched_by(selector: Any) -> dict[str, int]:
-    """Like LoopCore._watched(), for any selector. A closed selector watches nothing."""
+    """Like LoopCore._count_watched(), for any selector. A closed selector watches nothing."""
     found: dict[str, int] = {}
     registered = None if selector is None else selector.get_map()
     for key in list((registered or {}).values()):

@@ -501,3 +501,17 @@ def test_the_clock_of_a_closed_loop(loop):
     loop.close()
     hold.__exit__(None, None, None)
     assert isinstance(loop.clock, Clock) and not loop.clock.held
+
+
+@pytest.mark.only("c", "python", reason="asyncio's loop has no metrics")
+def test_metrics_of_a_loop_with_virtual_time(run):
+    async def main():
+        loop = asyncio.get_running_loop()
+        one, other = socket.socketpair()
+        with one, other:
+            loop.add_reader(one, int)
+            watched = loop.metrics().watched
+            loop.remove_reader(one)
+        return watched
+
+    assert run(main()) == {"callback": 1}

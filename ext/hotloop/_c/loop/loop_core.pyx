@@ -446,7 +446,7 @@ cdef class LoopCore(LoopPolling):
                 self.report_slow(item, passed, 1)
         return cancelled
 
-    def _report_slow(self, hook, seconds):
+    def _set_slow_hook(self, hook, seconds):
         """Call `hook(loop, seconds, item)` right after each item that took `seconds` or longer; None: stop that."""
         self.slow_hook = hook
         self.slow_after = seconds * 1e9

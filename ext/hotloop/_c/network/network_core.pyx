@@ -7,7 +7,7 @@ and make hotloop's transports. On another selector than hotloop's they call asyn
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.network.accept cimport accept_connections, can_accept
 from hotloop._c.network.child_process cimport program_has_a_watcher, watch_process
-from hotloop._c.network.measure cimport measure, watched
+from hotloop._c.network.loop_metrics cimport collect_metrics, count_watched
 from hotloop._c.network.socket_methods cimport (
     accept,
     is_replaced,
@@ -110,12 +110,12 @@ cdef class NetworkCore(LoopCore):
         new_tls_transport(tls)
         return tls
 
-    def _measure(self):
+    def _collect_metrics(self):
         # For loop.metrics(): see _loop_metrics.py.
-        return measure(self)
+        return collect_metrics(self)
 
-    def _watched(self):
-        return None if self.poller is None else watched(self)
+    def _count_watched(self):
+        return None if self.poller is None else count_watched(self)
 
     def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
         if self.poller is None:

@@ -233,7 +233,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         is -1 while none runs. It may be called at any time."""
         return self._meter.progress()
 
-    def _measure(self) -> dict[str, Any]:
+    def _collect_metrics(self) -> dict[str, Any]:
         """For loop.metrics(): see _loop_metrics.py."""
         timers = sum(not handle._cancelled for handle in self._timers.heap)
         now = self._clock()
@@ -243,10 +243,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         numbers = self._meter.numbers(now)
         return numbers | {"ready": len(self._ready), "timers": timers, "transports": self._open_transports()}
 
-    def _watched(self) -> None:
+    def _count_watched(self) -> None:
         """None: the caller looks into the selector's map."""
 
-    def _report_slow(self, hook: Callable[..., object] | None, seconds: float) -> None:
+    def _set_slow_hook(self, hook: Callable[..., object] | None, seconds: float) -> None:
         """Have `hook(loop, seconds, handle)` called after each callback that took that long; None removes the hook."""
         meter = self._meter
         meter.slow_hook = hook

@@ -22,7 +22,7 @@ cdef extern from "loop/metrics.h":
 cdef tuple KINDS = (None, "tcp", "stream", "datagram", "read_pipe", "write_pipe")
 
 
-cdef dict measure(LoopCore loop):
+cdef dict collect_metrics(LoopCore loop):
     """The fields of hotloop.Metrics that come from the loop itself, by name."""
     cdef loop_metrics *metrics = &loop.metrics
     cdef uint64_t now = clock_ticks()
@@ -40,8 +40,8 @@ cdef dict measure(LoopCore loop):
         "task_steps": loop.ready.steps,
         "busy_ns": int(busy),
         "idle_ns": int(idle),
-        "scheduling_delay": numbers(&metrics.delay),
-        "timer_lateness": numbers(&metrics.lateness),
+        "scheduling_delay": histogram_fields(&metrics.delay),
+        "timer_lateness": histogram_fields(&metrics.lateness),
         "longest_callback": longest,
         "ready": queued(loop.ready),
         "timers": loop.timers.heap.live,
@@ -53,14 +53,14 @@ cdef dict measure(LoopCore loop):
     }
 
 
-cdef tuple numbers(const metrics_histogram *histogram):
+cdef tuple histogram_fields(const metrics_histogram *histogram):
     cdef list buckets = []
     for index in range(METRICS_BUCKETS):
         buckets.append(histogram.buckets[index])
     return (histogram.count, int(histogram.total), int(histogram.maximum), tuple(buckets))
 
 
-cdef dict watched(LoopCore loop):
+cdef dict count_watched(LoopCore loop):
     """How many descriptors of each kind hotloop's own selector watches."""
     cdef dict found = {}
     # A copy, because data() and kind_of_watcher() may run any code.

@@ -16,11 +16,12 @@ HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. n
 Each variant has its own folder under build/, so that switching between them never mixes their objects.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
@@ -222,13 +223,68 @@ class BuildExt(build_ext):
         self.distribution.ext_modules = []
 
 
+def bill_of_materials(distribution: Distribution, *, compiled: bool) -> dict[str, object]:
+    """What a wheel is made of, in CycloneDX 1.6. The same wheel has the same one: no time and no serial number."""
+    name, version = distribution.get_name(), distribution.get_version()
+    itself = {
+        "type": "library",
+        "bom-ref": f"pkg:pypi/{name}@{version}",
+        "name": name,
+        "version": version,
+        "purl": f"pkg:pypi/{name}@{version}",
+        "licenses": [{"license": {"id": "MIT"}}],
+    }
+    parts = []
+    if compiled:
+        import Cython
+
+        cython = f"pkg:pypi/cython@{Cython.__version__}"
+        parts.append(
+            {
+                "type": "library",
+                "bom-ref": cython,
+                "name": "Cython",
+                "version": Cython.__version__,
+                "description": "The code that it generates is part of each compiled module.",
+                "purl": cython,
+                "licenses": [{"license": {"id": "Apache-2.0"}}],
+            }
+        )
+    references = [part["bom-ref"] for part in parts]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": itself},
+        "components": parts,
+        "dependencies": [
+            {"ref": itself["bom-ref"], "dependsOn": references},
+            *({"ref": reference} for reference in references),
+        ],
+    }
+
+
 class BdistWheel(bdist_wheel):
-    """bdist_wheel that tags the wheel after the build, when it is known whether it holds an extension."""
+    """bdist_wheel that tags the wheel after the build, when it is known whether it holds an extension. It adds the bill
+    of materials, where PEP 770 has it."""
+
+    bill: dict[str, object] | None = None
 
     def run(self) -> None:
         self.run_command("build")
         self.root_is_pure = not self.distribution.has_ext_modules()
+        self.bill = bill_of_materials(self.distribution, compiled=not self.root_is_pure)
         super().run()
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:
+        super().write_wheelfile(wheelfile_base, *arguments)
+        if self.bill is None:
+            # An editable install, which has the file made without run().
+            return
+        # RECORD is written afterwards, of all files.
+        folder = Path(wheelfile_base, "sboms")
+        folder.mkdir(exist_ok=True)
+        (folder / "hotloop.cdx.json").write_text(json.dumps(self.bill, indent=2) + "\n", encoding="utf-8")
 
 
 # Cython's worker processes import this file again where processes are spawned and not forked.

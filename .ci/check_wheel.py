@@ -1,13 +1,15 @@
 """check_wheel.py SDIST WHEEL...: fail unless each wheel holds all that an install needs, and nothing else.
 
 The files must be those of the sdist's src/, with one module for each of ext/'s unless the wheel is the pure one, and
-RECORD must have every file's digest and size. No module may name a folder of the machine it was built on; those in ELF
-must be stripped, and must not need a newer libc than the wheel's platform tag says (`readelf` of binutils tells).
+RECORD must have every file's digest and size. The bill of materials must name the wheel's version, and Cython if there
+are modules. No module may name a folder of the machine it was built on; those in ELF must be stripped, and must not
+need a newer libc than the wheel's platform tag says (`readelf` of binutils tells).
 """
 
 import base64
 import csv
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -21,8 +23,9 @@ from pathlib import Path, PurePosixPath
 SOURCES = re.compile(r"src/(?P<file>hotloop/.*\.(py|pyi|typed))")
 MODULES = re.compile(r"ext/(?P<stem>hotloop/_c/\w+/\w+)\.pyx")
 COMPILED = re.compile(r"(?P<stem>[\w/]+)\.[\w-]+\.so")
-TAGS = re.compile(r"[^-]+-[^-]+-(?P<python>\w+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")
-METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
+TAGS = re.compile(r"[^-]+-(?P<version>[^-]+)-(?P<python>\w+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")
+BILL = "sboms/hotloop.cdx.json"
+METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE", BILL}
 # A path with two parts at least, where a string begins or after what options and messages have before one.
 ABSOLUTE_PATH = re.compile(rb"(?<![\w./+~*<>-])/[\w.+-]+(?:/[\w.+-]+)+")
 # What programs find at run time, on every machine.
@@ -77,6 +80,17 @@ def check_record(wheel: zipfile.ZipFile) -> Iterator[str]:
             yield f"RECORD does not have the digest or the size of {name}"
 
 
+def check_bill(wheel: zipfile.ZipFile, version: str, *, pure: bool) -> Iterator[str]:
+    (name,) = (name for name in wheel.namelist() if name.endswith(f".dist-info/{BILL}"))
+    bill = json.loads(wheel.read(name))
+    if (bill["bomFormat"], bill["specVersion"]) != ("CycloneDX", "1.6"):
+        yield f"{name} is not CycloneDX 1.6"
+    if bill["metadata"]["component"]["purl"] != f"pkg:pypi/hotloop@{version}":
+        yield f"{name} is not about hotloop {version}"
+    if [part["name"] for part in bill["components"]] != ([] if pure else ["Cython"]):
+        yield f"{name} does not name the parts of this wheel"
+
+
 def check_paths(name: str, module: bytes, builder: tuple[bytes, ...]) -> Iterator[str]:
     found = {path for path in ABSOLUTE_PATH.findall(module) if not path.startswith(SYSTEM_PATHS)}
     found |= {path for path in builder if path in module}
@@ -112,6 +126,8 @@ def check(path: Path, files: set[str], modules: set[str], builder: tuple[bytes, 
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if not name.endswith("/")}
         problems = [*check_files(names, files, set() if pure else modules), *check_record(wheel)]
+        if f"hotloop-{tags['version']}.dist-info/{BILL}" in names:
+            problems += check_bill(wheel, tags["version"], pure=pure)
         (metadata,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
         # A platform tag of more than one part is a line for each.
         wanted = {f"{tags['python']}-{tags['abi']}-{platform}" for platform in tags["platforms"].split(".")}

@@ -260,7 +260,10 @@ def test_the_same_seed_gives_the_same_trace(run, shuffle):
 
 def test_the_same_seed_gives_the_same_trace_in_another_process(impl):
     """Where sets and dictionaries of strings have another order."""
-    source = "import in_memory, virtual; print(virtual.run_virtual(impl, in_memory.traffic(), shuffle=1))"
+    source = (
+        "from support import memory_network, virtual_time; "
+        "print(virtual_time.run_virtual(impl, memory_network.traffic(), shuffle=1))"
+    )
     first, second = (impl.run_script(source).stdout for _ in range(2))
     assert first == second and first.startswith("[Delivery(")
 

@@ -216,7 +216,7 @@ class ConnectionStage(Stage):
         self.ours.send(b"!" * size)
 
     def close_socket(self):
-        # While bytes wait, asyncio fails in its own cleanup: _remove_writer() raises EBADF before the connection is lost.
+        # While bytes wait, asyncio's cleanup fails: _remove_writer() raises EBADF, and the connection is not lost.
         if not self.transport.get_write_buffer_size():
             self.ours.close()
 

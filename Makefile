@@ -1,7 +1,7 @@
 # make demo    build everything and run the demonstration
-# make test    build everything and run every test on both implementations, then CPython's own asyncio tests
+# make test    build everything and run the tests on both implementations, then CPython's own asyncio tests
 #
-# make build | lint | docs | debug-test | sanitize-test | race-test | leak-test | fault-test | kqueue-test | fuzz
+# make test-rest | test-all | build | lint | docs | debug-test | sanitize-test | race-test | leak-test | fault-test | kqueue-test | fuzz
 # make differential | soak | coverage | promises | promises-test | upstream | ecosystem | wheels | bench | clean
 #
 # Everything is installed into .venv, which is made with the first python3 that is new enough; PYTHON=... names another.
@@ -33,7 +33,7 @@ BENCH_ARGS ?=
 
 # A recipe that fails halfway must not leave its stamp behind.
 .DELETE_ON_ERROR:
-.PHONY: build demo test test-project test-stdlib lint lint-python lint-cython lint-floors lint-types lint-workflows \
+.PHONY: build demo test test-rest test-all lint lint-python lint-cython lint-floors lint-types lint-workflows \
 	docs debug-test sanitize-test race-test leak-test fault-test kqueue-test fuzz differential soak coverage promises \
 	promises-test upstream ecosystem wheels bench clean
 
@@ -57,17 +57,15 @@ $(VENV)/.built: $(VENV)/.packages $(EXT_SOURCES)
 demo: $(VENV)/.built
 	$(BIN)/python examples/demo.py
 
-test: test-project test-stdlib
+# What a change is tried with; the last line says what ran. What it leaves out, because it takes too long: test-rest.
+test: $(VENV)/.built
+	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py $(PYTEST_ARGS)
 
-test-project: $(VENV)/.built
-	$(BIN)/python $(RUN_TESTS) $(PYTEST_ARGS)
+test-rest: $(VENV)/.built
+	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py --rest $(PYTEST_ARGS)
 
-# pytest runs these too, one test for a suite; run.py shows what became of the single tests.
-# Exit code 3: this Python came without its own tests, as some distributions ship it. Where CI is set that is a failure.
-test-stdlib: $(VENV)/.built
-	@for impl in c python; do \
-		$(BIN)/python tests/stdlib/run.py --impl $$impl || { code=$$?; [ $$code = 3 ] && [ -z "$(CI)" ]; } || exit $$code; \
-	done
+test-all: $(VENV)/.built
+	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py --all $(PYTEST_ARGS)
 
 # Beside the packages above, so that mypy and stubtest see hotloop and its compiled modules.
 $(VENV)/.lint: $(VENV)/.packages .ci/lint-requirements.txt

@@ -67,8 +67,12 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("impl", names or ["none"], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
-    """Where none of a test's implementations is wanted in this run, there is nothing to skip."""
+    """Mark the tests on asyncio; leave out those that have no implementation in this run."""
+    for item in items:
+        if hasattr(item, "callspec") and item.callspec.params.get("impl") == "asyncio":
+            item.add_marker("oracle")
     unwanted = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("impl") == "none"]
     if unwanted:
         config.hook.pytest_deselected(items=unwanted)

@@ -41,6 +41,20 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatabl
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The files that `make test` leaves to `make test-rest`, and why they take long.
+LONG = {
+    "tools/test_*.py": "they run other tests, or the same one again and again",
+    "differential/test_*.py": "random programs, each on two implementations",
+    "ecosystem/test_*.py": "they make environments for other projects' programs",
+    "upstream/test_*.py": "they make environments for other projects' tests",
+    "examples/test_example_demo.py": "a thousand pages, crawled on three loops; `make demo` is the same",
+    "testing/test_any_order*.py": "hundreds of orders of the same program",
+    "testing/test_pytest_plugin_others.py": "runs of pytest beside other plugins",
+    "tls/test_tls_memory.py": "thousands of connections",
+    "tls/test_tls_mutations.py": "thousands of damaged records",
+    "poller/test_descriptor_ownership.py": "thousands of descriptors",
+}
+
 # What debug mode says of a slow machine, which only the tests that take it from the log ask about.
 SLOW_CALLBACK = re.compile(r"Executing .* took \d+\.\d+ seconds")
 
@@ -69,10 +83,12 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
-    """Mark the tests on asyncio; leave out those that have no implementation in this run."""
+    """Mark the tests on asyncio and those that take long; leave out those that have no implementation in this run."""
     for item in items:
         if hasattr(item, "callspec") and item.callspec.params.get("impl") == "asyncio":
             item.add_marker("oracle")
+        if any(item.path.match(f"tests/{pattern}") for pattern in LONG):
+            item.add_marker("long")
     unwanted = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("impl") == "none"]
     if unwanted:
         config.hook.pytest_deselected(items=unwanted)

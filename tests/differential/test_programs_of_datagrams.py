@@ -161,7 +161,9 @@ class DatagramStage(Stage):
         self.send_addressed(1 << 24)  # for which there is no buffer
 
     def set_limits(self, limits):
-        self.transport.set_write_buffer_limits(*limits)
+        # asyncio's goes on counting what abort() has dropped, and pauses a protocol on account of it.
+        if not self.transport.is_closing():
+            self.transport.set_write_buffer_limits(*limits)
 
     def close(self):
         # Between the error of the last datagram that waited and the next turn asyncio's transport would end twice.

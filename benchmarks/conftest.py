@@ -16,14 +16,14 @@ from hotloop_bench.rows import Row
 
 @dataclasses.dataclass(frozen=True)
 class Implementation:
-    """What a row's subject is made with."""
+    """Makes the subjects of the rows."""
 
     new_event_loop: Callable[[], asyncio.AbstractEventLoop]
     new_selector: Callable[[], selectors.BaseSelector]
 
 
 def hotloop_of(package: str, core: str) -> Implementation:
-    """ImportError where the package is missing: the benchmark of a missing extension is an error, not a skip."""
+    """Raises ImportError where the package is missing: a missing extension is an error, not a skip."""
     make_event_loop_class = import_module("hotloop.loop").make_event_loop_class
     event_loop = make_event_loop_class(getattr(import_module(f"{package}.network.network_core"), core))
     return Implementation(event_loop, import_module(f"{package}.poller.selector").DefaultSelector)
@@ -31,9 +31,9 @@ def hotloop_of(package: str, core: str) -> Implementation:
 
 LOADERS = {
     "c": lambda: hotloop_of("hotloop._c", "NetworkCore"),
-    # What programs get that have no extension: the loop in Python, with the interpreter's own tasks.
+    # What programs without the extension get: the loop in Python, with the interpreter's own tasks.
     "python": lambda: hotloop_of("hotloop._pure", "FallbackNetworkCore"),
-    # It does not change from commit to commit, so it shows how much the machine did.
+    # It does not change from commit to commit, so its changes are the machine's.
     "asyncio": lambda: Implementation(asyncio.SelectorEventLoop, selectors.DefaultSelector),
 }
 

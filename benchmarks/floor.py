@@ -2,23 +2,23 @@
 
     python benchmarks/floor.py --rows queue_put_get,gather_100
 
-Much of what a row does is not the loop's: the row's own coroutine, and asyncio's code in Python (gather(), Queue,
+Much of a row is not the loop's work: the row's own coroutine, and asyncio's code in Python (gather(), Queue,
 wait_for(), TaskGroup), which is the same on every loop. This script splits the instructions of a row on hotloop-c in
-two. Each belongs to its nearest caller that is either a function of hotloop's compiled modules, or the interpreter's
+two. Each belongs to its nearest caller that is either a function of hotloop's compiled modules or the interpreter's
 evaluation loop:
 
-- The loop's: its modules, and whatever they call until Python code runs - allocation, contexts, reference counts.
-- Python's: what the evaluation loop does, and whatever it calls until it comes to the loop. That includes the methods
-  which hotloop inherits from asyncio (run_in_executor()).
+- The loop's part: its modules, and all that they call until Python code runs: allocation, contexts, reference counts.
+- Python's part: the evaluation loop, and all that it calls until hotloop's modules run. That includes the methods that
+  hotloop inherits from asyncio (run_in_executor()).
 
-A loop that costs nothing at all would leave the second part. So the floor of a row, the instructions of the other loop
-divided by that part, is the factor that no loop can exceed there. It is on the safe side: setting up the frame of a
-Python function that the loop calls counts as the loop's, and so does freeing a finished coroutine in which the loop had
-the last interest.
+A loop without any cost would leave the second part. So the floor of a row, the instructions of the other loop divided
+by that part, is the factor that no loop can exceed there. It is a safe limit: setting up the frame of a Python function
+that the loop calls counts as the loop's, and so does freeing a finished coroutine of which the loop drops the last
+reference.
 
-Not all of the first part is a loop's to save: calling a function, entering a context, making a tuple, stepping a
-coroutine are the interpreter's functions, on every loop. So there is a second, nearer limit: what hotloop would reach
-if the code of its own modules took no instruction at all, and all that it calls what it takes now.
+A loop cannot save all of the first part: calling a function, entering a context, making a tuple and stepping a
+coroutine are the interpreter's functions, on every loop. So there is a second, nearer limit: the factor that hotloop
+would reach if the code of its own modules took no instructions, and the functions that it calls as many as now.
 
 Instructions are not time (README.md beside this file). With --results, the JSON of a run of compare.py on the same
 machine and Python, the same is shown in time: hotloop's speed in that run, and what it would be without the loop's
@@ -47,14 +47,14 @@ OF_THE_LOOP = "/hotloop/_c/"
 """In the path of an object file."""
 EVALUATION = "_PyEval_EvalFrameDefault"
 CALLERS = 4
-"""How far up the nearest of the two is looked for."""
+"""The number of callers in which the nearest of the two is searched."""
 TARGET = 2.5
 """The factor over uvloop that hotloop aims at in the geometric mean."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Instructions by whom they belong to."""
+    """Instructions by the part that they belong to."""
 
     own: float
     """Of the loop's modules themselves."""
@@ -62,7 +62,7 @@ class Split:
     """Of what they call."""
     python: float
     unknown: float
-    """No caller within reach is either: what threads do before they come to Python code, for the most part."""
+    """None of the callers is either: mostly what threads do before they run Python code."""
 
     @property
     def total(self) -> float:
@@ -70,14 +70,14 @@ class Split:
 
     @property
     def part_of_python(self) -> float:
-        """What cannot be told apart counts as the loop's."""
+        """Unknown instructions count as the loop's."""
         return self.python / self.total
 
 
 def self_costs(text: str) -> Iterator[tuple[str, list[str], int]]:
     """(object file, function and its callers, instructions of its own) of each line of a profile.
 
-    The format: https://valgrind.org/docs/manual/cl-format.html. A name is written out once; then its number does.
+    The format: https://valgrind.org/docs/manual/cl-format.html. A name is written once, with its number.
     """
     names: dict[tuple[bool, str], str] = {}
     current = {True: "", False: ""}  # by "is an object file"
@@ -101,7 +101,7 @@ def self_costs(text: str) -> Iterator[tuple[str, list[str], int]]:
 
 
 def split(text: str) -> Split:
-    """Of a profile that was taken with --separate-callers."""
+    """The parts of a profile that was taken with --separate-callers."""
     costs = list(self_costs(text))
     of_the_loop = {chain[0] for path, chain, _ in costs if OF_THE_LOOP in path}
     found = dict.fromkeys(("own", "called", "python", "unknown"), 0)
@@ -137,14 +137,14 @@ class Floor:
     """Instructions of the other loop."""
     ours: Split
     speed: float | None
-    """hotloop's over the other loop's in the given results; None: it is not there."""
+    """hotloop's speed divided by the other loop's in the given results; None without results."""
 
     @property
     def now(self) -> float:
         return self.other / self.ours.total if self.speed is None else self.speed
 
     def with_own(self, kept: float) -> float:
-        """The factor if hotloop's own code took that share of its instructions, and what it calls what it takes now."""
+        """The factor if hotloop's own code took that share of its instructions, and what it calls as many as now."""
         return self.now * self.ours.total / (self.ours.total - (1 - kept) * self.ours.own)
 
     @property
@@ -188,7 +188,7 @@ def conclusion(floors: Sequence[Floor], other: str) -> list[str]:
 
 
 def share_of_own(floors: Sequence[Floor]) -> float | None:
-    """What part of its own code's instructions hotloop may keep to reach the target; None: not even none."""
+    """The share of its own code's instructions with which hotloop reaches the target; None: not even with none."""
     for percent in range(100, -1, -1):
         factor = geometric_mean(floor.with_own(percent / 100) for floor in floors)
         if factor is not None and factor >= TARGET:

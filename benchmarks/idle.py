@@ -1,4 +1,4 @@
-"""What the measurements of idle connections share: their protocol, and how the memory of this process is looked at."""
+"""What the measurements of idle connections share: their protocol, and the memory of this process."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ class NotMeasured(Exception):
 
 
 class Echo(asyncio.Protocol):
-    """A trivial protocol. It has no instance dictionary, so that its size is its own."""
+    """A trivial protocol. It has no instance dictionary, so sys.getsizeof() is its whole size."""
 
     __slots__ = ("transport",)
     connections = 0
@@ -28,14 +28,14 @@ class Echo(asyncio.Protocol):
 
 
 async def until_connected(wanted: int) -> None:
-    """Return when there are that many connections; TimeoutError after a minute."""
+    """Wait until there are that many connections; TimeoutError after a minute."""
     async with asyncio.timeout(60):
         while Echo.connections != wanted:
             await asyncio.sleep(0.001)
 
 
 def anonymous_memory() -> int:
-    """Bytes, resident or swapped out. Pages of files are not the connections', and come and go with other processes."""
+    """Bytes, resident or swapped out, without pages of files: those change with what other processes do."""
     return memory_field("RssAnon") + memory_field("VmSwap")
 
 

@@ -1,15 +1,15 @@
-"""What does an idle connection cost: in memory, and in the time the others wait?
+"""What does an idle connection cost: in memory, and in the latency of others?
 
     python benchmarks/idle_connections.py --loop hotloop-c
 
 Two figures for one loop, on this machine's loopback:
 
-- The memory that this process, the server, takes for an accepted TCP connection on which nothing happens, beyond the
-  protocol object (anonymous memory); what the kernel keeps for a socket is not in it.
+- The memory that this process, the server, takes for an idle TCP connection beyond the protocol object (anonymous
+  memory). The kernel's memory for the socket is not included.
 - The 99th percentile of the latency of some active connections, with and without many idle ones on the same loop.
 
-The clients are processes of their own (load.c in hotloop_bench.load). One process may not have more descriptors than
-`ulimit -Hn` says: where that is too few for all idle connections, there are fewer, and the report says so.
+The clients are separate processes (load.c in hotloop_bench/load). `ulimit -Hn` limits the descriptors of a process:
+where it is too low for all idle connections, there are fewer, and the report says so.
 """
 
 import argparse
@@ -34,10 +34,10 @@ IDLE, ACTIVE, MESSAGE = 20_000, 100, 1024
 SECONDS = 1.0
 ROUNDS = 5
 WARM_UP = 100
-"""Connections that are there before memory is looked at: what is made once must not count as theirs."""
+"""Connections that are opened before memory is read: what the first ones allocate for all must not count."""
 DESCRIPTORS_FOR_ITSELF = 200
 OF_ONE_CLIENT = 10_000
-"""Idle connections that one client process holds, from an address of its own."""
+"""Idle connections of one client process, which has a source address of its own."""
 BATCH = 500
 """Opened at a time, fewer than the backlog."""
 BACKLOG = 1024
@@ -49,14 +49,14 @@ class Report:
 
     loop: str
     idle: int
-    """Connections that were held."""
+    """Connections that were open."""
     idle_wanted: int
     active: int
     memory_of_a_connection: float
     """Beyond the protocol object."""
     memory_of_a_protocol: int
     p99_alone: float
-    """Of the active connections: the median of rounds before and after there were idle ones."""
+    """Of the active connections, while there are no idle ones: the median of the rounds before and after."""
     p99_with_idle: float
 
     @property
@@ -65,7 +65,7 @@ class Report:
 
 
 def descriptors_raised() -> int:
-    """As many as this process may have, from now on."""
+    """Raise this process's limit on descriptors to the hard limit, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
@@ -82,11 +82,11 @@ class Experiment:
         self.sources = iter(range(1, 250))
 
     def while_serving(self, function: Any, *arguments: object) -> Any:
-        """What a blocking function returns, while the loop runs."""
+        """The result of a blocking function, which runs in a thread while the loop runs."""
         return self.loop.run_until_complete(self.loop.run_in_executor(None, function, *arguments))
 
     def open_idle(self, count: int, stack: ExitStack) -> None:
-        """Hold `count` connections more until the stack is closed."""
+        """Hold `count` more connections until the stack is closed."""
         for start in range(0, count, OF_ONE_CLIENT):
             client = stack.enter_context(load.Idlers(self.address, next(self.sources)))
             left = min(OF_ONE_CLIENT, count - start)

@@ -1,10 +1,10 @@
-"""How many instructions does one operation of a row take? Counted by callgrind: a busy machine changes nothing in it.
+"""How many instructions does one operation of a row take? Callgrind counts them, so a busy machine does not matter.
 
     python benchmarks/instructions.py --rows call_soon --loops hotloop-c,zuvloop
 
-Every loop does a row twice, each time in a new process under callgrind: once n operations and once three times as many.
-The difference is 2 n operations and nothing else: the interpreter's start, imports, warming up and cleaning up cancel
-out. README.md beside this file says what such a number is good for and what not.
+Every loop runs a row twice, each time in a new process under callgrind: first n operations, then three times as many.
+The difference is 2 n operations and nothing else: the interpreter's start, imports, warm-up and clean-up cancel out.
+README.md beside this file says how far to trust such a number.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from hotloop_bench.runner import command_line, environment
 from hotloop_bench.targets import TARGETS, Target, check
 
 MORE = 3
-"""The second run does so many times the operations of the first."""
+"""The second run does this many times the operations of the first."""
 
 
 class RunFailed(Exception):
-    """A process under callgrind ended with an error; the text is the last it said."""
+    """A process under callgrind ended with an error; the text is its last line."""
 
 
 def instructions_per_operation(target: Target, row: Row, operations: int) -> float:
@@ -38,12 +38,12 @@ def instructions_per_operation(target: Target, row: Row, operations: int) -> flo
 
 
 def instructions(target: Target, row: Row, operations: int) -> int:
-    """Of a whole process that does a row once."""
+    """The instructions of a whole process that runs a row once."""
     return total(profile(target, row, operations))
 
 
 def profile(target: Target, row: Row, operations: int, *options: str) -> str:
-    """What callgrind, with these options, writes of a whole process that does a row once."""
+    """Callgrind's output, with these options, for a whole process that runs a row once."""
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder, "callgrind.out")
         done = subprocess.run(
@@ -63,7 +63,7 @@ def profile(target: Target, row: Row, operations: int, *options: str) -> str:
 
 
 def last_line(stderr: str) -> str:
-    """What the program said, which valgrind's own lines (==PID==) surround."""
+    """The program's last line, without valgrind's own lines (==PID==)."""
     lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith("==")]
     return lines[-1].strip() if lines else "it said nothing"
 
@@ -91,7 +91,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def cell(target: Target, row: Row, operations: int) -> tuple[str, str | None]:
-    """What the table shows, and the reason where that is no number."""
+    """The cell of the table, and the reason if it is not a number."""
     if row.subject == "selector" and target.selector_module is None:
         return "-", None
     if not row.calibrated:

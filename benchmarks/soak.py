@@ -2,20 +2,20 @@
 
     python benchmarks/soak.py --loop hotloop-c --minutes 60
 
-A round is every scenario of soak_scenarios.py once: lifecycles of loops, tasks, threads, executors, connections over
+A round runs every scenario of soak_scenarios.py once: lifecycles of loops, tasks, threads, executors, connections over
 TCP, Unix sockets and TLS, datagrams, subprocesses, pipes, signals; with cancellations, refusals and resets. After each
-round garbage is collected, and it is counted what the process has:
+round the script collects garbage and counts what the process has:
 
-- descriptors, threads and children, which must come back to what they were;
-- objects that the garbage collector knows, and blocks that Python has allocated (sys.getallocatedblocks());
-- resident size, as the kernel has it.
+- descriptors, threads and children, which must return to their numbers;
+- objects that the garbage collector tracks, and blocks that Python has allocated (sys.getallocatedblocks());
+- resident size, as the kernel reports it.
 
-The first rounds are a warm-up: what is made once, and kept for the next time, is made in them. Of the others, the least
-of the last third is held against the least of the first third, because a round's remains may live a little longer. What
-has grown by more than its bound (--help lists them) has leaked. So the longer it runs, the smaller the leaks it finds:
-with 300 rounds after the warm-up one lost object a round is twice the bound.
+The first rounds are a warm-up, in which caches fill. Of the other rounds, the minimum of the last third is compared
+with the minimum of the first third, because garbage of a round may live a little longer. What has grown by more than
+its bound (--help lists them) has leaked. So the longer the run, the smaller the leaks that it finds: with 300 rounds
+after the warm-up, one lost object a round is twice the bound.
 
-Exit code: 0 nothing has grown, 1 something has, 2 it could not be run, or not all of it.
+Exit code: 0 nothing has grown, 1 something has, 2 the script or a part of it could not run.
 """
 
 import argparse
@@ -51,7 +51,7 @@ IMMORTALIZES = NO_GIL and sys.version_info < (3, 14)
 
 @dataclass(frozen=True)
 class Usage:
-    """What the process has, after a round."""
+    """The resources of the process after a round."""
 
     descriptors: int
     threads: int
@@ -63,7 +63,7 @@ class Usage:
 
 
 BOUNDS = Usage(descriptors=0, threads=0, children=0, objects=100, blocks=400, resident=6 * MIB)
-"""By how much each may grow."""
+"""The growth that each may have."""
 
 
 def measure() -> Usage:
@@ -81,12 +81,12 @@ def measure() -> Usage:
 
 
 def children() -> int:
-    """Processes that this one has started and not waited for."""
+    """The number of processes that this one has started and not waited for."""
     return len(Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split())
 
 
 def growth(usages: Sequence[Usage]) -> Usage:
-    """From the least of the first third to the least of the last."""
+    """From the minimum of the first third to the minimum of the last."""
     third = len(usages) // 3
     if third < 1:
         raise ValueError(f"{len(usages)} rounds have no thirds")
@@ -99,7 +99,7 @@ def growth(usages: Sequence[Usage]) -> Usage:
 
 
 def excesses(grown: Usage) -> list[str]:
-    """What has grown beyond its bound, in words."""
+    """A sentence for each resource that has grown beyond its bound."""
     found = []
     for field in fields(Usage):
         by, bound = getattr(grown, field.name), getattr(BOUNDS, field.name)
@@ -116,10 +116,11 @@ def soak(
     warm_up: int = WARM_UP,
     seen: Callable[[int, float, Usage], None] = lambda number, seconds, usage: None,
 ) -> list[Usage]:
-    """Rounds while `go_on(rounds so far)`, the warm-up not counted; what was used after each.
+    """Run rounds while `go_on(rounds so far)`; returns the usage after each round that follows the warm-up.
 
-    `seen` is told at once, also in the warm-up, whose numbers are not positive; it gets the seconds too."""
-    # Numbers, not objects: what is kept here must not count as growth.
+    `seen` gets the number, the seconds and the usage after every round; those of the warm-up have numbers up to 0.
+    """
+    # Numbers in an array, not objects: the history must not count as growth.
     history = array("q")
     number = -warm_up
     while number < 0 or go_on(number):

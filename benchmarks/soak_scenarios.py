@@ -1,7 +1,7 @@
-"""What soak.py does over and over: everything that takes something from the system or from memory, and gives it back.
+"""The scenarios that soak.py repeats: everything that takes memory or resources of the system, and returns them.
 
-A scenario gets a Ground and leaves nothing behind when it returns: that is what is being tested. Each part of one ends
-in another way: as it should, cancelled, refused, cut off.
+A scenario gets a Ground and must leave nothing behind when it returns: that is the test. Its parts end in different
+ways: normally, cancelled, refused, cut off.
 """
 
 import asyncio
@@ -28,26 +28,26 @@ RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Ground:
-    """Where scenarios run."""
+    """The parameters of a scenario."""
 
     new_event_loop: Callable[[], asyncio.AbstractEventLoop]
     folder: Path
     """For sockets and the certificate."""
     times: int
-    """How often in a round a scenario does what it does."""
+    """How often a scenario repeats its work in a round."""
 
     @property
     def certificate(self) -> str:
         return str(self.folder / "certificate")
 
     def run(self, main: Coroutine[Any, Any, Any]) -> None:
-        """On a loop of its own, which is closed afterwards."""
+        """Run `main` on a new loop, and close it."""
         with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
             runner.run(main)
 
 
 class Refused(Exception):
-    """What scenarios raise themselves."""
+    """Raised by the scenarios themselves."""
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:
@@ -65,7 +65,7 @@ async def refused() -> None:
 
 
 def lifecycles(ground: Ground) -> None:
-    """Loops that run a little, and loops that are closed with callbacks and timers pending."""
+    """Loops that run briefly, and loops that are closed with callbacks and timers pending."""
     for number in range(ground.times):
         loop = ground.new_event_loop()
         try:
@@ -121,32 +121,32 @@ def tasks(ground: Ground) -> None:
 
 
 def threads(ground: Ground) -> None:
-    """Loops in threads of their own, called from the others."""
+    """Loops in several threads, each called from the others."""
     loops: list[asyncio.AbstractEventLoop] = []
-    everybody = threading.Barrier(4)
+    barrier = threading.Barrier(4)
 
     async def main() -> None:
         loops.append(asyncio.get_running_loop())
-        everybody.wait()
-        done, heard = asyncio.Event(), 0
+        barrier.wait()
+        done, received = asyncio.Event(), 0
 
-        def hear() -> None:
-            nonlocal heard
-            heard += 1
-            if heard == len(loops) * ground.times:
+        def receive() -> None:
+            nonlocal received
+            received += 1
+            if received == len(loops) * ground.times:
                 done.set()
 
-        hearers[asyncio.get_running_loop()] = hear
-        everybody.wait()
+        receivers[asyncio.get_running_loop()] = receive
+        barrier.wait()
         for _ in range(ground.times):
             for loop in loops:
-                loop.call_soon_threadsafe(hearers[loop])
+                loop.call_soon_threadsafe(receivers[loop])
             await asyncio.sleep(0)
         await done.wait()
-        everybody.wait()  # nobody closes a loop that is still being called
+        barrier.wait()  # no thread closes its loop while another one calls it
 
-    hearers: dict[asyncio.AbstractEventLoop, Callable[[], None]] = {}
-    running = [threading.Thread(target=lambda: ground.run(main())) for _ in range(everybody.parties)]
+    receivers: dict[asyncio.AbstractEventLoop, Callable[[], None]] = {}
+    running = [threading.Thread(target=lambda: ground.run(main())) for _ in range(barrier.parties)]
     for thread in running:
         thread.start()
     for thread in running:
@@ -154,7 +154,7 @@ def threads(ground: Ground) -> None:
 
 
 def executors(ground: Ground) -> None:
-    """Calls in threads that return, that fail, and that nobody waits for any more."""
+    """Calls in threads that return, that fail, and that are cancelled while they run."""
 
     def fail() -> None:
         raise Refused
@@ -181,7 +181,7 @@ def executors(ground: Ground) -> None:
 
 
 class Conversation:
-    """A server that echoes, and clients that part from it in each way there is."""
+    """A server that echoes, and clients that end their connections in every way."""
 
     def __init__(self, ground: Ground, kind: str, context: ssl.SSLContext | None, trusting: ssl.SSLContext | None):
         self.ground, self.kind = ground, kind
@@ -201,7 +201,7 @@ class Conversation:
             writer.close()
             await writer.wait_closed()
         except OSError:
-            pass  # a client that went without a word
+            pass  # a client that aborted
         finally:
             writer.close()
             self.serving.discard(task)
@@ -285,9 +285,9 @@ class Conversation:
         await closed
 
     async def fails(self) -> None:
-        """What answers is no TLS, or nobody."""
+        """Nothing listens, or the client does not trust the certificate."""
         with contextlib.suppress(OSError):
-            await asyncio.open_unix_connection(str(self.ground.folder / "nobody"))
+            await asyncio.open_unix_connection(str(self.ground.folder / "no-server"))
         if self.trusting is not None:
             strangers = ssl.create_default_context()
             with contextlib.suppress(OSError):
@@ -299,7 +299,7 @@ class Conversation:
         else:
             server = await asyncio.start_server(self.echo, "127.0.0.1", 0, ssl=self.context)
             self.port = server.sockets[0].getsockname()[1]
-        # A client that is gone before its handshake is over is no news.
+        # Clients that leave during their handshake are part of the scenario.
         asyncio.get_running_loop().set_exception_handler(lambda loop, report: None)
         async with server:
             for _ in range(self.ground.times):
@@ -362,7 +362,7 @@ def start_tls(ground: Ground) -> None:
 
 
 def udp(ground: Ground) -> None:
-    """Datagrams, to who answers and to nobody."""
+    """Datagrams to a server that answers, and to an address at which nothing listens."""
 
     class Echo(asyncio.DatagramProtocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -394,7 +394,7 @@ def udp(ground: Ground) -> None:
         serving.close()
         await asyncio.sleep(0)
         asking, client = await loop.create_datagram_endpoint(Client, remote_addr=address)
-        asking.sendto(b"nobody")
+        asking.sendto(b"no-server")
         assert isinstance(await client.answers.get(), ConnectionRefusedError)
         asking.abort()
         await asyncio.sleep(0)
@@ -436,7 +436,7 @@ def sockets(ground: Ground) -> None:
 
 
 def subprocesses(ground: Ground) -> None:
-    """Children that end, that are killed, that nobody waits for to the end, and one that cannot be started."""
+    """Children that end, that are killed, whose transport is closed early, and one that cannot be started."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
 
     async def ends() -> None:
@@ -493,15 +493,15 @@ def pipes(ground: Ground) -> None:
 
 
 def signals(ground: Ground) -> None:
-    """A handler of the loop's, and the one before it again."""
+    """A signal handler of the loop, and the previous one restored."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for _ in range(ground.times):
-            heard = asyncio.Event()
-            loop.add_signal_handler(signal.SIGUSR1, heard.set)
+            received = asyncio.Event()
+            loop.add_signal_handler(signal.SIGUSR1, received.set)
             os.kill(os.getpid(), signal.SIGUSR1)
-            await heard.wait()
+            await received.wait()
             loop.remove_signal_handler(signal.SIGUSR1)
 
     ground.run(main())

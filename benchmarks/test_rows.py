@@ -4,9 +4,9 @@
     pytest benchmarks/ --benchmark-compare                           # after
     pytest benchmarks/ --benchmark-compare -k 'call_soon and not asyncio'
 
-A round is a fixed number of operations, so that rounds of two commits can be compared; it is in the saved file, under
-extra_info. Of a network row this is the time of a round with the clients' work in it, and not the server's processor
-time, which compare.py compares. How much to believe: see README.md beside this file.
+A round is a fixed number of operations, so that rounds of two commits can be compared; the saved file has the number
+under extra_info. The time of a network row includes the clients' work; it is not the server's processor time, which
+compare.py compares. README.md beside this file says how far to trust the figures.
 """
 
 from collections.abc import Callable

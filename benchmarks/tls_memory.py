@@ -3,13 +3,13 @@
     python benchmarks/tls_memory.py --loop hotloop-c
 
 One loop serves TLS in this process; the clients are another process with plain blocking sockets. Three figures, all of
-this process and without what the kernel keeps:
+this process and without the kernel's memory:
 
-- the memory of an idle connection beyond its protocol object, once its handshake is over and a byte has been echoed
-  (anonymous memory: pages of files are not the connections', and come and go with other processes);
+- the memory of an idle connection beyond its protocol object, after its handshake and the echo of a byte (anonymous
+  memory: pages of files change with what other processes do);
 - the same after each connection has echoed a burst of data and is idle again;
-- the resident size after each of some rounds of connections that are made, used and closed. What it grows by after the
-  first round is what is not given back.
+- the resident size after each of some rounds of connections that are opened, used and closed. The growth after the
+  first round is memory that is not returned.
 
 OpenSSL's own structures are part of the first two.
 """
@@ -37,7 +37,7 @@ from idle import Echo, NotMeasured, anonymous_memory, resident_size, until_conne
 IDLE, BURST = 1000, 1 << 20
 CYCLES, ROUNDS = 15_000, 10
 WARM_UP = 50
-"""Connections that are there before memory is looked at: what is made once must not count as theirs."""
+"""Connections that are opened before memory is read: what the first ones allocate for all must not count."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Report:
 
     loop: str
     tls: str
-    """The version that was spoken."""
+    """The version of TLS."""
     idle: int
     memory_of_a_connection: float
     """Idle, beyond the protocol object."""
@@ -60,7 +60,7 @@ class Report:
 
     @property
     def growth(self) -> float:
-        """What the resident size grew by after the first round, as a part of it."""
+        """The growth of the resident size after the first round, as a part of it."""
         return self.resident[-1] / self.resident[0] - 1
 
 
@@ -68,7 +68,7 @@ class Report:
 
 
 def client_main(host: str, port: str, certificate: str, version: str) -> None:
-    """Do what stdin says, a command a line: `open N`, `burst SIZE`, `close`, `cycle N`. Each is answered by a line."""
+    """Run the commands of stdin, one a line: `open N`, `burst SIZE`, `close`, `cycle N`. Prints a line after each."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certificate)
     context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
@@ -98,7 +98,7 @@ def client_main(host: str, port: str, certificate: str, version: str) -> None:
 
 
 def exchange(secured: ssl.SSLSocket, data: bytes) -> None:
-    """Send `data` and receive its echo. In pieces, so that the two directions never wait for each other."""
+    """Send `data` and receive its echo, in pieces, so that the two directions never wait for each other."""
     piece = 65536
     for start in range(0, len(data), piece):
         sent = data[start : start + piece]
@@ -135,7 +135,7 @@ class Experiment:
         stack.callback(self.client.kill)
 
     def tell(self, command: str, connections: int) -> None:
-        """Have the client do it while the loop runs, and wait until there are that many connections."""
+        """Have the client run a command while the loop runs; wait until there are that many connections."""
         assert self.client.stdin is not None and self.client.stdout is not None
         self.client.stdin.write(f"{command}\n")
         self.client.stdin.flush()

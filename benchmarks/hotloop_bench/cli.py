@@ -33,7 +33,7 @@ def usual_rows() -> list[Row]:
 def rows_matching(patterns: str, *, all_rows: bool = False) -> list[Row]:
     """The rows that the patterns name, each a whole name, a wildcard pattern of one or a part of one.
 
-    A pattern or part stands for rows that are measured only on request if it fits no other, or with `all_rows`.
+    Rows that are measured only on request count only with `all_rows`, or where a pattern or part fits no other row.
     """
     usual = [row.name for row in usual_rows()]
     found: set[str] = set()
@@ -83,7 +83,7 @@ def parser() -> Parser:
         result.add_argument(option, help=help, **keywords)
 
     on_request = sum(row.on_request for row in ROWS.values())
-    add("--rows", "names, parts of names or wildcard patterns, with commas", metavar="ROWS")
+    add("--rows", "names, parts of names or wildcard patterns, separated by commas", metavar="ROWS")
     add(
         "--all",
         f"also the {on_request} rows that are measured only on request: the whole grid of echo servers by network,"
@@ -92,7 +92,7 @@ def parser() -> Parser:
     )
     add(
         "--loops",
-        "with commas, of " + ", ".join(TARGETS) + " (default: all that run)",
+        "separated by commas, of " + ", ".join(TARGETS) + " (default: all that run)",
         type=loop_names,
         metavar="LOOPS",
     )
@@ -104,7 +104,7 @@ def parser() -> Parser:
     add("--plot", "also draw the speeds into FILE, an SVG; -: as --json does", metavar="FILE.svg")
     add(
         "--from",
-        "measure nothing, but show or draw what --json has saved in FILE; --rows, --loops and --baseline choose of it",
+        "measure nothing; show or draw what --json has saved in FILE; --rows, --loops and --baseline choose from it",
         metavar="FILE",
         dest="saved",
     )
@@ -115,7 +115,7 @@ def parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     options = parser()
     arguments = options.parse_args(argv)
-    # What is on request only must be asked for to be measured; of what was saved, it is there like the others.
+    # Measuring leaves out the rows on request unless they are asked for; a saved result shows all that it has.
     all_rows = arguments.all or arguments.saved is not None
     try:
         rows = chosen_rows(arguments.rows, all_rows=all_rows)
@@ -152,7 +152,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
 
 
 def from_file(options: Parser, arguments: argparse.Namespace, rows: Collection[Row]) -> report.Run:
-    """What was saved of these rows and the loops that are asked for; exits with code 2 if that is nothing."""
+    """The saved results of these rows and of the loops that are asked for; exits with code 2 if there are none."""
     if arguments.rounds or arguments.quick:
         options.error("argument --from: there is nothing to measure, so no --rounds and no --quick")
     try:
@@ -175,10 +175,10 @@ def chosen_rows(patterns: str | None, *, all_rows: bool) -> list[Row]:
 
 
 def cannot_be_written(path: str | None) -> str | None:
-    """Why not, if so: better known before the measuring than after it."""
+    """The reason, if it cannot: known before the measuring, not after it."""
     if path is not None and path != "-":
         try:
-            open(path, "a").close()  # an older result is still there if the run is broken off
+            open(path, "a").close()  # appending: an older result survives a run that is interrupted
         except OSError as error:
             return str(error)
     return None
@@ -232,7 +232,7 @@ def write_document(text: str, path: str) -> None:
 
 
 def exit_code(result: report.Run, asked_for: Collection[str]) -> int:
-    """1 if a loop is missing that was asked for by name, or if hotloop failed in a row or had nothing of the kind."""
+    """1 if a loop that was asked for by name is missing, or if hotloop failed in a row or does not offer it."""
     ours = [outcomes[name] for outcomes in result.outcomes.values() for name in OURS if name in outcomes]
     failed = any(isinstance(outcome, NotMeasured) and outcome.kind in ("failed", "not offered") for outcome in ours)
     return int(failed or any(name in result.missing for name in asked_for))

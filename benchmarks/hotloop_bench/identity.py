@@ -1,7 +1,7 @@
-"""Who the TLS servers of the benchmark are: a certificate of this machine's loopback address, made for each row.
+"""The certificate of the benchmark's TLS servers: for the loopback address, new for each row.
 
-Its key is ECDSA on P-256, as most of the web's are now. Certificate and key are in one file, which the load generator
-trusts and the servers show.
+Its key is ECDSA on P-256, the most common kind on the web. Certificate and key are in one file: the servers present it,
+and the load generator trusts it.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ CERTIFICATE = (
 
 
 def unavailable() -> str | None:
-    """Why there can be no TLS server on this machine, on no loop, if so."""
+    """The reason why no loop can have a TLS server on this machine; None if there is none."""
     if importlib.util.find_spec("_ssl") is None:
         return "this Python has no ssl module"
     if shutil.which("openssl") is None:
@@ -43,8 +43,10 @@ def make(path: str) -> None:
 
 
 def server_context(path: str) -> "ssl.SSLContext":
-    """As programs make it: TLS 1.3 with any client that knows it. To be called in the worker, after the loop's module
-    is loaded: one of the loops must see which file the certificate comes from."""
+    """The context that most programs make: TLS 1.3 with any client that knows it.
+
+    Call it in the worker, after the loop's module is loaded: one of the loops has to see the file of load_cert_chain().
+    """
     import ssl
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

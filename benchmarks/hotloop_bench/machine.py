@@ -1,4 +1,4 @@
-"""What a measurement was made on: a number without it cannot be compared with any other."""
+"""The machine and the Python of a measurement: without them its numbers cannot be compared with any others."""
 
 import importlib.util
 import os
@@ -40,7 +40,7 @@ def available_cores() -> int:
 
 
 def load_average() -> str:
-    """Over the last minute. More than about 0.1 a core when nothing should be running is a warning."""
+    """Over the last minute. On an idle machine it is below about 0.1 for each core."""
     return f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 
@@ -57,7 +57,7 @@ def file_of_hotloop() -> Path | None:
 
 
 def commit(file: Path | None) -> str | None:
-    """The revision of the source tree that has this file, with "-dirty" if changed since; None outside of one."""
+    """The revision of the source tree that has this file, with "-dirty" if changed since; None if no tree does."""
     if file is None:
         return None
 

@@ -1,8 +1,8 @@
-"""Where rows run in which two threads or processes take turns: on one core.
+"""Rows in which two threads or processes take turns run on one core.
 
-They have nothing to do at the same time, so a second core brings nothing but the waking of an idle one, for each turn.
-That costs several times what any loop does in between (3 us a message on one core, 38 us on two, on a small virtual
-machine), and the scheduler chooses between the two as it likes: without this, a row would tell how often it did which.
+The two never work at the same time, so a second core only adds the waking of an idle core for each turn. That costs
+several times what any loop does in between: on a small virtual machine 3 us a message on one core, 38 us on two. The
+kernel's scheduler is free to use one core or two, so without this a row would measure how often it chose which.
 """
 
 import contextlib
@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def on_one_core() -> Iterator[None]:
-    """All threads of this process, and whatever they start meanwhile, on one of the cores it may use.
+    """Keep all threads of this process, and what they start meanwhile, on one core that it may use.
 
-    Nothing where the system cannot say. See sched_setaffinity(2)."""
+    Does nothing where the system has no sched_setaffinity(2).
+    """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

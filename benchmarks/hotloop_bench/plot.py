@@ -1,8 +1,8 @@
 """The results as a picture: an SVG file, which a browser shows in light or dark as the reader's system is set.
 
-One line for each row, one mark for each loop, placed by its speed: the baseline is 1, to the right is faster. The scale
-is logarithmic, so that twice as fast is the same distance everywhere, and half as fast is that distance to the left.
-A thin line through a mark is the middle half of its rounds. What was not measured has no mark.
+Each row is a line, and each loop a mark on it, placed by its speed: the baseline is 1, and to the right is faster. The
+scale is logarithmic: twice as fast is the same distance everywhere, and half as fast is that distance to the left. A
+thin line through a mark is the middle half of its rounds. A loop that was not measured has no mark.
 """
 
 import math
@@ -21,7 +21,7 @@ SCALE_WIDTH, VALUES_WIDTH, SECONDS_WIDTH = 440, 150, 68
 MARK = 4.6
 
 WIDEST = (1 / 4, 16.0)
-"""The speeds to which the scale may reach: one row where a loop is a hundred times as fast would squeeze all others."""
+"""The limits of the scale: one row in which a loop is a hundred times as fast would squeeze all others."""
 
 SHAPES: Mapping[str, tuple[str, str]] = {
     "asyncio": ("circle", "grey"),
@@ -33,7 +33,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "hotloop-python": ("diamond", "rose"),
     LIMIT: ("bar", "ink"),
 }
-"""By loop: its mark, so that loops can be told apart without colours, and its colour."""
+"""The mark and the colour of each loop. The marks differ, so loops can be told apart without colours."""
 
 COLOURS: Mapping[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#0d1117"),
@@ -49,7 +49,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "red": ("#d1242f", "#ff6b68"),
     "rose": ("#e58a90", "#a5484a"),
 }
-"""By name, which is a class of the drawing: in light, in dark. No variables of CSS: some viewers do not know them."""
+"""By CSS class: the colour in light and in dark. CSS variables are not used, because some viewers do not know them."""
 
 
 def style() -> str:
@@ -74,7 +74,7 @@ class Scale:
     highest: float
 
     def x(self, ratio: float) -> float:
-        """What is beyond an end is at the end."""
+        """A speed beyond an end of the scale is at the end."""
         ratio = min(max(ratio, self.lowest), self.highest)
         part = math.log(ratio / self.lowest) / math.log(self.highest / self.lowest)
         return self.left + part * SCALE_WIDTH
@@ -115,7 +115,7 @@ def svg(run: Run) -> str:
 
 
 def description(run: Run, panels: Sequence[Section]) -> str:
-    """For who cannot see the picture, or a program that looks for what is in it."""
+    """The speeds as text, for readers who cannot see the picture and for programs."""
     said = []
     for panel in panels:
         for row in panel.rows:
@@ -129,7 +129,7 @@ def description(run: Run, panels: Sequence[Section]) -> str:
 
 
 def scale_of(run: Run, panels: Sequence[Section], left: float) -> Scale:
-    """Wide enough for every mark and its thin line, as far as the limits let it, and for 1/2 to 2 at least."""
+    """Wide enough for every mark and its thin line within the limits, and for 1/2 to 2 at least."""
     ratios = [0.5, 2.0]
     for panel in panels:
         for row in panel.rows:
@@ -141,7 +141,7 @@ def scale_of(run: Run, panels: Sequence[Section], left: float) -> Scale:
 
 
 def marked(run: Run, panel: Section) -> list[str]:
-    """The loops of a panel, and the bare C server where it is a limit."""
+    """The loops of a panel, and the bare C server where the panel has it."""
     return [*([LIMIT] if panel.with_load and LIMIT in run.facts else []), *panel.loops]
 
 
@@ -165,7 +165,7 @@ def loops_with_marks(run: Run, panels: Sequence[Section]) -> list[str]:
 
 
 def titles_and_legend(run: Run, loops: Sequence[str], width: float) -> tuple[list[str], float]:
-    """The legend breaks into as many lines as it takes."""
+    """The title and the legend, on as many lines as it needs, and where they end."""
     lines = [text(MARGIN, MARGIN + 10, "Speed; to the right is faster, on a logarithmic scale", "bold")]
     x, y = float(MARGIN), MARGIN + 34.0
     for loop in loops:
@@ -237,13 +237,13 @@ def drawn_means(tables: Sequence[Outcomes], panel: Section, scale: Scale, y: flo
 
 
 def mean_speed(tables: Sequence[Outcomes], loop: str, baseline: str) -> float | None:
-    """None also where a loop lacks a row that the baseline has: a mean of other rows cannot stand beside theirs."""
+    """None also where a loop lacks a row that the baseline has: means of different rows cannot be compared."""
     ratios = [speed(outcomes, loop, baseline) for outcomes in tables if isinstance(outcomes.get(baseline), Measurement)]
     return None if None in ratios else geometric_mean(ratios)
 
 
 def drawn_last(loops: Iterable[str]) -> list[str]:
-    """What hotloop's mark covers is where it is; what covers hotloop's would hide it."""
+    """hotloop-c last, so that no other mark covers its own."""
     return sorted(loops, key=lambda loop: loop == "hotloop-c")
 
 
@@ -277,7 +277,7 @@ def text(x: float, y: float, content: str, kinds: str = "") -> str:
 
 
 def mark(loop: str, x: float, y: float, tip: str = "") -> str:
-    """A loop's shape around a point; `tip` is what a browser shows when the pointer is on it."""
+    """A loop's shape around a point; a browser shows `tip` when the pointer is on it."""
     shape, colour = SHAPES[loop]
     size = MARK * 1.35 if loop == "hotloop-c" else MARK
     at = partial(points, x, y, size)
@@ -301,5 +301,5 @@ def mark(loop: str, x: float, y: float, tip: str = "") -> str:
 
 
 def points(x: float, y: float, size: float, *corners: tuple[float, float]) -> str:
-    """A polygon's tag without its end; corners relative to the centre, in sizes."""
+    """A polygon's tag without its end; the corners are relative to the centre, in units of `size`."""
     return '<polygon points="' + " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners) + '"'

@@ -24,7 +24,7 @@ from .rows import Row
 JSON_FORMAT = 1
 
 NETWORKS = {"Network": False, "TLS": True}
-"""Tables of network rows: whether they are of those over TLS."""
+"""The tables of network rows, by title: whether they are of the rows over TLS."""
 
 Ratio = Callable[[Outcomes], float | None]
 
@@ -47,11 +47,11 @@ class Run:
 
     @property
     def loops(self) -> list[str]:
-        """Those that were measured."""
+        """The loops that were measured."""
         return [name for name in self.facts if name != LIMIT]
 
     def rows_on(self, *subjects: str, tls: bool = False) -> list[Row]:
-        """Those over TLS are apart from the other network rows."""
+        """The rows over TLS are separate from the other network rows."""
         return [row for row in self.rows if row.subject in subjects and row.tls == tls]
 
     def outcomes_of(self, rows: Iterable[Row]) -> dict[str, Outcomes]:
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Section:
-    """The rows that share a table, since they have the same subject and so the same rivals."""
+    """The rows of one table: they have the same subject, and so the same rivals."""
 
     title: str
     rows: Sequence[Row]
@@ -72,7 +72,7 @@ class Section:
     with_load: bool = False
     """Network rows: the bare C server, rates and latencies are shown too."""
     times_of_bare_c: Mapping[str, float] = field(default_factory=dict)
-    """By row: what times_of_bare_c() says."""
+    """By row: the result of times_of_bare_c()."""
 
 
 def text(run: Run) -> str:
@@ -172,7 +172,7 @@ def speeds(run: Run, section: Section) -> list[list[str]]:
 
 
 def standing_ratios(section: Section) -> dict[str, Ratio]:
-    """The ratios that decide about hotloop, whatever the baseline is."""
+    """The ratios that are shown with every baseline."""
     found: dict[str, Ratio] = {}
     if "hotloop-c" in section.loops:
         found["hotloop-c/best"] = partial(speed_over_best_other, loop="hotloop-c")
@@ -183,7 +183,7 @@ def standing_ratios(section: Section) -> dict[str, Ratio]:
 
 
 def times_of_bare_c(run: Run, *, tls: bool) -> dict[str, float]:
-    """By row that has it as its limit: how many times the bare C server's processor time hotloop-c takes."""
+    """hotloop-c's processor time divided by the bare C server's, by row, for the rows that have it as their limit."""
     limited = run.outcomes_of(row for row in run.rows_on("network", tls=tls) if row.limited)
     found = {name: processor_time_over_limit(outcomes, "hotloop-c") for name, outcomes in limited.items()}
     return {name: times for name, times in found.items() if times is not None}
@@ -265,7 +265,7 @@ def notes(run: Run) -> Iterable[str]:
 
 
 def not_measured_here(run: Run) -> dict[str, list[str]]:
-    """Rows by the reason why this machine could measure them on no loop."""
+    """Rows that this machine cannot measure on any loop, by the reason."""
     found: dict[str, list[str]] = {}
     for row in run.rows:
         reasons = {
@@ -279,7 +279,7 @@ def not_measured_here(run: Run) -> dict[str, list[str]]:
 
 
 def not_offered(run: Run) -> dict[tuple[str, str], list[str]]:
-    """Rows by the loop that cannot have them, and what it lacks."""
+    """Rows by the loop that does not offer them and what it lacks."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in run.rows:
         for loop, outcome in run.outcomes[row.name].items():

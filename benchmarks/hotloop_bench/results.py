@@ -1,4 +1,4 @@
-"""What was measured, and what follows from it: medians, ratios and geometric means. Nothing here reads a clock."""
+"""Measurements and what follows from them: medians, ratios and geometric means. Nothing here reads a clock."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from .load import Load
 
 OURS = ("hotloop-c", "hotloop-python")
 LIMIT = "bare-c"
-"""What is no loop, and so no rival."""
+"""The bare C server: no loop, and so no rival."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Measurement:
 
     @property
     def middle_half(self) -> tuple[float, float]:
-        """The quartiles between which the middle half of the rounds lies, in seconds."""
+        """The lower and the upper quartile of the rounds, in seconds."""
         if len(self.seconds) < 2:
             return self.median, self.median
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -38,7 +38,7 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """How far the middle half of the rounds lie apart, as a part of the median: the machine's noise."""
+        """The distance of the quartiles as a part of the median: the machine's noise."""
         low, high = self.middle_half
         return (high - low) / self.median
 
@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def p50(self) -> float | None:
-        """Seconds, where a load generator has measured it."""
+        """Seconds; None where no load generator has measured it."""
         return median_of(load.p50 for load in self.loads)
 
     @property
@@ -67,8 +67,8 @@ class NotMeasured:
     """Why a loop has no result in a row."""
 
     kind: Literal["not applicable", "unavailable", "not offered", "failed"]
-    """The row is not meant for it, this machine cannot measure it, the loop says that it has nothing of the kind, or it
-    could not do it."""
+    """The row is not meant for this loop; this machine cannot measure the row; the loop does not implement what the row
+    measures; or the row ended with an error."""
     reason: str
 
 
@@ -77,7 +77,7 @@ Outcomes = Mapping[str, Outcome]
 
 
 def medians(outcomes: Outcomes) -> dict[str, float]:
-    """Seconds for one operation, by loop, of those that have a result."""
+    """Seconds for one operation, by loop, without the loops that have no result."""
     return {name: outcome.median for name, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
 
@@ -100,12 +100,12 @@ def speed_over_best_other(outcomes: Outcomes, loop: str) -> float | None:
 
 
 def processor_time_over_limit(outcomes: Outcomes, loop: str) -> float | None:
-    """How many times the processor time of the bare C server a loop takes."""
+    """A loop's processor time divided by that of the bare C server."""
     return speed(outcomes, LIMIT, loop)
 
 
 def geometric_mean(ratios: Iterable[float | None]) -> float | None:
-    """Of those that are there; None if none is."""
+    """Of the ratios that are not None; None if there are none."""
     present = [ratio for ratio in ratios if ratio is not None]
     return math.exp(statistics.fmean(map(math.log, present))) if present else None
 
@@ -138,7 +138,7 @@ def compare(rows: Mapping[str, Outcomes], loop: str, reference: str) -> Comparis
 
 
 def comparisons(rows: Mapping[str, Outcomes], loops: Sequence[str]) -> list[Comparison]:
-    """What a reader wants to know first."""
+    """The comparisons that a reader wants to see first."""
     wanted = [
         ("hotloop-c", "best other"),
         *(("hotloop-c", loop) for loop in loops if loop not in (*OURS, LIMIT)),

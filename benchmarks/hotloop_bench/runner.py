@@ -1,5 +1,8 @@
-"""The parent of the workers: every round of a row goes once around all loops, so that what disturbs the machine
-disturbs all of them alike, and a loop is compared with its neighbours of the same second."""
+"""The parent of the workers.
+
+Every round of a row goes once around all loops. So a disturbance of the machine meets all loops alike, and a loop is
+compared with others that ran in the same second.
+"""
 
 import json
 import os
@@ -38,11 +41,11 @@ class Settings:
     """How long one round of one loop should take."""
 
     def seconds_of(self, row: Row) -> float:
-        """Twice as long for a network row: its rounds begin and end with a wake-up of other processes."""
+        """Network rows take twice as long: their rounds begin and end with a wake-up of other processes."""
         return self.seconds * 2 if row.subject == "network" else self.seconds
 
     def request_for(self, row: Row) -> dict[str, Any]:
-        """What a worker is asked for to begin with the row."""
+        """The request that makes a worker begin with the row."""
         request = {"row": row.name, "seconds": self.seconds_of(row)}
         if row.in_a_round is not None:
             request["operations"] = max(1, round(row.in_a_round * min(1.0, self.seconds / USUAL_SECONDS)))
@@ -50,7 +53,7 @@ class Settings:
 
 
 class Worker:
-    """A running worker process. Its facts say what it runs; `missing` says why it cannot."""
+    """A running worker process. `facts` says what it runs; `missing` says why it cannot run its loop."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -124,7 +127,7 @@ def command_line(*arguments: str) -> list[str]:
 
 
 def environment(target: Target) -> dict[str, str]:
-    """This process's environment without what would change a loop, and with its module search path."""
+    """This process's environment with its module search path, and without the variables that would change a loop."""
     inherited = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT_OF_ITS_OWN}
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return inherited | {"PYTHONPATH": path} | dict(target.environment)
@@ -138,7 +141,7 @@ class Crew:
         self.workers: dict[str, Worker] = {}
         self.facts: dict[str, dict[str, str]] = {}
         self.missing: dict[str, str] = {}
-        with ExitStack() as self.stack:  # which stops them all if one is not what it should be
+        with ExitStack() as self.stack:  # stops them all if one runs the wrong implementation
             for target in targets:
                 worker = self.hire(target)
                 if worker.missing is not None:
@@ -201,7 +204,7 @@ class Crew:
 
 
 def not_applicable(row: Row, target: Target) -> str | None:
-    """Why there is nothing to measure, if so."""
+    """The reason why there is nothing to measure; None if there is something."""
     if row.subject == "selector" and target.selector_module is None:
         return "it has no selector"
     if target is BARE_C and row.bare is None:
@@ -234,7 +237,7 @@ def rotated(items: list[Named], by: int) -> list[Named]:
 def measure_rows(
     crew: Crew, rows: Iterable[Row], settings: Settings, started: Callable[[Row], None]
 ) -> Mapping[str, Mapping[str, Outcome]]:
-    """The outcomes by row and loop; `started` hears of each row as it begins."""
+    """The outcomes by row and loop; calls `started` with each row that begins."""
     outcomes = {}
     for row in rows:
         started(row)

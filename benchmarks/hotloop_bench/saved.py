@@ -1,4 +1,4 @@
-"""Results that `--json` has saved, made a Run again: to look at them once more, in part, or to draw them."""
+"""Makes a Run of the results that `--json` has saved, to show them again, whole or in part, or to draw them."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ from .rows import ROWS, Row
 
 
 class Unreadable(Exception):
-    """The file holds no results, or none that this version can show; the text says why."""
+    """The file has no results, or none that this version can show; the text says why."""
 
 
 def read(path: str) -> Run:
@@ -71,7 +71,7 @@ def outcome_from(result: Mapping[str, Any]) -> Outcome:
 
 
 def loads_from(result: Mapping[str, Any]) -> Iterable[Load]:
-    """A file has a load's rate, not the two figures whose quotient it is."""
+    """The file has a load's rate and not its elapsed time, which is computed here."""
     load = result.get("load")
     if load:
         operations = result["operations"]
@@ -81,7 +81,7 @@ def loads_from(result: Mapping[str, Any]) -> Iterable[Load]:
 
 
 def part_of(run: Run, rows: Collection[str] | None, loops: Collection[str] | None) -> Run:
-    """The run as it would be with these rows and loops only; None: all. What it does not have is left out."""
+    """The part of the run with these rows and loops; None: all. Names that the run does not have are ignored."""
     kept = [row for row in run.rows if rows is None or row.name in rows]
     wanted = [*run.facts, *run.missing] if loops is None else [*loops, LIMIT]
     return replace(

@@ -1,6 +1,6 @@
 """The event loops that are compared: how each is made and which implementation it must turn out to be.
 
-A loop is only ever made in a worker process, which holds one target for its whole life.
+Only worker processes make loops, and each has one target for its whole life.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from . import load
 
 
 class WrongImplementation(Exception):
-    """A worker ran something else than what its measurements would be called."""
+    """A worker runs another implementation than the one that its target names."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Target:
     """The module that the loop's tasks must come from."""
 
     def prepare(self) -> None:
-        """Import the loop's module. To be called once, before anything else, in the worker."""
+        """Import the loop's module. The worker calls this once, before anything else."""
         if self.name == "hotloop-python":
             hide_compiled_modules()
         importlib.import_module(self.module)
@@ -72,31 +72,31 @@ TARGETS = {
             tasks="hotloop._c.tasks.task",
         ),
         # What a program gets where the extension could not be built: hotloop's own loop, the interpreter's own tasks.
-        # HOTLOOP_IMPL=python is another thing, everything in Python for debugging, and is not measured.
+        # HOTLOOP_IMPL=python is not measured: it has everything in Python, for debugging.
         Target(
             "hotloop-python", "hotloop", selector_module="hotloop", core="hotloop._pure", tasks=asyncio.Task.__module__
         ),
     )
 }
 BARE_C = Target("bare-c", "hotloop_bench.load")
-"""No loop: the server in C that network rows are held against. Never a rival, and never among the loops."""
+"""No loop, so not among TARGETS: the server in C that network rows are compared with."""
 
 BASELINES = ("uvloop", "asyncio")
-"""What the others are compared with: the first of these that runs."""
+"""The default baseline is the first of these that runs."""
 
 
 def hide_compiled_modules() -> None:
-    """Let hotloop find none of its compiled modules in this process, as if they had not been built."""
+    """Hide hotloop's compiled modules from this process, as if they had not been built."""
     package = importlib.util.find_spec("hotloop")
     for folder in package.submodule_search_locations or () if package else ():
         for path in Path(folder).glob("_c/*/*"):
             name = f"{path.parent.name}.{path.name.partition('.')[0]}"
             if path.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
-                sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # makes importing it an ImportError
+                sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # importing it raises ImportError
 
 
 def facts(target: Target) -> dict[str, str]:
-    """What this process really runs, by looking at a loop, a task and a selector of it."""
+    """What this process really runs: the classes of a loop, a task and a selector that it makes."""
 
     async def class_of_task() -> type[Any]:
         return type(asyncio.current_task())

@@ -1,4 +1,4 @@
-"""Timing one row: a round of n operations, and how many make a round long enough to be believed."""
+"""Timing one row: a round of n operations, and the n that makes a round long enough to trust."""
 
 import math
 import time
@@ -18,11 +18,11 @@ class Sample:
     elapsed: float
     """Seconds."""
     load: Load | None
-    """What a network row says of itself."""
+    """The result of a network row, which measures itself."""
 
 
 def sample(run: Callable[[Any, int], object], subject: Any, n: int) -> Sample:
-    """One round. The garbage collector stays as it is, since it also runs for the users."""
+    """One round. The garbage collector runs, because it runs in users' programs too."""
     start = time.perf_counter()
     said = run(subject, n)
     return Sample(time.perf_counter() - start, said if isinstance(said, Load) else None)
@@ -31,8 +31,8 @@ def sample(run: Callable[[Any, int], object], subject: Any, n: int) -> Sample:
 def calibrated(measure: Callable[[int], float], seconds: float) -> int:
     """The n for which measure(n) takes about `seconds`.
 
-    The last try is at least a quarter as long as that, so that what is constant in a round is small in it too. A try
-    can also be long because the machine was busy elsewhere, so one that looks long enough must do so several times.
+    The last try is at least a quarter as long as that, so that the constant part of a round is small in it. A try can
+    also be long because the machine was busy, so a try that looks long enough is repeated, and the shortest counts.
     """
     n = 1
     while (elapsed := quickest(measure, n, enough=seconds / 4)) < seconds / 4:

@@ -1,4 +1,4 @@
-"""A worker process: one event loop for its whole life, so that it is warm, and rows timed on request.
+"""A worker process: it has one event loop for its whole life, which stays warm, and times rows on request.
 
 Requests and replies are one line of JSON each, on the standard input and output.
 
@@ -7,9 +7,9 @@ Requests and replies are one line of JSON each, on the standard input and output
     {"round": true}                time one round: {"seconds": S}; of a network row {"load": ...}, a Load's fields
     {"close": true}                end the row: {"closed": NAME}
 
-What the worker is comes first, unasked: {"facts": ...}, or {"missing": REASON} and the worker ends. A request that
-failed is answered with {"error": REASON}, one for what the loop has not with {"not_offered": OF WHAT KIND}, and the
-worker goes on.
+The first line comes unasked: {"facts": ...}, or {"missing": REASON} and the worker ends. The reply to a request that
+failed is {"error": REASON}, and {"not_offered": KIND} where the loop does not implement what the row measures; the
+worker goes on after both.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Session:
         raise ValueError(f"no such request: {request}")
 
     def open(self, row: Row, seconds: float, operations: int | None) -> dict[str, Any]:
-        gc.collect()  # what the row before has left is not this row's to collect
+        gc.collect()  # so that this row does not pay for the garbage of the row before
         self.row = row
         self.subject = self.stack.enter_context(opened(row, self.target))
         self.operations = operations or row.operations
@@ -58,14 +58,14 @@ class Session:
         return {"operations": self.operations}
 
     def forget_row(self) -> None:
-        """Clean up after a row that failed. Its loop may be in any state, so that may fail too and says nothing new."""
+        """Clean up after a row that failed. Its loop may be in any state, so errors of the clean-up say nothing new."""
         with contextlib.suppress(Exception):
             self.stack.close()
 
 
 @contextlib.contextmanager
 def opened(row: Row, target: Target) -> Iterator[Any]:
-    """The row's subject on this target, where it is to run."""
+    """The row's subject on this target, on one core where the row asks for that."""
     with on_one_core() if row.in_turns else contextlib.nullcontext(), subject_of(row, target) as subject:
         yield subject
 
@@ -80,7 +80,7 @@ def subject_of(row: Row, target: Target) -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def replies_apart_from_prints() -> Iterator[IO[str]]:
-    """The standard output for the replies alone: what a loop's module prints goes to the standard error."""
+    """Keep the standard output for replies: prints of a loop's module go to the standard error."""
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as replies:
         os.dup2(2, 1)
@@ -96,7 +96,7 @@ def serve(target: Target) -> None:
         try:
             target.prepare()
             found = facts(target)
-        # A loop's module may fail with anything where it does not fit the machine: a reason why it is missing.
+        # Where a loop's module does not fit the machine it may raise anything: that is why the loop is missing.
         except Exception as error:
             reply({"missing": describe(error)})
             return
@@ -108,7 +108,7 @@ def serve(target: Target) -> None:
             except NotOffered as error:
                 session.forget_row()
                 answer = {"not_offered": str(error)}
-            # So may a row on a loop that lacks what the row needs.
+            # A row may raise anything, too, on a loop that lacks what the row needs.
             except Exception as error:
                 session.forget_row()
                 answer = {"error": describe(error)}
@@ -116,7 +116,7 @@ def serve(target: Target) -> None:
 
 
 def run_once(target: Target, row: Row, operations: int) -> None:
-    """Do a row's operations once and say what ran, for a profiler that watches the whole process."""
+    """Do a row's operations once and print the facts, for a profiler that watches the whole process."""
     target.prepare()
     print(json.dumps(facts(target)), flush=True)
     with opened(row, target) as subject:

@@ -1,8 +1,8 @@
-"""The other side of the network rows, in C: a load generator and a bare server, one program; load.c says what it does.
+"""The other side of the network rows, in C: a load generator and a bare server in one program, which load.c describes.
 
-Compiled with the machine's C compiler when it is first needed, and kept in the user's cache folder under the hash of
-what it was made from. There are two of it: the one that speaks TLS needs OpenSSL with its headers, and where those are
-missing only its rows are. Nothing here knows an event loop.
+The machine's C compiler compiles it when it is first needed. The user's cache folder keeps it, under a hash of its
+sources and of the command. There are two builds: one without TLS, and one with OpenSSL. Where OpenSSL's headers are
+missing, only the rows over TLS are left out. Nothing here uses an event loop.
 """
 
 import functools
@@ -25,7 +25,7 @@ COMMON = ("load.h", "load.c", "channel.c", "generator.c", "server.c")
 COMPILE = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 SECONDS_TO_COMPILE = 60
 SECONDS_BEFORE_THE_GENERATOR_HANGS = 30
-"""Longer than its own patience with a server that has stopped answering, which it reports."""
+"""Longer than STALLED_SECONDS in load.h, after which the generator itself reports a server that does not answer."""
 
 Network = Literal["tcp", "unix", "udp", "tls"]
 """TLS is over TCP."""
@@ -45,7 +45,7 @@ class Load:
     """One round of load, as both sides saw it."""
 
     operations: int
-    """Messages, connections or calls that were done."""
+    """How many messages, connections or calls."""
     cpu: float
     """Seconds of processor time that the measured process used, all its threads together."""
     elapsed: float
@@ -65,7 +65,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Program:
-    """One of the two that are made of these sources."""
+    """One of the two builds of these sources."""
 
     name: str
     sources: Sequence[str]
@@ -120,7 +120,7 @@ def compiled(command: Sequence[str], folder: Path, program: Program = PLAIN) -> 
             done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS_TO_COMPILE, check=False)
             if done.returncode:
                 raise NoLoadGenerator(f"{could_not_be(program)}: {first_error(done.stderr)}{program.needs}")
-            fresh.replace(path)  # at once and whole, also if two processes do this
+            fresh.replace(path)  # atomic: two processes may do this at the same time
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoLoadGenerator(f"{could_not_be(program)}: {error}") from error
     return path
@@ -131,7 +131,7 @@ def could_not_be(program: Program) -> str:
 
 
 def first_error(stderr: str) -> str:
-    """Without the folder of the source, which says nothing."""
+    """The compiler's first error, without the folder of the source."""
     found = next((line for line in stderr.splitlines() if "error" in line or "cannot find" in line), None)
     return "it did not say why" if found is None else found.strip().replace(f"{SOURCES}{os.sep}", "")
 
@@ -155,7 +155,7 @@ def program(kind: Program = PLAIN) -> Path:
 
 
 def unavailable(kind: Program = PLAIN) -> str | None:
-    """Why there is no load generator of that kind, if there is none."""
+    """The reason why there is no load generator of that kind; None if there is one."""
     found = _program_or_reason(kind)
     return found if isinstance(found, str) else None
 
@@ -164,7 +164,7 @@ def unavailable(kind: Program = PLAIN) -> str | None:
 
 
 class Helper:
-    """A running load generator or server, which answers each line with one of JSON. To be used as a context manager."""
+    """A running load generator or server, which answers each line with a line of JSON. Use it as a context manager."""
 
     def __init__(self, *arguments: object, kind: Program = PLAIN) -> None:
         self.process = subprocess.Popen(
@@ -194,7 +194,7 @@ class Helper:
 
     def read_answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        # Not select(), which knows no descriptor above 1023; not a timer, whose thread would be measured too.
+        # Not select(): it takes no descriptor above 1023. Not a timer: its thread would be measured too.
         patience = select.poll()
         patience.register(self.process.stdout, select.POLLIN)
         if not patience.poll(SECONDS_BEFORE_THE_GENERATOR_HANGS * 1000):
@@ -233,47 +233,47 @@ class Generator(Helper):
         """Connect. `size` is that of a message in bytes; None: open connections instead.
 
         In waves, no connection sends its next message before all have the echo of their last one. `identity` is the
-        path of the server's certificate, which a TLS server must have. Over TLS the server must be running meanwhile.
+        path of a TLS server's certificate. Over TLS the server must run while the generator connects.
         """
         what, *rest = ("open",) if size is None else ("echo", size, *(["waves"] if waves else []))
         name, kind = spoken(network, identity)
         super().__init__(what, name, address, connections, *rest, kind=kind)
 
     def run(self, amount: int | str) -> dict[str, float]:
-        """Do so many messages or connections, or go on for a time ("0.5s"): messages, seconds, p50 and p99."""
+        """Do that number of messages or connections, or run for a time ("0.5s"): messages, seconds, p50 and p99."""
         return self.ask(amount)
 
 
 class Downloader(Helper):
-    """One connection, on which the server sends what it is asked for."""
+    """One connection, on which the server sends what the client asks for."""
 
     def __init__(self, network: Network, address: str, *, identity: str = "") -> None:
         name, kind = spoken(network, identity)
         super().__init__("download", name, address, kind=kind)
 
     def run(self, mebibytes: int) -> dict[str, float]:
-        """Download so many MiB: messages, which are those MiB, and seconds."""
+        """Download that many MiB: messages, which are those MiB, and seconds."""
         return self.ask(mebibytes)
 
 
 class Idlers(Helper):
-    """Connections that only exist, all from one address."""
+    """Idle connections, all from one address."""
 
     def __init__(self, address: str, source: int) -> None:
-        """`source`, from 1: they come from 127.0.0.1 + source."""
+        """They come from the address 127.0.0.1 + `source`, which is 1 or more."""
         super().__init__("idle", address, source)
 
     def open(self, more: int) -> int:
-        """How many there are then."""
+        """Open that many more; returns how many there are now."""
         held: int = self.ask(more)["ready"]
         return held
 
 
 class BareServer(Helper):
-    """The limit: an epoll server that does nothing but the service."""
+    """The limit: an epoll server in C that does nothing but the service."""
 
     def __init__(self, network: Network, service: Service, path: str = "") -> None:
-        """`path` is where a unix server listens, and where the certificate and the key of a TLS server are."""
+        """`path` is the address of a Unix server, or the file with the certificate and key of a TLS server."""
         name, kind = spoken(network, path)
         super().__init__("serve", name, service, *([path] if network == "unix" else []), kind=kind)
         self.address: str = self.greeting["address"]

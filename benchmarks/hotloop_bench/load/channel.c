@@ -1,4 +1,4 @@
-/* A socket whose sender need not wait: what the kernel does not take at once is kept until it does. */
+/* A socket with a buffer: it keeps what the kernel does not take at once. */
 
 #define _GNU_SOURCE
 #include "load.h"
@@ -17,7 +17,7 @@ const char *channel_problem(void)
 int channel_failed(const char *problem)
 {
     last_problem = problem;
-    errno = EPROTO; /* whatever it was, trying again is of no use */
+    errno = EPROTO; /* never an error that would_block() takes for a reason to try again */
     return -1;
 }
 

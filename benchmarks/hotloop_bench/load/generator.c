@@ -1,4 +1,4 @@
-/* The load: messages whose echo is compared, connections that are opened, a download, connections that only exist. */
+/* The load: messages whose echo is compared, connections that are opened, a download, idle connections. */
 
 #define _GNU_SOURCE
 #include "load.h"
@@ -14,7 +14,7 @@ enum { SHIFTS = 4096 }; /* different messages */
 
 /* -- latencies -------------------------------------------------------------------------------------------------- */
 
-/* Counts by nanoseconds, in steps of 1/32 of a power of two. */
+/* Counts of latencies in nanoseconds, in steps of 1/32 of a power of two. */
 enum { STEPS = 32, STEP_BITS = 5 };
 static uint64_t latencies[64 * STEPS];
 static uint64_t done; /* messages since the round began */
@@ -26,7 +26,7 @@ static void record(uint64_t elapsed)
     done++;
 }
 
-/* In seconds: the middle of the step below which lies that part of all messages. */
+/* In seconds: the middle of the step that this part of all messages does not exceed. */
 static double quantile(double part)
 {
     uint64_t seen = 0;
@@ -45,14 +45,14 @@ struct connection {
     uint64_t began;     /* nanoseconds: when this message was sent or this connection opened */
     uint64_t number;    /* of the message, from 1 */
     size_t received;    /* bytes of the echo of this message */
-    bool unsent;        /* the channel has not got this message yet */
-    bool waits_to_send; /* registered for writability as well */
+    bool unsent;        /* this message has not been passed to the channel yet */
+    bool waits_to_send; /* registered for writability, too */
 };
 
 static struct load load;
 static struct connection *connections;
 static int poller;
-static uint64_t begun, wanted, deadline; /* messages begun, messages to do, or nanoseconds to stop beginning at */
+static uint64_t begun, wanted, deadline; /* messages begun, messages to do, or nanoseconds when no more begin */
 static size_t under_way;
 static unsigned char *random_bytes; /* a message begins somewhere in the first SHIFTS of them */
 static unsigned char incoming[READ_SIZE];
@@ -69,7 +69,7 @@ static void make_random_bytes(size_t count)
     }
 }
 
-/* The message a connection is at. It differs from its last one, and from what other connections send. */
+/* The message of a connection. It differs from its last one and from those of other connections. */
 static const unsigned char *message(const struct connection *connection)
 {
     size_t index = (size_t)(connection - connections);
@@ -84,7 +84,7 @@ static void watch(struct connection *connection, int operation)
     connection->waits_to_send = to_send;
 }
 
-/* The message, as soon as both sides have agreed on keys. */
+/* Send the message if the handshake is done. */
 static void send_message(struct connection *connection)
 {
     int ready = channel_ready(&connection->channel);
@@ -118,7 +118,7 @@ static void begin(struct connection *connection, uint64_t now)
     send_message(connection);
 }
 
-/* A message on each connection, of those still to be done. */
+/* Begin a message on each connection, or on as many as there are messages left. */
 static void begin_all(uint64_t now)
 {
     uint64_t left = wanted - begun;
@@ -132,7 +132,7 @@ static void finish(struct connection *connection)
     uint64_t now = nanoseconds(CLOCK_MONOTONIC);
     record(now - connection->began);
     if (load.opening)
-        channel_close(&connection->channel); /* the server has closed first: no port of ours is left in TIME_WAIT */
+        channel_close(&connection->channel); /* the server has closed first, so the client's port is not in TIME_WAIT */
     if (!load.waves && time_for_more(now)) {
         begin(connection, now);
         return;
@@ -141,7 +141,7 @@ static void finish(struct connection *connection)
         begin_all(now);
 }
 
-/* What came must be what was sent, no byte more. */
+/* The echo must be the message, and no byte more. */
 static void receive(struct connection *connection)
 {
     size_t left = load.size - connection->received;
@@ -218,9 +218,9 @@ static void run_round(uint64_t messages, double seconds)
            quantile(0.50), quantile(0.99));
 }
 
-/* -- what is done before the first round and between rounds ----------------------------------------------------- */
+/* -- before the first round and between rounds ------------------------------------------------------------------ */
 
-/* Until something happens on a channel, one that is not in the poller. */
+/* Wait for an event on a channel that epoll does not watch. */
 static void wait_for(const struct channel *channel)
 {
     short sending = channel->unsent ? POLLOUT : 0;
@@ -235,7 +235,7 @@ static void flush(struct channel *channel)
         fail("send: %s", channel_problem());
 }
 
-/* A channel for many messages: its handshake belongs to none of them. */
+/* A channel for many messages: its handshake is done before the first. */
 static void open_ready(struct channel *channel, const struct place *target)
 {
     int ready;
@@ -248,7 +248,7 @@ static void open_ready(struct channel *channel, const struct place *target)
         fail("handshake: %s", channel_problem());
 }
 
-/* The next request; `seconds` says that it is a time. False at the end of the standard input. */
+/* Read the next request; `seconds` says that it is a time. False at the end of the standard input. */
 static bool asked_for(double *amount, bool *seconds)
 {
     char line[64], *unit;
@@ -303,7 +303,7 @@ static void send_all(struct channel *channel, const unsigned char *data, size_t 
     }
 }
 
-/* Receive so many blocks, each of which must be the one that the server was told. */
+/* Receive that many blocks, each equal to the one that was sent to the server. */
 static void receive_blocks(struct channel *channel, uint64_t blocks)
 {
     for (uint64_t left = blocks * BLOCK; left;) {

@@ -1,34 +1,34 @@
-/* The other side of the network rows: a load generator, which must never be slower than what it measures, and the
- * simplest server that does the same work without Python.
+/* The other side of the network rows: a load generator, which must not be slower than the servers that it measures,
+ * and the simplest server that does the same work without Python.
  *
  *     load echo NETWORK ADDRESS CONNECTIONS SIZE [waves]
  *                                                  messages of SIZE bytes, each sent when the echo of its connection's
  *                                                  last is whole; in waves, when the echoes of all connections are
  *     load open NETWORK ADDRESS CONNECTIONS        connections: connect, send a byte, read its echo and the end, close
- *     load download NETWORK ADDRESS                one connection, on which the server sends: it is told a block of
- *                                                  256 KiB first, and then sends it once for each further byte it gets
- *     load idle ADDRESS SOURCE                     connections that only exist, from 127.0.0.1 + SOURCE: each source
- *                                                  address has as many ports as there are ephemeral ones
+ *     load download NETWORK ADDRESS                one connection: the server receives a block of 256 KiB, and then
+ *                                                  sends it once for each further byte that it receives
+ *     load idle ADDRESS SOURCE                     idle connections, from 127.0.0.1 + SOURCE: each source address has
+ *                                                  the ephemeral ports to itself
  *     load serve NETWORK SERVICE [PATH]            a bare epoll server; SERVICE is echo, once (echo once and close),
- *                                                  download, or sink (throw away what comes, and tell how much it was
- *                                                  at its end; not over TLS)
+ *                                                  download, or sink (discard what comes, and send its length at the
+ *                                                  end; not over TLS)
  *
- * NETWORK is tcp, unix or udp, or tls:PEM, which is TCP with TLS; PEM is a file with the server's certificate, and for
- * the server with its key. The program that is linked with tls.c knows tls only, and the one with plain.c the others.
+ * NETWORK is tcp, unix, udp or tls:PEM, which is TLS over TCP; PEM is a file with the server's certificate and, for the
+ * server, its key. The program that is linked with tls.c knows only tls, and the one with plain.c only the others.
  * ADDRESS is 127.0.0.1:PORT or a path; PATH is for unix.
  *
- * Everything goes on until the standard input ends. Answers are lines of JSON; {"error": REASON} is the last line of
- * all. The first line says that the connections stand ({"ready": N}), which over TLS have agreed on their keys then, or
- * where the server listens ({"address": A}). Requests are lines:
+ * The program runs until its standard input ends. Answers are lines of JSON; after {"error": REASON} it exits. The first
+ * line says that the connections are open and over TLS have done their handshakes ({"ready": N}), or where the server
+ * listens ({"address": A}). Requests are lines:
  *
  *     echo, open   N      N messages or connections; {"messages", "seconds", "p50", "p99"}, times in seconds
  *                  Ts     the same for T seconds
  *     download     N      N MiB; {"messages", "seconds"}
- *     idle         N      N connections more; {"ready": ALL}
+ *     idle         N      N more connections; {"ready": ALL}
  *     serve        (any)  {"cpu": SECONDS}, of processor time so far
  *
- * generator.c is the one side, server.c the other; both speak through channels (channel.c), which plain.c and tls.c
- * make of sockets.
+ * generator.c is the clients and server.c the server. Both send and receive by channels (channel.c), which plain.c or
+ * tls.c makes of sockets.
  */
 
 #define _GNU_SOURCE
@@ -123,7 +123,8 @@ struct place place_of(const char *network, const char *text)
     return place;
 }
 
-/* A connected socket. Blocking, since on this machine the kernel alone completes a connection; used without. */
+/* A connected socket. connect() may block, because the kernel of this machine completes it alone; later calls pass
+ * MSG_DONTWAIT. */
 int connected(const struct place *place, int source)
 {
     int fd = checked(socket(place->family, place->type | SOCK_CLOEXEC, 0), "socket");
@@ -132,7 +133,7 @@ int connected(const struct place *place, int source)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (source > 0) {
         struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)source)};
-        /* The port is chosen in connect(), where it need only differ for the same source and destination. */
+        /* connect() chooses the port, which then must only be unique for this source and destination. */
         setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
         checked(bind(fd, (struct sockaddr *)&from, sizeof from), "bind");
     }

@@ -1,4 +1,4 @@
-/* What the files of the load generator share. What the program does is said in load.c. */
+/* What the files of the load generator share. load.c describes the program. */
 
 #ifndef HOTLOOP_BENCH_LOAD_H
 #define HOTLOOP_BENCH_LOAD_H
@@ -15,8 +15,8 @@
 enum {
     EVENTS = 512,          /* taken from epoll at a time */
     READ_SIZE = 256 << 10, /* bytes: the bare server's and the generator's buffer */
-    BLOCK = 256 << 10,     /* bytes: what a download is asked for in */
-    STALLED_SECONDS = 10,  /* without one message done: the server has stopped answering */
+    BLOCK = 256 << 10,     /* bytes: the unit of a download */
+    STALLED_SECONDS = 10,  /* without a finished message: the server has stopped answering */
 };
 
 /* -- load.c: answers, clocks and addresses ---------------------------------------------------------------------- */
@@ -40,35 +40,35 @@ struct place {
 struct place place_of(const char *network, const char *text);
 int connected(const struct place *place, int source); /* `source` > 0: from 127.0.0.1 + source */
 
-/* -- channel.c: a socket whose sender need not wait for the kernel ---------------------------------------------- */
+/* -- channel.c: a socket with a buffer for what the kernel does not take at once -------------------------------- */
 
 struct channel {
     int fd;
     struct ssl_st *tls;     /* owned; NULL in plain.c */
-    bool more;              /* there are bytes that the poller knows nothing of: receive again */
-    bool ending;            /* TLS: all has been said, only the end of the connection is waited for */
-    unsigned char *unsent;  /* owned; NULL unless the kernel takes no more at the moment */
+    bool more;              /* bytes wait in TLS's buffers, which epoll does not see: receive again */
+    bool ending;            /* TLS: both sides have sent a close_notify, and the peer has still to close */
+    unsigned char *unsent;  /* owned; NULL unless the kernel's send buffer is full */
     size_t length, flushed; /* of `unsent`: bytes there, and bytes of them sent since */
 };
 
-/* These return -1 where the connection is no good any more, and channel_problem() says why. */
+/* These return -1 where the connection has failed; channel_problem() says why. */
 int channel_push(struct channel *channel, const unsigned char *data, size_t count); /* the bytes as they are */
 int channel_flush(struct channel *channel);
 int channel_failed(const char *problem);
 const char *channel_problem(void);
 
-/* -- plain.c or tls.c, one of which is linked: what goes through the socket ------------------------------------- */
+/* -- plain.c or tls.c, one of which is linked: the bytes on the socket ------------------------------------------ */
 
 /* Both fail in plain.c. `pem` has the certificate, and for the server its key. */
 void use_tls_for_client(const char *pem);
 void use_tls_for_server(const char *pem);
 
-void channel_open(struct channel *channel, int fd, bool server); /* takes over fd; the channel must stay where it is */
+void channel_open(struct channel *channel, int fd, bool server); /* owns fd; the channel must not move in memory */
 int channel_ready(struct channel *channel);                      /* 1: both sides have agreed on keys; 0: not yet */
-int channel_send(struct channel *channel, const unsigned char *data, size_t count); /* takes all; not before ready */
-/* Up to `room` bytes, 0 at the end, -1 with EAGAIN where nothing is there. */
+int channel_send(struct channel *channel, const unsigned char *data, size_t count); /* takes all of it; only when ready */
+/* Up to `room` bytes, 0 at the end of the stream, -1 with EAGAIN where nothing has arrived. */
 ssize_t channel_receive(struct channel *channel, unsigned char *data, size_t room);
-void channel_finish(struct channel *channel); /* tell the other side that no more comes */
+void channel_finish(struct channel *channel); /* tell the peer that no more comes */
 void channel_close(struct channel *channel);
 
 /* -- generator.c ------------------------------------------------------------------------------------------------ */

@@ -52,7 +52,7 @@ ssize_t channel_receive(struct channel *channel, unsigned char *data, size_t roo
 
 void channel_finish(struct channel *channel)
 {
-    (void)channel; /* closing it says so */
+    (void)channel; /* closing the socket tells the peer */
 }
 
 void channel_close(struct channel *channel)

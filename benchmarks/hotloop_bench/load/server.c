@@ -20,9 +20,9 @@ enum {
 
 struct peer {
     struct channel channel;
-    bool waits_to_send;   /* registered for writability only: nothing more is read before all of it is sent */
-    uint64_t counted;     /* bytes that have been received, by a sink or of the block of a download */
-    uint64_t wanted;      /* blocks that a download is still to send */
+    bool waits_to_send;   /* registered for writability only: nothing is read before all is sent */
+    uint64_t counted;     /* bytes received by a sink, or of a download's block */
+    uint64_t wanted;      /* blocks that a download has still to send */
     unsigned char *block; /* of a download; owned */
 };
 
@@ -33,7 +33,7 @@ static bool datagrams;
 static int poller;
 static unsigned char buffer[READ_SIZE];
 
-/* -- the services: they return false when the connection is to be closed ----------------------------------------- */
+/* -- the services, which return false to have the connection closed --------------------------------------------- */
 
 static bool send_back(struct peer *peer, size_t count)
 {
@@ -52,7 +52,7 @@ static bool send_blocks(struct peer *peer)
     return true;
 }
 
-/* First the block, then a byte for each time that it is to be sent. */
+/* The request is the block, then a byte for each time to send it. */
 static bool take_request(struct peer *peer, size_t count)
 {
     size_t missing = BLOCK - (size_t)peer->counted, of_block = count < missing ? count : missing;
@@ -66,7 +66,7 @@ static bool take_request(struct peer *peer, size_t count)
 
 static bool throw_away(struct peer *peer)
 {
-    /* MSG_TRUNC: the kernel throws a TCP stream's bytes away instead of copying them (tcp(7)). */
+    /* MSG_TRUNC: the kernel discards a TCP stream's bytes instead of copying them (tcp(7)). */
     ssize_t count = recv(peer->channel.fd, buffer, READ_SIZE, MSG_TRUNC);
     if (count > 0)
         peer->counted += (uint64_t)count;
@@ -94,7 +94,7 @@ static bool receive(struct peer *peer)
     return true;
 }
 
-/* What was left unsent first, then what a download still has to send, and only then anything new. */
+/* First the unsent bytes, then the blocks that a download has still to send, and only then new requests. */
 static bool go_on(struct peer *peer)
 {
     if (peer->channel.unsent && channel_flush(&peer->channel) < 0)
@@ -197,7 +197,7 @@ static void choose_service(const char *name)
 
 void serve(const char *network, const char *name, const char *path)
 {
-    static struct peer requests, newcomers; /* nobody's connection: they only stand for where an event came from */
+    static struct peer requests, newcomers; /* no connections: they mark the events of stdin and of the listener */
     struct epoll_event events[EVENTS], event = {.events = EPOLLIN, .data.ptr = &requests};
     choose_service(name);
     if (service == SINK && strncmp(network, "tls:", 4) == 0)

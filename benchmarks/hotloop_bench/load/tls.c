@@ -1,7 +1,7 @@
-/* Channels through TLS, by OpenSSL (1.1.1 or newer): TLS 1.3, one cipher and one group for all that is measured.
+/* Channels over TLS by OpenSSL (1.1.1 or newer): TLS 1.3, with one cipher and one group for all measurements.
  *
- * OpenSSL reads several records from the socket at once, and what it writes during one call leaves in one send(): so a
- * message goes out and comes in with as many system calls as without TLS, and a server is not woken for a part of one.
+ * OpenSSL reads several records from the socket at once, and what it writes during one call leaves in one send(). So a
+ * message takes as many system calls as without TLS, and a server is not woken for a part of one.
  */
 
 #define _GNU_SOURCE
@@ -18,13 +18,13 @@
 
 enum {
     READ_AHEAD = 5 * 16406 + 3, /* bytes: five whole records, aligned; glibc maps 128 KiB anew for each connection */
-    SEALED = 300 << 10,         /* bytes: a message of 256 KiB and what TLS adds to it */
+    SEALED = 300 << 10,         /* bytes: a message of 256 KiB with its record headers and tags */
 };
 
 static SSL_CTX *context;
 static BIO_METHOD *method;
 static bool stream_ended;            /* the last read from a socket found its end */
-static unsigned char sealed[SEALED]; /* what OpenSSL has written in the call under way */
+static unsigned char sealed[SEALED]; /* written by OpenSSL during this call */
 static size_t sealed_length;
 
 /* -- between OpenSSL and the socket ----------------------------------------------------------------------------- */
@@ -115,17 +115,16 @@ void channel_open(struct channel *channel, int fd, bool server)
         fail("out of memory");
     BIO_set_data(bio, channel);
     BIO_set_init(bio, 1);
-    SSL_set_bio(channel->tls, bio, bio); /* which owns it from now on */
+    SSL_set_bio(channel->tls, bio, bio); /* takes ownership of bio */
     if (server)
         SSL_set_accept_state(channel->tls);
     else
         SSL_set_connect_state(channel->tls);
 }
 
-/* -- what goes through it --------------------------------------------------------------------------------------- */
+/* -- sending and receiving -------------------------------------------------------------------------------------- */
 
-/* What a call that returned `result` without success means to the caller: -1 with EAGAIN, -1 for good, or 0 at the
- * end. */
+/* What a failed call means to the caller: -1 with EAGAIN to wait, -1 after channel_failed(), or 0 at the end. */
 static ssize_t outcome(struct channel *channel, int result)
 {
     int error = errno;
@@ -150,7 +149,7 @@ int channel_ready(struct channel *channel)
     int result = SSL_do_handshake(channel->tls);
     ssize_t meaning = result == 1 ? 1 : outcome(channel, result);
     bool wait = would_block(meaning);
-    int pushed = push_sealed(channel); /* also the alert that says why not */
+    int pushed = push_sealed(channel); /* also the alert of a failure */
     if (meaning == 1 || wait)
         return pushed < 0 ? -1 : result == 1;
     return meaning < 0 ? -1 : channel_failed("the other side ended the handshake");
@@ -165,8 +164,8 @@ int channel_send(struct channel *channel, const unsigned char *data, size_t coun
     return push_sealed(channel);
 }
 
-/* After both have said that no more comes: the side that closes its socket first keeps its port for a minute
- * (TIME_WAIT), which is to be the server. */
+/* After both sides have sent a close_notify. The side that closes its socket first keeps its port for a minute
+ * (TIME_WAIT): that must be the server. */
 static ssize_t receive_end(struct channel *channel)
 {
     unsigned char byte;
@@ -188,7 +187,7 @@ ssize_t channel_receive(struct channel *channel, unsigned char *data, size_t roo
         result = SSL_read_ex(channel->tls, data + received, room - received, &count);
         received += result ? count : 0;
     } while (result && received < room && SSL_has_pending(channel->tls));
-    if (sealed_length && push_sealed(channel) < 0) /* an answer to a change of keys */
+    if (sealed_length && push_sealed(channel) < 0) /* OpenSSL's answer to a KeyUpdate */
         return -1;
     ssize_t meaning = result ? 1 : outcome(channel, result);
     if (received) {
@@ -206,7 +205,7 @@ void channel_finish(struct channel *channel)
 {
     ERR_clear_error();
     SSL_shutdown(channel->tls);
-    push_sealed(channel); /* the other side may be gone already, as TLS allows */
+    push_sealed(channel); /* may fail: TLS allows the peer to have closed already */
 }
 
 void channel_close(struct channel *channel)

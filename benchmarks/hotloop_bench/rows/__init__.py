@@ -1,4 +1,4 @@
-"""The rows of the benchmark, in the order of the table. Each file says which question its rows answer."""
+"""The rows of the benchmark, in the order of the table. Each file begins with the question that its rows answer."""
 
 from . import callbacks, echo, http, network, polling, sync, tasks, threads, timers, tls
 from .registry import NotOffered, Row

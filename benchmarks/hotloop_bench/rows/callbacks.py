@@ -1,4 +1,4 @@
-"""What does the loop itself cost, one iteration and one callback, with neither I/O nor tasks?"""
+"""What do one iteration and one callback of the loop cost, without I/O and tasks?"""
 
 import asyncio
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def descriptors_allowed(wanted: int) -> Iterator[None]:
-    """Let this process open `wanted` file descriptors more than now; OSError where it may not."""
+    """Let this process open `wanted` more file descriptors; OSError where the hard limit is lower."""
     import resource  # not on Windows
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

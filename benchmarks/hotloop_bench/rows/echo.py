@@ -1,7 +1,7 @@
 """What does it cost a server to send back what it receives, by each of asyncio's interfaces to a socket?
 
 Processor time of the server's process for one message; the clients are in another process, in C. The load is a closed
-loop: every connection sends its next message when the echo of the last one is whole, and each byte of it is checked.
+loop: every connection sends its next message when the echo of the last one is complete, and each byte is checked.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class EchoBuffered(Counted, asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        # The buffer is filled again before all of it may be sent, and not every loop copies what it keeps.
+        # A copy: the buffer may be filled again before all of it is sent, and not every loop copies what it keeps.
         self.transport.write(bytes(self.buffer[:nbytes]))
 
 
@@ -135,8 +135,8 @@ NETWORKS: dict[Network, str] = {"tcp": "TCP", "unix": "a Unix socket"}
 CONNECTIONS = (1, 32, 500)
 SIZES = {"128B": 128, "1KiB": 1024, "64KiB": 64 * 1024}
 
-# Each interface, network, number and size several times and beside different others, most often what servers do most.
-# The rest of the grid is there on request.
+# Each interface, network, number and size occurs several times, in different combinations, the most common ones most
+# often. The rest of the grid is measured on request.
 USUAL: dict[tuple[Network, str], tuple[str, ...]] = {
     ("tcp", "protocol"): ("1x128B", "32x1KiB", "500x1KiB", "32x64KiB"),
     ("tcp", "buffered"): ("1x1KiB", "500x128B", "32x64KiB"),
@@ -151,8 +151,8 @@ USUAL: dict[tuple[Network, str], tuple[str, ...]] = {
 def register(network: Network, interface: str, connections: int, size: str) -> None:
     load = f"{connections}x{size}"
     serve, by = INTERFACES[interface]
-    # sock_recv() does not wait for what is there already: a client that answers at once can keep the server busy with
-    # itself alone, and whether it does depends on which of the two is faster by a microsecond.
+    # sock_recv() does not suspend the task when data is there: a client that answers at once can keep the server busy
+    # with this client alone. Whether it does depends on which of the two is faster by a microsecond.
     waves = interface == "sock"
     rows.on_network(
         f"echo-{network}-{interface}-{load}",

@@ -1,4 +1,4 @@
-"""What does a request cost an HTTP server of the kind that programs really run? aiohttp, under the load of wrk."""
+"""What does a request cost a real HTTP server? aiohttp, under the load of wrk."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ rows = Rows()
 
 CONNECTIONS = 32
 SECONDS = 1
-"""Of a round: wrk knows no fractions."""
+"""Of a round: wrk takes whole seconds only."""
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
@@ -36,7 +36,7 @@ def secure_unavailable() -> str | None:
 
 
 def report_of(output: str) -> tuple[int, float, float, float]:
-    """Requests, seconds, p50 and p99 in seconds, from what wrk prints; LoadFailed if the server did not serve."""
+    """Requests, seconds, p50 and p99 in seconds, from the output of wrk; LoadFailed if the server did not serve."""
     if found := re.search(r"Non-2xx or 3xx responses: .*|Socket errors: .*", output):
         raise LoadFailed(f"wrk: {found[0]}")
     total = re.search(r"(\d+) requests in ([\d.]+)(us|ms|s|m)\b", output)
@@ -60,10 +60,10 @@ class Requested:
         self.loop, self.address, self.errors = loop, address, errors
 
     def run(self, n: int) -> Load:
-        """As many requests as there are in a round; n is not asked."""
+        """As many requests as wrk makes in a round; n is ignored."""
         before = time.process_time()
-        # The first connection of wrk is only an attempt, which it closes without a handshake: no error of a server that
-        # says so. Those that matter are in wrk's report.
+        # wrk closes its first connection without a handshake. A server that reports this is right, so what it reports
+        # is no failure; wrk's own report has the errors that matter.
         with self.errors.blamed():
             output = while_running(self.loop, run_wrk, self.address)
             cpu = time.process_time() - before
@@ -73,7 +73,7 @@ class Requested:
 
 @contextlib.contextmanager
 def serving_http(loop: Loop, network: Network) -> Iterator[Requested]:
-    from aiohttp import web  # only here: a worker that does not come to this row must not load it
+    from aiohttp import web  # only here: a worker that does not measure this row must not load it
 
     async def answer(request: Any) -> Any:
         return web.Response(text="Hello, world")

@@ -1,4 +1,4 @@
-"""What do the other things cost that a server does: datagrams, new connections, processes, addresses, files?"""
+"""What do a server's other operations cost: datagrams, new connections, processes, addresses, files?"""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ async def by_datagrams(loop: Loop, network: Network, path: str) -> AsyncIterator
     transport.close()
 
 
-# Some 160 datagrams fill a socket's receive buffer as Linux makes it, and more would be lost before any loop saw them.
+# About 160 datagrams fill the receive buffer of a socket on Linux; more would be lost before any loop saw them.
 for peers in (1, 32, 100):
     rows.on_network(
         f"echo-udp-{peers}x512B",
@@ -59,7 +59,7 @@ for peers in (1, 32, 100):
 class EchoOnce(Counted, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.transport.write(data)
-        # The side that closes first keeps the port for a minute (TIME_WAIT), and the clients have too few for that.
+        # The side that closes first keeps the port for a minute (TIME_WAIT), and the clients have too few ports.
         self.transport.close()
 
 
@@ -131,7 +131,7 @@ rows.on_network(
 
 
 class OneLine(asyncio.Protocol):
-    """Waits for the line that the sink sends at the end."""
+    """Receives the line that the sink sends at the end."""
 
     def __init__(self, loop: Loop) -> None:
         self.line: asyncio.Future[bytes] = loop.create_future()
@@ -150,7 +150,7 @@ class OneLine(asyncio.Protocol):
 @contextlib.contextmanager
 def sending_a_file(loop: Loop) -> Iterator[Working]:
     with BareServer("tcp", "sink") as sink, tempfile.NamedTemporaryFile() as zeros:
-        os.truncate(zeros.name, FILE_SIZE)  # they take no room on most disks and are in memory once read
+        os.truncate(zeros.name, FILE_SIZE)  # a sparse file: no disk space, and in memory once read
         host, port = sink.address.split(":")
 
         async def send(n: int) -> None:

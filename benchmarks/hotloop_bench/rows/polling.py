@@ -1,7 +1,7 @@
 """What does one select() of a selector cost, and how does that grow with the registered and the ready descriptors?
 
 These rows compare selectors, not loops: the standard library's selectors.DefaultSelector against hotloop's. The other
-loops have no selector to offer.
+loops have no selector.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def readable(stack: contextlib.ExitStack, *, ready: bool) -> int:
 
 
 def registering(registered: int, ready: int) -> SelectorSetUp:
-    """Fills a selector with `registered` descriptors, `ready` of them readable, evenly spread."""
+    """Registers `registered` descriptors with a selector, of which `ready`, evenly spread, are readable."""
 
     @contextlib.contextmanager
     def set_up(selector: selectors.BaseSelector) -> Iterator[None]:

@@ -1,11 +1,11 @@
-"""What a row is, and the decorators that make one of a function.
+"""The class of a row, and the decorators that make one of a function.
 
-A row does an operation n times on a subject, an event loop or a selector, without knowing whose it is. The whole call
-is timed, so what a row does besides its n operations must be too little to matter when n is large. What is expensive to
-set up belongs into the making of the subject, which is not timed; a subject is kept over all rounds.
+A row does an operation n times on a subject, an event loop or a selector of any implementation. The whole call is
+timed, so the work besides the n operations must be too little to matter when n is large. Expensive preparations belong
+into the making of the subject, which is not timed; all rounds use the same subject.
 
-A network row's subject is something that is running on a loop, and it measures itself: what counts there is not time
-but the processor time of this process, while another one makes the load.
+A network row's subject is a server or a client on a loop, and it measures itself: the result is the processor time of
+this process while another process makes the load.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SelectorSetUp = Callable[[selectors.BaseSelector], AbstractContextManager[None]]
 
 
 class Maker(Protocol):
-    """Whatever makes the subjects, a new one at each call."""
+    """Makes the subjects, a new one at each call."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop: ...
 
@@ -36,11 +36,11 @@ class NetworkSubject(Protocol):
     """A server or a client that is ready for work."""
 
     def run(self, n: int) -> Load:
-        """Do n operations, or let them be done, and say what that took."""
+        """Do n operations, or have the clients do them, and return what that took."""
 
 
 class NotOffered(Exception):
-    """The loop has nothing of the kind that a row is about; the text says of what kind."""
+    """The loop does not implement what a row measures; the text names it."""
 
 
 def always_available() -> str | None:
@@ -55,28 +55,28 @@ class Row:
     question: str
     subject: Literal["event loop", "selector", "network"]
     operations: int
-    """A number of operations that keeps any loop busy for some milliseconds: for use where it must not depend on the
-    loop's speed. The side-by-side runner finds its own."""
+    """A number of operations that keeps any loop busy for some milliseconds, for measurements in which the number must
+    not depend on the loop's speed. The side-by-side runner finds its own."""
     run: Callable[[Any, int], object]
-    """Of a network row: its Load."""
+    """The measurement; a network row returns its Load."""
     opened: Callable[[Maker], AbstractContextManager[Any]]
     """Makes the subject and cleans up after it."""
     bare: Callable[[], AbstractContextManager[NetworkSubject]] | None = None
     """The same service by the bare C server, where there is one."""
     limited: bool = False
-    """The bare C server's processor time is one to divide by: the row has next to no Python code of its own."""
+    """Whether to divide its processor time by the bare C server's: the row has next to no Python code of its own."""
     on_request: bool = False
-    """Left out of a run that does not ask for it."""
+    """Whether a run leaves it out unless asked for it."""
     calibrated: bool = True
-    """The number of operations is found out; otherwise the row goes on for a time of its own."""
+    """Whether the runner finds the number of operations; otherwise the row runs for a time of its own."""
     in_a_round: int | None = None
-    """So many operations in a round of the usual length, in a shorter one fewer in proportion; None: found out."""
+    """Operations in a round of the usual length; a shorter round has fewer in proportion. None: the runner decides."""
     tls: bool = False
-    """Of a network row: over TLS, and so in a table of its own."""
+    """Whether it is a network row over TLS, which has a table of its own."""
     in_turns: bool = False
-    """What works in it never does so at the same time, so it runs on one core: see placement.py."""
+    """Whether its threads or processes take turns, so that it runs on one core: see placement.py."""
     unavailable: Callable[[], str | None] = always_available
-    """Why the row cannot be measured on this machine, on no loop, if so."""
+    """Returns the reason why this machine cannot measure the row on any loop; None if it can."""
 
 
 @contextlib.contextmanager
@@ -142,7 +142,7 @@ class Rows:
         opened: Callable[[asyncio.AbstractEventLoop], AbstractContextManager[NetworkSubject]],
         **settings: Any,
     ) -> None:
-        """What `opened` makes for a loop; the settings are those of Row."""
+        """A row whose subject `opened` makes for a loop; the settings are those of Row."""
 
         @contextlib.contextmanager
         def opened_on_loop(maker: Maker) -> Iterator[NetworkSubject]:

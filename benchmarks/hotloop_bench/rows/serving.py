@@ -1,7 +1,6 @@
-"""What the network rows have in common: a service on a loop, and the load that another process puts on it.
+"""What the network rows share: a service on a loop, and the load from another process.
 
-The loop runs only during rounds. Between two rounds no message is under way, so a round begins and ends with everything
-at rest.
+The loop runs only during rounds. No message is under way between two rounds, so each begins and ends at rest.
 """
 
 import asyncio
@@ -19,23 +18,23 @@ from .descriptors import descriptors_allowed
 from .registry import NotOffered
 
 BACKLOG = 1024
-"""Of the servers: all connections of a row may come at once."""
+"""The servers' backlog: all connections of a row may arrive at once."""
 SECONDS_TO_SAY_GOODBYE = 5.0
 
 Loop = asyncio.AbstractEventLoop
 Serve = Callable[[Loop, Network, str], AbstractAsyncContextManager[str]]
-"""serve(loop, network, path) starts a server and gives the address it listens at; the path is that of place_for()."""
+"""serve(loop, network, path) starts a server and yields its address; the path is that of place_for()."""
 Result = TypeVar("Result")
 
 
 class Connections:
-    """How many a server has."""
+    """Counts the open connections of a server."""
 
     def __init__(self) -> None:
         self.open = 0
 
     async def all_gone(self) -> None:
-        """Wait until the server has noticed that the generator is gone, but not for long: no row is about that."""
+        """Wait until the server has seen the end of all connections, some seconds at most: no row measures it."""
         deadline = time.monotonic() + SECONDS_TO_SAY_GOODBYE
         while self.open and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -45,7 +44,7 @@ Driver = Generator | Downloader
 
 
 class Errors:
-    """What goes wrong on the server's side, where nobody awaits it: the reason why the generator gets no answer."""
+    """The first error of the server, which is why the generator gets no answer. The server's tasks are not awaited."""
 
     def __init__(self, loop: Loop) -> None:
         self.first: BaseException | None = None
@@ -59,11 +58,11 @@ class Errors:
     def note(self, error: BaseException) -> None:
         self.first = self.first or error
         if self.generator is not None:
-            self.generator.process.kill()  # it would wait for an answer that does not come
+            self.generator.process.kill()  # which waits for an answer that does not come
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:
-        """Where the generator fails, the server's own error is the better reason."""
+        """If the generator fails, raise the server's own error where there is one."""
         try:
             yield
         except LoadFailed as error:
@@ -86,12 +85,12 @@ class Served:
 
 
 def while_running(loop: Loop, function: Callable[..., Result], *arguments: Any) -> Result:
-    """The function's result, from a thread, while the loop runs in this one."""
+    """The result of the function, which runs in another thread while the loop runs in this one."""
     return loop.run_until_complete(loop.run_in_executor(None, function, *arguments))
 
 
 def load_of(found: Mapping[str, float], cpu: float) -> Load:
-    """What the generator found, and the seconds of processor time that the server used meanwhile."""
+    """The generator's results, with the seconds of processor time that the server used meanwhile."""
     return Load(int(found["messages"]), cpu, found["seconds"], found.get("p50"), found.get("p99"))
 
 
@@ -108,7 +107,7 @@ class BareServed:
 
 
 Drive = Callable[[str, str], Driver]
-"""drive(address, path) connects a generator to a server that listens there."""
+"""drive(address, path) connects a generator to the server at this address."""
 Opener = Callable[[Loop], AbstractContextManager[Served]]
 BareOpener = Callable[[], AbstractContextManager[BareServed]]
 
@@ -121,12 +120,12 @@ def messages(network: Network, connections: int, size: int | None, *, waves: boo
 
 
 def served(serve: Serve, network: Network, connections: int, size: int | None, *, waves: bool = False) -> Opener:
-    """Makes `opened` of a row: the server on a loop, and its generator with these connections and messages."""
+    """A row's `opened`: the server on a loop, and its generator with these connections and messages."""
     return driven(serve, network, connections, messages(network, connections, size, waves=waves))
 
 
 def driven(serve: Serve, network: Network, connections: int, drive: Drive) -> Opener:
-    """The same with any generator."""
+    """Like served(), with any generator."""
 
     @contextlib.contextmanager
     def opened(loop: Loop) -> Iterator[Served]:
@@ -149,12 +148,12 @@ def driven(serve: Serve, network: Network, connections: int, drive: Drive) -> Op
 
 
 def bare(service: Service, network: Network, connections: int, size: int | None, *, waves: bool = False) -> BareOpener:
-    """Makes `bare` of a row."""
+    """A row's `bare`: the same service by the bare C server."""
     return bare_driven(service, network, messages(network, connections, size, waves=waves))
 
 
 def bare_driven(service: Service, network: Network, drive: Drive) -> BareOpener:
-    """The same with any generator."""
+    """Like bare(), with any generator."""
 
     @contextlib.contextmanager
     def opened() -> Iterator[BareServed]:
@@ -170,7 +169,7 @@ def bare_driven(service: Service, network: Network, drive: Drive) -> BareOpener:
 
 @contextlib.contextmanager
 def place_for(network: Network) -> Iterator[str]:
-    """The path that a Unix server shall listen at, or where a TLS server's certificate and key are."""
+    """The path at which a Unix server listens, or the file with a TLS server's certificate and key."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = str(Path(folder, "socket"))
         if network == "tls":
@@ -183,7 +182,7 @@ NEEDED: dict[Network, str] = {"tcp": "TCP", "unix": "Unix sockets", "udp": "UDP"
 
 @contextlib.contextmanager
 def offered(network: Network) -> Iterator[None]:
-    """A loop that does not implement how a server is started lacks the kind; what else goes wrong is a failure."""
+    """NotOffered where the loop does not implement starting such a server; any other error is a failure."""
     try:
         yield
     except NotImplementedError as error:
@@ -191,7 +190,7 @@ def offered(network: Network) -> Iterator[None]:
 
 
 class Working:
-    """Something a loop does of itself, with no generator."""
+    """Work that a loop does by itself, without a generator."""
 
     def __init__(self, loop: Loop, work: Callable[[int], Coroutine[Any, Any, object]]) -> None:
         self.loop, self.work = loop, work
@@ -206,7 +205,7 @@ class Working:
 async def protocol_server(
     loop: Loop, network: Network, path: str, factory: Callable[[], asyncio.BaseProtocol], connections: Connections
 ) -> AsyncIterator[str]:
-    """A stream server; its address."""
+    """Run a stream server; yields its address."""
     server: Any
     if network == "unix":
         server = await loop.create_unix_server(factory, path, backlog=BACKLOG)
@@ -219,7 +218,7 @@ async def protocol_server(
 
 
 def context_of(network: Network, path: str) -> Any:
-    """The `ssl` of a server."""
+    """The `ssl` argument of a server."""
     return identity.server_context(path) if network == "tls" else None
 
 

@@ -1,4 +1,4 @@
-"""What do the standard library's own helpers cost, which use the loop through its futures, tasks and timers?"""
+"""What do asyncio's own helpers cost, which use the loop's futures, tasks and timers?"""
 
 import asyncio
 

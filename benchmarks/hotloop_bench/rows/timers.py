@@ -8,8 +8,8 @@ rows = Rows()
 
 BATCH = 100
 
-# Due from 1.0 to 1.2 ms after the batch was begun, in no order. Scheduling so many takes every loop longer than that,
-# so all are due when the loop gets to them and the row never waits: it measures work, not sleep.
+# Due 1.0 to 1.2 ms after the batch began, in no order. Scheduling so many takes every loop longer than that, so all are
+# due when the loop gets to them. The row never waits: it measures work, not sleep.
 PENDING = 20_000
 OFFSETS = [0.001 + 0.0002 * (index * 7919 % PENDING) / PENDING for index in range(PENDING)]
 

@@ -1,8 +1,8 @@
 """What does a server pay for TLS: for each message, for a new connection, for a long answer?
 
-The clients are OpenSSL in C. They offer TLS 1.3 with one cipher, AES-256-GCM, and one group, X25519, so that all loops
-do the same cryptography, and check the server's certificate as a browser would. A message leaves a client in one send()
-and a handshake is a full one, without tickets of an earlier connection.
+The clients are in C and use OpenSSL. They offer TLS 1.3 with one cipher, AES-256-GCM, and one group, X25519, so that
+all loops do the same cryptography, and they verify the server's certificate and address. A message leaves a client in
+one send(). Every handshake is a full one, without tickets of an earlier connection.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from .serving import Connections, Loop, bare, bare_driven, driven, protocol_serv
 rows = Rows()
 
 BLOCK = 256 * 1024
-"""Bytes: as the load generator has it."""
+"""Bytes: the BLOCK of the load generator."""
 MEBIBYTES = 1024
 
 
@@ -61,7 +61,7 @@ rows.on_network(
 
 
 class Download(Counted, asyncio.Protocol):
-    """Is told a block, and then sends it once for each further byte that comes, as fast as the transport takes it."""
+    """Receives a block, then sends it once for each further byte received, as fast as the transport takes it."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections)

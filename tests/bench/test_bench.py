@@ -1,4 +1,4 @@
-"""benchmarks/compare.py: what it measures, and how; never how fast anything is."""
+"""benchmarks/compare.py: its rows, timing, runner and workers. No test depends on how fast anything is."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ def test_a_row_cleans_up_its_loop_and_its_selector():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no sched_setaffinity()")
-def test_what_takes_turns_runs_on_one_core_and_what_comes_after_on_all():
+def test_a_row_that_takes_turns_runs_on_one_core_and_later_rows_on_all():
     before = os.sched_getaffinity(0)
     started = threading.Event()
     ended = threading.Event()
@@ -116,7 +116,7 @@ def test_too_many_descriptors_are_refused_with_the_limit():
 
 
 class Clockwork:
-    """Pretends that every operation takes `cost` and every round `constant` seconds more."""
+    """Pretends that an operation takes `cost` seconds, and a round `constant` seconds more."""
 
     def __init__(self, cost, constant=0.0, hiccups=()):
         self.cost, self.constant, self.hiccups = cost, constant, list(hiccups)
@@ -149,7 +149,7 @@ def test_calibration_is_not_misled_by_hiccups():
     assert n * 1e-6 == pytest.approx(0.15, rel=0.01)
 
 
-def test_calibration_with_a_clock_that_stands_still_at_first():
+def test_calibration_with_a_clock_that_does_not_move_at_first():
     assert timing.calibrated(lambda n: 0.0 if n < 1000 else n * 1e-4, 0.1) == 1000
 
 
@@ -157,7 +157,7 @@ def test_calibration_with_a_clock_that_stands_still_at_first():
 
 
 class ScriptedWorker:
-    """Answers as a worker would. `rounds` are its times; an exception among them is raised."""
+    """Answers like a worker. `rounds` are its times; it raises an exception among them."""
 
     journal: list
 
@@ -260,7 +260,7 @@ def test_a_worker_that_runs_the_wrong_implementation_ends_the_run(crew_of):
         ("hotloop-python", "hotloop._c.loop.loop_core.LoopCore", f"{asyncio.Task.__module__}.Task", False),
     ],
 )
-def test_what_ran_must_be_what_the_column_is_called(name, core, task, right):
+def test_a_worker_must_run_the_implementation_of_its_column(name, core, task, right):
     with contextlib.nullcontext() if right else pytest.raises(WrongImplementation):
         targets.check(TARGETS[name], FACTS | {"core": core, "task": task})
 

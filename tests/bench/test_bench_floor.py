@@ -1,4 +1,4 @@
-"""benchmarks/floor.py: to whom the instructions of a profile belong, and what follows from it."""
+"""benchmarks/floor.py: how it divides the instructions of a profile, and its conclusions."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The network benchmark's load generator and bare server, against servers and clients that are plain sockets."""
+"""The load generator and the bare server of the network rows, tested with plain sockets."""
 
 import contextlib
 import os
@@ -22,13 +22,13 @@ needs_generator = pytest.mark.skipif(load.unavailable() is not None, reason=str(
 
 @pytest.fixture
 def fresh_program():
-    """Let the load generator be looked for again, before and after the test."""
+    """Clear the cached load generator before and after the test."""
     load._program_or_reason.cache_clear()
     yield
     load._program_or_reason.cache_clear()
 
 
-def test_the_sources_come_with_the_package():
+def test_the_sources_are_complete():
     for program in (load.PLAIN, load.TLS):
         assert any("int main(" in source for source in program.made_from())
 
@@ -85,11 +85,11 @@ def test_the_cache_is_where_the_user_wants_it(monkeypatch):
     assert load.cache_folder() == Path.home() / ".cache/hotloop"
 
 
-# -- the generator, against servers that are plain sockets and threads -------------------------------------------------
+# -- the generator, with servers of plain sockets and threads ----------------------------------------------------------
 
 
 class Server:
-    """Answers what comes on each connection by `answer`, which has the connection, its number and the data."""
+    """A server that calls `answer` with each connection, its number and the data that it receives."""
 
     def __init__(self, answer, receive=1 << 16):
         self.answer, self.receive = answer, receive
@@ -206,7 +206,7 @@ def test_latency_is_that_of_the_whole_echo(server_of):
 
     with Generator("tcp", server_of(halves).address, 1, 64) as generator:
         found = generator.run(3)
-    # A latency is known to a part in 32.
+    # The steps of the latencies are 1/32 of a power of two.
     assert 0.02 * 31 / 32 <= found["p50"] <= found["p99"] <= found["seconds"] * 33 / 32
 
 
@@ -306,7 +306,7 @@ def test_idle_connections_are_held(server_of):
 
 
 @needs_generator
-def test_what_goes_wrong_is_said():
+def test_errors_are_reported():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = "{}:{}".format(*listener.getsockname())
     with pytest.raises(LoadFailed, match="connect: Connection refused"):
@@ -358,7 +358,7 @@ def test_the_bare_server_closes_after_an_echo():
 
 
 @needs_generator
-def test_the_sink_counts_what_comes():
+def test_the_sink_counts_the_bytes_that_it_receives():
     with BareServer("tcp", "sink") as server:
         host, port = server.address.split(":")
         with socket.create_connection((host, int(port))) as connection:

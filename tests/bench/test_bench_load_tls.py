@@ -1,4 +1,4 @@
-"""The network benchmark's load generator and bare server over TLS, against servers and clients that are ssl sockets."""
+"""The load generator and the bare server over TLS, tested with ssl sockets."""
 
 import contextlib
 import os
@@ -30,11 +30,11 @@ def test_the_source_compiles_without_a_warning(tmp_path):
     assert program.name.startswith("load-tls-")
 
 
-# -- the generator, against servers that are ssl sockets and threads ---------------------------------------------------
+# -- the generator, with servers of ssl sockets and threads ------------------------------------------------------------
 
 
 class Server:
-    """Answers what comes on each connection by `answer`, which has the connection and the data."""
+    """A server that calls `answer` with each connection and the data that it receives."""
 
     def __init__(self, context, answer):
         self.context, self.answer = context, answer
@@ -210,7 +210,7 @@ def test_a_server_that_speaks_no_tls_is_a_failure(certificate):
 
 
 def sends_blocks(change):
-    """Sends the block that it is told first as often as it is asked to, each time as `change` makes it."""
+    """Sends its first block once for each further byte, changed by `change`."""
     told = bytearray()
 
     def answer(connection, data):
@@ -224,7 +224,7 @@ def sends_blocks(change):
 
 
 @needs_openssl
-def test_a_download_is_what_was_asked_for(server_of, certificate):
+def test_a_download_has_the_blocks_that_were_requested(server_of, certificate):
     server = server_of(sends_blocks(bytes))
     with Downloader("tls", server.address, identity=certificate) as downloader:
         for mebibytes in (1, 3):
@@ -245,7 +245,7 @@ def test_a_wrong_download_is_detected(server_of, certificate, change):
 
 
 @needs_openssl
-def test_each_program_refuses_what_the_other_is_for(certificate):
+def test_each_program_refuses_the_networks_of_the_other(certificate):
     with pytest.raises(LoadFailed, match="linked without TLS"):
         Helper("serve", f"tls:{certificate}", "echo", kind=PLAIN)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -274,7 +274,7 @@ def test_the_bare_server_echoes(certificate, connections, size):
 
 
 @needs_openssl
-def test_the_bare_server_says_goodbye(certificate):
+def test_the_bare_server_sends_a_close_notify(certificate):
     context = ssl.create_default_context(cafile=certificate)
     with BareServer("tls", "once", certificate) as server:
         host, port = server.address.split(":")
@@ -288,7 +288,7 @@ def test_the_bare_server_says_goodbye(certificate):
 
 
 @needs_openssl
-def test_the_bare_server_survives_what_is_no_handshake(certificate):
+def test_the_bare_server_survives_bytes_that_are_no_handshake(certificate):
     with BareServer("tls", "once", certificate) as server:
         host, port = server.address.split(":")
         with socket.create_connection((host, int(port))) as connection:

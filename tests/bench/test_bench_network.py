@@ -1,4 +1,4 @@
-"""The network rows of benchmarks/compare.py, on every loop that is here, and what is reported of them."""
+"""The network rows of benchmarks/compare.py, on every installed loop, and their part of the report."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def descriptors():
 
 
 def where_possible(rows):
-    """Each row, skipped where this machine cannot measure it."""
+    """The rows as parameters; a row that this machine cannot measure is skipped."""
 
     def parameter(row):
         reason = row.unavailable()
@@ -174,7 +174,7 @@ Transfer/sec:      2.82MB
 """
 
 
-def test_what_wrk_says_is_understood():
+def test_the_output_of_wrk_is_read():
     assert http.report_of(WRK) == (19973, 1.10, pytest.approx(1.66e-3), pytest.approx(980e-6))
 
 
@@ -192,7 +192,7 @@ def test_wrk_without_answers_is_a_failure(output, reason):
         http.report_of(output)
 
 
-def test_what_http_needs_is_named(monkeypatch):
+def test_the_missing_parts_of_the_http_rows_are_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert http.unavailable() == "it needs wrk, which is not installed"
     monkeypatch.setattr(shutil, "which", lambda name: name)
@@ -204,7 +204,7 @@ def test_what_http_needs_is_named(monkeypatch):
 
 
 class ScriptedWorker:
-    """Answers as a worker would, each round with the next of `loads`."""
+    """Answers like a worker, each round with the next of `loads`."""
 
     missing = None
 
@@ -468,7 +468,7 @@ def test_a_real_run(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def fresh_program():
-    """Let the load generator be looked for again, before and after the test."""
+    """Clear the cached load generator before and after the test."""
     load._program_or_reason.cache_clear()
     yield
     load._program_or_reason.cache_clear()

@@ -1,4 +1,4 @@
-"""benchmarks/compare.py with `--from` and `--plot`: what was saved is what was measured, and so is what is drawn."""
+"""benchmarks/compare.py with `--from` and `--plot`: the saved results and the picture are those of the run."""
 
 import dataclasses
 import json
@@ -79,10 +79,10 @@ def marks(picture):
     return found
 
 
-# -- read again --------------------------------------------------------------------------------------------------------
+# -- saved results -----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_saved_is_the_same_run_again(run, results):
+def test_saved_results_are_the_same_run(run, results):
     again = saved.read(str(results))
     assert report.as_json(again) == report.as_json(run)
     assert report.text(again) == report.text(run)
@@ -138,7 +138,7 @@ def test_a_row_of_another_version_is_named(results, capsys):
         (["--rows", "select_1"], "has none of these rows"),
     ],
 )
-def test_asking_for_what_was_not_saved(arguments, message, results, capsys):
+def test_results_that_were_not_saved_are_an_error(arguments, message, results, capsys):
     with pytest.raises(SystemExit) as error:
         cli.run(["--from", str(results), *arguments])
     assert error.value.code == 2
@@ -152,7 +152,7 @@ def test_the_baseline_of_a_part_is_one_that_is_in_it(results, capsys):
     assert "Event loops: speed, hotloop-c = 1" in capsys.readouterr().out
 
 
-# -- drawn -------------------------------------------------------------------------------------------------------------
+# -- the picture -------------------------------------------------------------------------------------------------------
 
 
 def test_marks_are_where_the_speeds_are(run):
@@ -165,7 +165,7 @@ def test_marks_are_where_the_speeds_are(run):
     assert at["gather_100, asyncio: 1.00, 400 us"] == pytest.approx(one, abs=0.2)
 
 
-def test_what_was_not_measured_has_no_mark_and_no_mean(run):
+def test_a_loop_that_was_not_measured_has_no_mark_and_no_mean(run):
     found = marks(plot.svg(run))
     assert not [tip for tip in found if tip.startswith("gather_100, uvloop")]
     assert not [tip for tip in found if tip.startswith("geometric mean, uvloop")]
@@ -227,7 +227,7 @@ def test_every_loop_has_a_mark_of_its_own():
     assert len(set(plot.SHAPES.values())) == len(plot.SHAPES)
 
 
-def test_drawn_by_the_command_from_what_was_saved(run, results, tmp_path, capsys):
+def test_the_command_draws_saved_results(run, results, tmp_path, capsys):
     picture = tmp_path / "plot.svg"
     assert cli.run(["--from", str(results), "--plot", str(picture)]) == 0
     assert picture.read_text(encoding="utf-8") == plot.svg(run)

@@ -1,4 +1,4 @@
-"""benchmarks/compare.py: what it makes of what it has measured, what it says, and what it can be told."""
+"""benchmarks/compare.py: its results, its report and its command line."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ OUTCOMES = {
 }
 
 
-def test_a_median_forgets_outliers():
+def test_a_median_ignores_outliers():
     assert OUTCOMES["uvloop"].median == 2.0
 
 
@@ -54,7 +54,7 @@ def test_speed_is_relative_to_a_reference():
     assert results.speed_over_best_other(OUTCOMES, "hotloop-c") == 4.0
 
 
-def test_geometric_mean_of_what_there_is():
+def test_a_geometric_mean_leaves_out_missing_ratios():
     assert results.geometric_mean([2.0, None, 8.0]) == pytest.approx(4.0)
     assert results.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
     assert results.geometric_mean([None]) is None
@@ -247,7 +247,7 @@ def test_the_baseline_is_the_first_preferred_that_runs():
         cli.choose_baseline(None, [])
 
 
-def test_the_exit_code_tells_what_was_asked_for_and_did_not_run(finished_run):
+def test_the_exit_code_is_1_if_a_requested_loop_is_missing_or_hotloop_failed(finished_run):
     assert cli.exit_code(finished_run, asked_for=[]) == 0
     assert cli.exit_code(finished_run, asked_for=["uvloop"]) == 0
     assert cli.exit_code(finished_run, asked_for=["zuvloop"]) == 1
@@ -276,7 +276,7 @@ def test_a_real_run_of_two_rows(tiny_rounds, tmp_path, capsys):
     assert err.splitlines() == ["1/2 call_soon_chain", "2/2 select_1"]
 
 
-def test_json_on_the_standard_output_is_all_there(tiny_rounds, capsys):
+def test_json_is_all_of_the_standard_output(tiny_rounds, capsys):
     assert cli.run(["--quick", "--rounds", "1", "--rows", "call_soon_chain", "--loops", "asyncio", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "call_soon_chain"
 

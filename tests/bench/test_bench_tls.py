@@ -1,4 +1,4 @@
-"""The rows over TLS of benchmarks/compare.py, the certificate of their servers, and what is reported of them."""
+"""The rows over TLS of benchmarks/compare.py, the certificate of their servers, and their part of the report."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def test_a_certificate_that_cannot_be_made_says_why(tmp_path):
         identity.make(os.fspath(tmp_path / "no" / "such" / "folder"))
 
 
-def test_what_a_certificate_needs_is_named(monkeypatch):
+def test_the_missing_parts_for_a_certificate_are_named(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert identity.unavailable() == "the certificate is made by the openssl command, which is not installed"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -65,7 +65,7 @@ def test_what_a_certificate_needs_is_named(monkeypatch):
 
 @pytest.fixture
 def fresh_programs():
-    """Let the load generators be looked for again, before and after the test."""
+    """Clear the cached load generators before and after the test."""
     load._program_or_reason.cache_clear()
     yield
     load._program_or_reason.cache_clear()
@@ -73,7 +73,7 @@ def fresh_programs():
 
 @pytest.fixture
 def compiler_without_headers(tmp_path, monkeypatch):
-    """As one that finds no <openssl/ssl.h>. The true program is not looked at, since it may be there from before."""
+    """A compiler that does not find <openssl/ssl.h>, and an empty cache: the user's may have the program already."""
     compiler = tmp_path / "cc"
     where = load.SOURCES / "tls.c"
     compiler.write_text(
@@ -115,7 +115,7 @@ def test_without_headers_only_the_rows_over_tls_are_missing(
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_rows_are_those_that_servers_need_to_know():
+def test_the_rows_over_tls():
     assert [row.name for row in ROWS_OVER_TLS] == [
         "echo-tls-protocol-32x1KiB",
         "echo-tls-protocol-32x64KiB",
@@ -194,7 +194,7 @@ def test_a_loop_without_tls_is_told_from_one_that_fails(name):
 
 
 class ScriptedWorker(Worker):
-    """Its process says in JSON what `script` has, a line for each request."""
+    """A worker whose process answers each request with the next of `script`, in JSON."""
 
     script = ({"facts": {"version": "1.0"}}, {"not_offered": "TLS"}, {"closed": "row"})
 
@@ -216,14 +216,14 @@ def always_possible(row):
     return dataclasses.replace(row, unavailable=lambda: None)
 
 
-def test_what_a_loop_does_not_offer_is_the_outcome():
+def test_a_row_that_a_loop_does_not_offer_has_that_outcome():
     with Crew([TARGETS["rloop"]], ScriptedWorker) as crew:
         outcomes = crew.measure(always_possible(ROWS["handshakes-tls-32"]), Settings(1, 0.001))
         assert crew.workers["rloop"].process.poll() is None
     assert outcomes == {"rloop": NotMeasured("not offered", "TLS")}
 
 
-def test_a_worker_says_what_its_loop_does_not_offer(monkeypatch):
+def test_a_worker_reports_that_its_loop_does_not_offer_a_row(monkeypatch):
     @contextlib.contextmanager
     def lacking(maker):
         raise NotOffered("TLS")
@@ -304,7 +304,7 @@ def test_rows_over_tls_have_a_table_and_means_of_their_own(finished_run):
     ]
 
 
-def test_the_json_document_has_them_apart(finished_run):
+def test_the_json_document_separates_the_rows_over_tls(finished_run):
     document = json.loads(json.dumps(report.as_json(finished_run)))
     assert [row["tls"] for row in document["rows"]] == [False, True, True]
     assert [found["rows"] for found in document["network_comparisons"]] == [1, 1, 1]

@@ -60,7 +60,7 @@ def leaking_blocks(kept):
 
 
 def leaking_memory(kept):
-    # Far more than the allocator may give back meanwhile of what earlier tests have used.
+    # Far more than the allocator may return of the memory of earlier tests in the meantime.
     return lambda ground: kept.append(bytearray(os.urandom(1)) * (16 << 20))
 
 
@@ -78,7 +78,7 @@ def leaking_children(kept):
 
 
 def leaking_loops(kept):
-    """As a loop does that somebody keeps and never closes."""
+    """Loops that are kept and never closed."""
     return lambda ground: kept.append(ground.new_event_loop())
 
 
@@ -146,7 +146,7 @@ def test_wrong_options_get_one_clear_line(arguments, message):
 
 @counts_blocks
 @pytest.mark.only("c", reason="the command; it is about the script")
-def test_what_could_not_be_run_is_not_passed(impl, tmp_path):
+def test_a_scenario_that_could_not_run_has_not_passed(impl, tmp_path):
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "soak.py"), "--rounds", str(ROUNDS), "--scenarios", "lifecycles,tls"],
         env=os.environ | {"PATH": str(tmp_path)},

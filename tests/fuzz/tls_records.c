@@ -12,13 +12,13 @@ static int read_plainly(const uint8_t *data, size_t size, size_t *unfinished)
 {
     size_t at = 0, length;
 
-    while (size - at >= TLS_HEAD) {
+    while (size - at >= TLS_HEADER_SIZE) {
         length = (size_t)data[at + 3] << 8 | data[at + 4];
-        if (data[at] < 20 || data[at] > 24 || data[at + 1] != 3 || length > TLS_MOST_RECORD)
+        if (data[at] < 20 || data[at] > 24 || data[at + 1] != 3 || length > TLS_MAX_RECORD)
             return 0;
-        if (size - at < TLS_HEAD + length)
+        if (size - at < TLS_HEADER_SIZE + length)
             break;
-        at += TLS_HEAD + length;
+        at += TLS_HEADER_SIZE + length;
     }
     *unfinished = size - at;
     return 1;
@@ -30,13 +30,13 @@ static void check(const tls_records *records, const uint8_t *data, size_t passed
 
     /* What is lost stays lost; nothing is known of an end then. */
     if (!read_plainly(data, passed, &unfinished)) {
-        REQUIRE(records->lost && records->unfinished == 0);
+        REQUIRE(records->unrecognized && records->unfinished == 0);
         return;
     }
-    REQUIRE(!records->lost);
+    REQUIRE(!records->unrecognized);
     REQUIRE(records->unfinished == unfinished);
-    REQUIRE(records->have >= 0 && records->have <= TLS_HEAD && records->left >= 0);
-    REQUIRE(records->have < TLS_HEAD || records->left > 0);
+    REQUIRE(records->header_size >= 0 && records->header_size <= TLS_HEADER_SIZE && records->body_left >= 0);
+    REQUIRE(records->header_size < TLS_HEADER_SIZE || records->body_left > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check(&records, stream, passed + used + step);
             /* It stops early only where a record ends, and not before there is enough. */
             if (step < taken - used)
-                REQUIRE(records.unfinished == 0 && !records.lost && step >= enough[index]);
+                REQUIRE(records.unfinished == 0 && !records.unrecognized && step >= enough[index]);
         }
         passed += taken;
         free(piece);

@@ -50,7 +50,7 @@ class StartTls(_Behind):  # type: ignore[misc]
         # No data may arrive before connection_made().
         transport.pause_reading()
         if server_side:
-            tls.received_before(take_buffered(protocol))
+            tls.receive_early_data(take_buffered(protocol))
         transport.set_protocol(tls)
         made = self.call_soon(tls.connection_made, transport)
         resumed = self.call_soon(transport.resume_reading)

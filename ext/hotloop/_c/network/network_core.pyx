@@ -194,12 +194,12 @@ cdef class NetworkCore(LoopCore):
         reading = transp.is_reading()
         transp.pause_reading()
         await transp._make_empty_waiter()
-        transp._lend()
+        transp._detach_for_sendfile()
         try:
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)
         finally:
-            transp._take_back()
+            transp._detach_after_sendfile()
             transp._reset_empty_waiter()
             if reading:
                 transp.resume_reading()

@@ -41,7 +41,7 @@ if ssl is not None:
     NOT_NOW = (ssl.SSLWantReadError, ssl.SSLSyscallError)
 
 # Small records are given to OpenSSL together, up to the first that ends at this many bytes or more.
-cdef Py_ssize_t FEED = 2048
+cdef Py_ssize_t FEED_AT_LEAST = 2048
 
 
 @cython.final
@@ -68,7 +68,7 @@ cdef class TlsEngine:
 
     # -- from the peer -------------------------------------------------------------------------------------------------
 
-    cdef int feed(self, arrived *source, Py_ssize_t enough) except -1:
+    cdef int feed_records(self, ciphertext *source, Py_ssize_t enough) except -1:
         """Give OpenSSL the next records, up to the first that ends at `enough` bytes or more."""
         cdef Py_ssize_t size = tls_records_next(&self.records, source.data, source.size, enough)
         self.incoming.write(readable_buffer(source.data, size))
@@ -79,23 +79,24 @@ cdef class TlsEngine:
 
     cdef bint has_data(self) noexcept:
         """Whether OpenSSL has a whole record, or the rest of one, to decrypt."""
-        return self.more or self.pending > <Py_ssize_t>self.records.unfinished
+        return self.record_partly_read or self.pending > <Py_ssize_t>self.records.unfinished
 
-    cdef Py_ssize_t most_plaintext(self, arrived *source) except -1:
-        """The most bytes that fill() can return. 0 if there is no whole record yet; the source is used up then."""
+    cdef Py_ssize_t max_plaintext(self, ciphertext *source) except -1:
+        """The most bytes that decrypt_into() can return. 0 if there is no whole record yet; then the source is used
+        up."""
         while not self.has_data():
             if source.size == 0:
                 return 0
-            self.feed(source, FEED)
-        return self.pending + source.size + (<Py_ssize_t>self.ssl.pending() if self.more else 0)
+            self.feed_records(source, FEED_AT_LEAST)
+        return self.pending + source.size + (<Py_ssize_t>self.ssl.pending() if self.record_partly_read else 0)
 
-    cdef Py_ssize_t fill(self, char *place, Py_ssize_t room, arrived *source) except -1:
+    cdef Py_ssize_t decrypt_into(self, char *place, Py_ssize_t room, ciphertext *source) except -1:
         """Decrypt until `place` is full, the source is used up, or the peer's close_notify (`peer_closed`) or a
         `failure` ends it. Returns how many bytes."""
         cdef Py_ssize_t total = 0, count
         while total < room:
             if self.has_data():
-                count = self.decrypt(place + total, room - total)
+                count = self.decrypt_record(place + total, room - total)
                 if count > 0:
                     total += count
                     continue
@@ -103,10 +104,10 @@ cdef class TlsEngine:
                     break
             if source.size == 0:
                 break
-            self.feed(source, FEED)
+            self.feed_records(source, FEED_AT_LEAST)
         return total
 
-    cdef Py_ssize_t decrypt(self, char *place, Py_ssize_t room) except -2:
+    cdef Py_ssize_t decrypt_record(self, char *place, Py_ssize_t room) except -2:
         """Decrypt one record or its next part. Returns how many bytes; 0 may also mean `peer_closed` or `failure`."""
         cdef Py_ssize_t count = 0
         cdef object data
@@ -125,13 +126,13 @@ cdef class TlsEngine:
             self.peer_closed = True
         except SSLError as error:
             self.failure = error
-        self.more = count == room and <bint>self.ssl.pending()
+        self.record_partly_read = count == room and <bint>self.ssl.pending()
         self.pending = self.incoming.pending
         return count
 
     # -- to the peer ---------------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t encrypt(self, const char *data, Py_ssize_t size) except -2:
+    cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
         """Make one record. Returns how many bytes it holds, or -1 if OpenSSL needs input from the peer first.
         SSLError."""
         try:
@@ -139,7 +140,7 @@ cdef class TlsEngine:
         except NOT_NOW:
             return -1
 
-    cdef bytes sealed(self):
+    cdef bytes take_outgoing(self):
         """Take the ciphertext that is to be sent to the peer."""
         return self.outgoing.read()
 

@@ -5,9 +5,9 @@ from hotloop._c.tls.sender cimport TlsSender
 cdef class TlsProtocol(TlsSender):
     cdef object __weakref__
     cdef object sslcontext
-    cdef bytearray landing          # what get_buffer() returns; None: it was not called yet
+    cdef bytearray receive_buffer   # what get_buffer() returns; None: it was not called yet
     cdef bint app_connected         # connection_made() of `app` was called, or need not be
-    cdef bint app_told_eof          # eof_received() of `app` was called
+    cdef bint app_eof_received      # eof_received() of `app` was called
     cdef bint handshaken            # the handshake is done
     cdef object peercert            # the peer's certificate at the end of the handshake
     cdef bint peer_gone             # end of file: no more bytes will arrive
@@ -19,7 +19,7 @@ cdef class TlsProtocol(TlsSender):
     cdef object timer               # the handle of the timeout that is running, or None
     cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
 
-    cdef int tell_of_loss(self, object app, object error) except -1
+    cdef int call_connection_lost(self, object app, object error) except -1
     cdef int continue_handshake(self) except -1
     cdef int handshake_done(self) except -1
     cdef int feed_handshake(self) except -1
@@ -32,10 +32,10 @@ cdef class TlsProtocol(TlsSender):
     cdef int abort(self, object error) except -1
     cdef int begin_shutdown(self) except -1
     cdef int continue_shutdown(self) except -1
-    cdef int answered(self, const char *data, Py_ssize_t size) except -1
-    cdef int close_engine(self) except -1
-    cdef int finish(self) except -1
-    cdef int shutdown_done(self) except -1
+    cdef int receive_after_close_notify(self, const char *data, Py_ssize_t size) except -1
+    cdef int exchange_close_notify(self) except -1
+    cdef int finish_closing(self) except -1
+    cdef int schedule_transport_close(self) except -1
     cdef int start_timer(self, object timeout, object callback) except -1
     cdef int stop_timer(self) except -1
     cdef int force_close(self, object error) except -1

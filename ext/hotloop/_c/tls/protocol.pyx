@@ -29,7 +29,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
-from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived, new_engine
+from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext, new_engine
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport write_queue_clear
@@ -38,7 +38,7 @@ from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
 # The size of the buffer for transports that call get_buffer(), in bytes.
-cdef Py_ssize_t LANDING_SIZE = 64 * 1024
+cdef Py_ssize_t RECEIVE_BUFFER_SIZE = 64 * 1024
 
 
 @cython.final
@@ -80,7 +80,7 @@ cdef class TlsProtocol(TlsSender):
             # resume_reading() was called in this turn, and the call that it has queued would come too late.
             self.continue_reading(NULL, 0)
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
-        write_queue_clear(&self.output)
+        write_queue_clear(&self.unencrypted)
         self.held = None
         self.lost += 1
         self.closed = True
@@ -91,14 +91,14 @@ cdef class TlsProtocol(TlsSender):
         section_leave(&section)
         try:
             if app is not None:
-                self.tell_of_loss(app, exc)
+                self.call_connection_lost(app, exc)
         finally:
             try:
                 self.wake_waiter(exc)
             finally:
                 self.stop_timer()
 
-    cdef int tell_of_loss(self, object app, object error) except -1:
+    cdef int call_connection_lost(self, object app, object error) except -1:
         try:
             self.loop.schedule_call(app.connection_lost, (error,), self.context)
         except MemoryError:
@@ -108,7 +108,7 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
         if self.state == SHUTDOWN:
-            return 0 if self.finished else self.answered(data, size)
+            return 0 if self.finished else self.receive_after_close_notify(data, size)
         if self.state != HANDSHAKE and self.state != UNCONNECTED:
             return self.continue_reading(data, size)
         # The handshake may end before the last byte; the rest is application data.
@@ -116,28 +116,28 @@ cdef class TlsProtocol(TlsSender):
         return self.feed_handshake()
 
     cdef int feed_handshake(self) except -1:
-        cdef arrived source
+        cdef ciphertext source
         while self.state == HANDSHAKE and self.held is not None:
             source.data = PyBytes_AS_STRING(self.held) + self.held_at
             source.size = PyBytes_GET_SIZE(self.held) - self.held_at
-            self.engine.feed(&source, MOST_PLAINTEXT)
-            self.keep_rest(&source, self.held)
+            self.engine.feed_records(&source, MAX_PLAINTEXT)
+            self.hold_rest(&source, self.held)
             self.continue_handshake()
         return 0
 
-    def received_before(self, data):
+    def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
         self.hold(data, len(data))
 
     def get_buffer(self, sizehint):
         """For a transport that cannot call bytes_received(). See asyncio.BufferedProtocol."""
-        if self.landing is None:
-            self.landing = bytearray(LANDING_SIZE)
-        return self.landing
+        if self.receive_buffer is None:
+            self.receive_buffer = bytearray(RECEIVE_BUFFER_SIZE)
+        return self.receive_buffer
 
     def buffer_updated(self, nbytes):
         """`nbytes` bytes are in the buffer of get_buffer()."""
-        cdef bytes data = bytes(self.landing[:nbytes])
+        cdef bytes data = bytes(self.receive_buffer[:nbytes])
         self.bytes_received(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
     def eof_received(self):
@@ -155,7 +155,7 @@ cdef class TlsProtocol(TlsSender):
                 self.state = FLUSHING
                 return self.read_to_the_end()
             elif self.state == SHUTDOWN:
-                self.finish()
+                self.finish_closing()
         except Exception:
             if self.transport is not None:
                 self.transport.close()
@@ -176,7 +176,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int continue_io(self) except -1:
         """Encrypt what had to wait; if the connection is closing and all is encrypted, go on with that."""
         self.send_now(self.state == FLUSHING)
-        if self.state == FLUSHING and self.output.bytes == 0 and not self.peer_gone:
+        if self.state == FLUSHING and self.unencrypted.bytes == 0 and not self.peer_gone:
             self.continue_shutdown()
         return 0
 
@@ -198,7 +198,7 @@ cdef class TlsProtocol(TlsSender):
         except Exception as error:
             self.handshake_failed(error)
         else:
-            self.hand_down()
+            self.send_records_unless_paused()
             if done and self.state == HANDSHAKE:
                 self.handshake_done()
         return 0
@@ -210,7 +210,7 @@ cdef class TlsProtocol(TlsSender):
         self.stop_timer()
         self.state = ENDED
         # OpenSSL's alert tells the peer the reason.
-        self.hand_down()
+        self.send_records_unless_paused()
         self.fatal_error(error, message)
         return self.wake_waiter(error)
 
@@ -225,7 +225,7 @@ cdef class TlsProtocol(TlsSender):
             self.app_connected = True
             self.app.connection_made(self.app_transport)
         self.wake_waiter(None)
-        if self.output.bytes:
+        if self.unencrypted.bytes:
             self.send_soon()
         return self.continue_reading(NULL, 0)
 
@@ -241,24 +241,24 @@ cdef class TlsProtocol(TlsSender):
 
     # -- what reading leads to -----------------------------------------------------------------------------------------
 
-    cdef int have_read(self) except -1:
+    cdef int on_decrypted(self) except -1:
         if self.unflushed:
             return 0
         # Send OpenSSL's own messages, and encrypt what had to wait for the peer's.
-        self.hand_down()
-        return self.continue_io() if self.output.bytes else 0
+        self.send_records_unless_paused()
+        return self.continue_io() if self.unencrypted.bytes else 0
 
-    cdef int peer_has_closed(self) except -1:
+    cdef int on_peer_closed(self) except -1:
         if self.discarding:
             # After close(): it is the answer to our close_notify, or will be once that is sent.
             return 0
         self.call_eof_received()
         return self.begin_shutdown()
 
-    cdef int read_failed(self, object error) except -1:
+    cdef int on_read_failed(self, object error) except -1:
         self.receiving = False
         # OpenSSL's alert tells the peer the reason.
-        self.hand_down()
+        self.send_records_unless_paused()
         return self.fatal_error(error, "Fatal error on SSL protocol")
 
     # -- closing -------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ cdef class TlsProtocol(TlsSender):
         self.closed = self.discarding = True
         try:
             if self.state == FLUSHING and self.peer_gone:
-                return self.finish()
+                return self.finish_closing()
             self.begin_shutdown()
             return self.control_receiving()
         except Exception as error:
@@ -303,33 +303,33 @@ cdef class TlsProtocol(TlsSender):
             if self.state != FLUSHING:
                 return 0
         self.state = SHUTDOWN
-        return self.close_engine()
+        return self.exchange_close_notify()
 
-    cdef int answered(self, const char *data, Py_ssize_t size) except -1:
+    cdef int receive_after_close_notify(self, const char *data, Py_ssize_t size) except -1:
         """Handle what arrives after our close_notify. As in asyncio, application data ends the connection at once."""
-        cdef arrived source
+        cdef ciphertext source
         source.data = data
         source.size = size
         while source.size and self.state == SHUTDOWN and not self.finished:
-            self.engine.feed(&source, MOST_PLAINTEXT)
-            self.close_engine()
+            self.engine.feed_records(&source, MAX_PLAINTEXT)
+            self.exchange_close_notify()
         return 0
 
-    cdef int close_engine(self) except -1:
+    cdef int exchange_close_notify(self) except -1:
         cdef bint done
         try:
             done = self.engine.unwrap()
-            self.hand_down()
+            self.send_records_unless_paused()
         except Exception as error:
             self.state = ENDED
             self.stop_timer()
             self.fatal_error(error, "Fatal error on transport")
         else:
             if done:
-                self.finish()
+                self.finish_closing()
         return 0
 
-    cdef int finish(self) except -1:
+    cdef int finish_closing(self) except -1:
         """The peer has closed too, or is gone: pass the rest to the transport, which sends it before it closes."""
         if self.finished:
             return 0
@@ -337,8 +337,8 @@ cdef class TlsProtocol(TlsSender):
         try:
             self.send_now(True)
             self.call_eof_received()
-            self.hand_down_all()
-            self.shutdown_done()
+            self.send_records()
+            self.schedule_transport_close()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
         return 0
@@ -351,13 +351,13 @@ cdef class TlsProtocol(TlsSender):
             return False
         if self.app_reading_paused and not self.discarding and self.has_unread():
             return True
-        self.finish()
+        self.finish_closing()
         return False
 
     cdef int call_eof_received(self) except -1:
-        if not self.app_connected or self.app_told_eof or self.app is None:
+        if not self.app_connected or self.app_eof_received or self.app is None:
             return 0
-        self.app_told_eof = True
+        self.app_eof_received = True
         try:
             if self.app.eof_received():
                 logger.warning("returning true from eof_received() has no effect when using ssl")
@@ -367,7 +367,7 @@ cdef class TlsProtocol(TlsSender):
             self.fatal_error(error, "Error calling eof_received()")
         return 0
 
-    cdef int shutdown_done(self) except -1:
+    cdef int schedule_transport_close(self) except -1:
         if self.transport is None:
             return 0
         self.state = SHUTDOWN

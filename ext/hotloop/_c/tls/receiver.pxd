@@ -1,5 +1,5 @@
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.tls.engine cimport TlsEngine, arrived
+from hotloop._c.tls.engine cimport TlsEngine, ciphertext
 from hotloop._c.transports.protocol_kind cimport ByteProtocol, ProtocolKind
 
 
@@ -20,22 +20,22 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t read_high       # in bytes
     cdef tuple read_limits          # (low, high) as the caller gave them
 
-    cdef int have_read(self) except -1
-    cdef int peer_has_closed(self) except -1
-    cdef int read_failed(self, object error) except -1
+    cdef int on_decrypted(self) except -1
+    cdef int on_peer_closed(self) except -1
+    cdef int on_read_failed(self, object error) except -1
     cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1
     cdef bint wants_data(self) noexcept
     cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1
-    cdef int keep_rest(self, arrived *source, bytes owner) except -1
-    cdef bint deliver(self, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_to_reader(self, object reader, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1
-    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1
+    cdef int hold_rest(self, ciphertext *source, bytes owner) except -1
+    cdef bint deliver(self, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_to_reader(self, object reader, Py_ssize_t room, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t deliver_compiled(self, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t decrypt_and_discard(self, ciphertext *source, bytes owner) except -1
     cdef int control_receiving(self) except -1
-    cdef Py_ssize_t to_read(self) noexcept
+    cdef Py_ssize_t unread_bytes(self) noexcept
     cdef int set_app(self, object protocol) except -1
     cdef int set_read_limits(self, object high, object low) except -1

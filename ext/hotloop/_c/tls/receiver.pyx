@@ -12,7 +12,7 @@ from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.tls.engine cimport MOST_PLAINTEXT, arrived
+from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
 from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
@@ -33,15 +33,15 @@ cdef class TlsReceiver(ByteProtocol):
 
     # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
 
-    cdef int have_read(self) except -1:
+    cdef int on_decrypted(self) except -1:
         """After decrypting: send what OpenSSL may have to answer."""
         raise NotImplementedError
 
-    cdef int peer_has_closed(self) except -1:
+    cdef int on_peer_closed(self) except -1:
         """The peer's close_notify has arrived: no data comes after it."""
         raise NotImplementedError
 
-    cdef int read_failed(self, object error) except -1:
+    cdef int on_read_failed(self, object error) except -1:
         """A record was invalid, or the application's protocol has raised `error`."""
         raise NotImplementedError
 
@@ -71,7 +71,7 @@ cdef class TlsReceiver(ByteProtocol):
 
     cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1:
         """Decrypt and deliver first the held ciphertext, then this."""
-        cdef arrived source
+        cdef ciphertext source
         cdef bytes owner
         if not self.receiving:
             return 0
@@ -92,10 +92,10 @@ cdef class TlsReceiver(ByteProtocol):
                 size = 0
                 if not self.deliver(&source, owner):
                     break
-            self.have_read()
+            self.on_decrypted()
             self.control_receiving()
         except Exception as error:
-            self.read_failed(error)
+            self.on_read_failed(error)
         return 0
 
     cdef int hold(self, const char *data, Py_ssize_t size) except -1:
@@ -108,7 +108,7 @@ cdef class TlsReceiver(ByteProtocol):
         self.held_at = 0
         return 0
 
-    cdef int keep_rest(self, arrived *source, bytes owner) except -1:
+    cdef int hold_rest(self, ciphertext *source, bytes owner) except -1:
         """Hold what is left of the source before other code is called, which may reuse the buffer. `owner` is the held
         object in which the source lies, or None for a buffer."""
         if source.size == 0:
@@ -119,15 +119,15 @@ cdef class TlsReceiver(ByteProtocol):
             self.held_at = PyBytes_GET_SIZE(owner) - source.size
         return 0
 
-    cdef bint deliver(self, arrived *source, bytes owner) except -1:
+    cdef bint deliver(self, ciphertext *source, bytes owner) except -1:
         """Decrypt, and call the protocol if there is data; false if there is nothing more to decrypt now."""
         cdef object reader = None, failure
-        cdef Py_ssize_t room = self.engine.most_plaintext(source), count
+        cdef Py_ssize_t room = self.engine.max_plaintext(source), count
         if room == 0:
-            self.keep_rest(source, owner)
+            self.hold_rest(source, owner)
             return False
         if self.discarding:
-            count = self.discard(source, owner)
+            count = self.decrypt_and_discard(source, owner)
         elif self.kind == BUFFERED:
             count = self.deliver_to_buffer(room, source, owner)
         elif self.kind == COMPILED:
@@ -138,35 +138,35 @@ cdef class TlsReceiver(ByteProtocol):
             if reader is not None:
                 count = self.deliver_to_reader(reader, min(room, READ_SIZE), source, owner)
             elif room <= SMALL:
-                count = self.deliver_little(room, source, owner)
+                count = self.deliver_small(room, source, owner)
             else:
                 count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
         if self.engine.failure is not None:
             failure = self.engine.failure
             self.engine.failure = None
-            self.read_failed(failure)
+            self.on_read_failed(failure)
             return False
         if self.engine.peer_closed:
-            self.peer_has_closed()
+            self.on_peer_closed()
             return False
         return count > 0
 
-    cdef Py_ssize_t deliver_little(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+    cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef char place[SMALL]
-        cdef Py_ssize_t count = self.engine.fill(place, room, source)
-        self.keep_rest(source, owner)
+        cdef Py_ssize_t count = self.engine.decrypt_into(place, room, source)
+        self.hold_rest(source, owner)
         if count:
             self.app.data_received(PyBytes_FromStringAndSize(place, count))
         return count
 
-    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+    cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef Py_ssize_t count
         cdef PyObject *data = bytes_of_size(NULL, room)
         try:
-            count = self.engine.fill(PyBytes_AS_STRING(<object>data), room, source)
+            count = self.engine.decrypt_into(PyBytes_AS_STRING(<object>data), room, source)
             if count < room:
                 _PyBytes_Resize(&data, count)
-            self.keep_rest(source, owner)
+            self.hold_rest(source, owner)
             if count:
                 self.app.data_received(<object>data)
         finally:
@@ -174,7 +174,7 @@ cdef class TlsReceiver(ByteProtocol):
         return count
 
     cdef Py_ssize_t deliver_to_reader(
-        self, object reader, Py_ssize_t room, arrived *source, bytes owner
+        self, object reader, Py_ssize_t room, ciphertext *source, bytes owner
     ) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
@@ -182,21 +182,21 @@ cdef class TlsReceiver(ByteProtocol):
         # OpenSSL's calls release the GIL. An exported buffer cannot be moved by another thread.
         PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
-            count = self.engine.fill(place, room, source)
+            count = self.engine.decrypt_into(place, room, source)
         finally:
             PyBuffer_Release(&view)
             return_space(reader, room - count)
-        self.keep_rest(source, owner)
+        self.hold_rest(source, owner)
         if count:
             wake_reader(reader)
         return count
 
-    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, arrived *source, bytes owner) except -1:
+    cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count
         cdef object app = self.app
         # In get_buffer() the protocol may close the transport, and other code may use the loop's buffer.
-        self.keep_rest(source, owner)
+        self.hold_rest(source, owner)
         buffer = app.get_buffer(room)
         if not len(buffer):
             raise RuntimeError("get_buffer() returned an empty buffer")
@@ -219,30 +219,30 @@ cdef class TlsReceiver(ByteProtocol):
                 f"read() argument 2 must be read-write bytes-like object, not {type(buffer).__name__}"
             ) from None
         try:
-            count = self.engine.fill(<char *>view.buf, view.len, source)
+            count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
         finally:
             PyBuffer_Release(&view)
-        self.keep_rest(source, owner)
+        self.hold_rest(source, owner)
         if count:
             self.app.buffer_updated(count)
         return count
 
-    cdef Py_ssize_t deliver_compiled(self, arrived *source, bytes owner) except -1:
+    cdef Py_ssize_t deliver_compiled(self, ciphertext *source, bytes owner) except -1:
         # TLS over TLS. The loop's buffer cannot be used, because the source may lie in it.
-        cdef char place[MOST_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.fill(place, MOST_PLAINTEXT, source)
-        self.keep_rest(source, owner)
+        cdef char place[MAX_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.decrypt_into(place, MAX_PLAINTEXT, source)
+        self.hold_rest(source, owner)
         if count:
             (<ByteProtocol>self.app).bytes_received(place, count)
         return count
 
-    cdef Py_ssize_t discard(self, arrived *source, bytes owner) except -1:
-        cdef char nowhere[MOST_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.fill(nowhere, MOST_PLAINTEXT, source)
-        self.keep_rest(source, owner)
+    cdef Py_ssize_t decrypt_and_discard(self, ciphertext *source, bytes owner) except -1:
+        cdef char nowhere[MAX_PLAINTEXT]
+        cdef Py_ssize_t count = self.engine.decrypt_into(nowhere, MAX_PLAINTEXT, source)
+        self.hold_rest(source, owner)
         return count
 
-    cdef Py_ssize_t to_read(self) noexcept:
+    cdef Py_ssize_t unread_bytes(self) noexcept:
         """How many bytes of ciphertext, in whole records, wait for the application."""
         cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
         if self.held is not None:
@@ -251,7 +251,7 @@ cdef class TlsReceiver(ByteProtocol):
 
     cdef int control_receiving(self) except -1:
         """Pause or resume the transport below according to the read limits."""
-        cdef Py_ssize_t waiting = self.to_read()
+        cdef Py_ssize_t waiting = self.unread_bytes()
         if self.transport is None:
             return 0
         if self.receiving_paused:

@@ -1,8 +1,8 @@
 /* Finds where TLS records end in the bytes that arrive.
  *
- * Only an attempt to decrypt shows whether OpenSSL has a whole record, and an attempt without one costs an exception. So
- * this parses the records' headers too: type, version and length in five bytes (RFC 8446, section 5.1; RFC 5246, section
- * 6.2.1). Bytes that do not look like records are passed on, all that follow with them: OpenSSL judges them.
+ * Only an attempt to decrypt shows whether OpenSSL has a whole record, and an attempt without one costs an exception.
+ * So this parses the records' headers too: type, version and length in five bytes (RFC 8446, section 5.1; RFC 5246,
+ * section 6.2.1). Bytes that do not look like records are passed on, all that follow with them: OpenSSL judges them.
  *
  * The input comes from the peer, so every byte may have any value.
  */
@@ -12,25 +12,25 @@
 #include <stddef.h>
 
 enum {
-    TLS_HEAD = 5,
-    TLS_MOST_PLAINTEXT = 16384,                 /* of one record */
-    TLS_MOST_RECORD = TLS_MOST_PLAINTEXT + 2048 /* the largest valid length, in the version with the largest overhead */
+    TLS_HEADER_SIZE = 5,
+    TLS_MAX_PLAINTEXT = 16384,                  /* of one record */
+    TLS_MAX_RECORD = TLS_MAX_PLAINTEXT + 2048   /* the largest valid length, in the version with the largest overhead */
 };
 
 typedef struct {
-    unsigned char head[TLS_HEAD];
-    int have;           /* bytes of the header seen so far */
-    int left;           /* bytes of the body still to come */
+    unsigned char header[TLS_HEADER_SIZE];
+    int header_size;    /* bytes of the header seen so far */
+    int body_left;      /* bytes of the body still to come */
     size_t unfinished;  /* bytes seen of a record that has not ended; 0: at a boundary */
-    int lost;           /* the bytes did not look like records, so boundaries are unknown from there on */
+    int unrecognized;   /* the bytes did not look like records, so boundaries are unknown from there on */
 } tls_records;
 
-static inline int tls_head_is_sane(const unsigned char *head)
+static inline int tls_header_is_valid(const unsigned char *header)
 {
-    int length = head[3] << 8 | head[4];
+    int length = header[3] << 8 | header[4];
 
     /* change_cipher_spec, alert, handshake, application_data, heartbeat */
-    return head[0] >= 20 && head[0] <= 24 && head[1] == 3 && length <= TLS_MOST_RECORD;
+    return header[0] >= 20 && header[0] <= 24 && header[1] == 3 && length <= TLS_MAX_RECORD;
 }
 
 /* Advance to the end of the first record that ends at `enough` bytes or later, or to the end of the data. Returns how
@@ -40,26 +40,26 @@ static inline size_t tls_records_next(tls_records *records, const char *data, si
     size_t taken = 0, step;
 
     while (taken < size) {
-        if (records->lost)
+        if (records->unrecognized)
             return size;
-        if (records->have < TLS_HEAD) {
-            records->head[records->have++] = (unsigned char)data[taken++];
+        if (records->header_size < TLS_HEADER_SIZE) {
+            records->header[records->header_size++] = (unsigned char)data[taken++];
             records->unfinished++;
-            if (records->have < TLS_HEAD)
+            if (records->header_size < TLS_HEADER_SIZE)
                 continue;
-            if (!tls_head_is_sane(records->head)) {
-                records->lost = 1;
+            if (!tls_header_is_valid(records->header)) {
+                records->unrecognized = 1;
                 records->unfinished = 0;
                 return size;
             }
-            records->left = records->head[3] << 8 | records->head[4];
+            records->body_left = records->header[3] << 8 | records->header[4];
         }
-        step = (size_t)records->left < size - taken ? (size_t)records->left : size - taken;
-        records->left -= (int)step;
+        step = (size_t)records->body_left < size - taken ? (size_t)records->body_left : size - taken;
+        records->body_left -= (int)step;
         records->unfinished += step;
         taken += step;
-        if (records->left == 0) {
-            records->have = 0;
+        if (records->body_left == 0) {
+            records->header_size = 0;
             records->unfinished = 0;
             if (taken >= enough)
                 break;

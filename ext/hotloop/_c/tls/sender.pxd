@@ -16,7 +16,7 @@ cdef class TlsSender(TlsReceiver):
     cdef object app_transport       # the TlsTransport of `app`; None after connection_lost()
     cdef StreamTransport stream     # `transport`, if it is one of these; else None
     cdef TlsState state
-    cdef write_queue output         # plaintext that was written and is not yet encrypted
+    cdef write_queue unencrypted    # plaintext that was written and is not yet encrypted
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
     cdef bint sending_paused        # `transport` has called pause_writing(), and not yet resume_writing()
     cdef bint app_writing_paused    # pause_writing() of `app` was called, and resume_writing() not yet
@@ -30,14 +30,14 @@ cdef class TlsSender(TlsReceiver):
     cdef bint write_uncopied(self, object data) except -1
     cdef int write_all(self, object chunks) except -1
     cdef int send_soon(self) except -1
-    cdef int send_now(self, bint whatever) except -1
-    cdef bint encrypt(self) except -1
-    cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2
-    cdef int send_ahead(self) except -1
-    cdef int hand_down(self) except -1
-    cdef int hand_down_all(self) except -1
+    cdef int send_now(self, bint even_if_paused) except -1
+    cdef bint encrypt_oldest(self) except -1
+    cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2
+    cdef int send_full_part(self) except -1
+    cdef int send_records_unless_paused(self) except -1
+    cdef int send_records(self) except -1
     cdef int control_app_writing(self) except -1
     cdef bint is_exposed(self) noexcept
-    cdef Py_ssize_t to_send(self) except -1
+    cdef Py_ssize_t unsent_bytes(self) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int set_write_limits(self, object high, object low) except -1

@@ -7,7 +7,7 @@ directly into the write queue of a StreamTransport; any other transport gets the
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from hotloop._c.tls.engine cimport MOST_PLAINTEXT
+from hotloop._c.tls.engine cimport MAX_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.stream cimport StreamTransport
@@ -15,8 +15,8 @@ from hotloop._c.transports.write_queue cimport (
     bytes_or_views,
     write_queue_clear,
     write_queue_consume,
-    write_queue_copy,
-    write_queue_cut,
+    write_queue_append_data,
+    write_queue_truncate,
     write_queue_front,
     write_queue_peek,
 )
@@ -30,7 +30,7 @@ cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # the part is still in the processor's cache. It is no multiple of 64 KiB, because on the loopback interface that leaves
 # a segment of a few bytes. There a download took 313 us of processor time a MiB with 7 records at a time, 402 with 5,
 # 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
-cdef Py_ssize_t PART = 7 * MOST_PLAINTEXT
+cdef Py_ssize_t PART = 7 * MAX_PLAINTEXT
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
@@ -38,7 +38,7 @@ cdef class TlsSender(TlsReceiver):
     """The part of TlsProtocol that writes."""
 
     def __dealloc__(self):
-        write_queue_clear(&self.output)
+        write_queue_clear(&self.unencrypted)
 
     # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
 
@@ -66,14 +66,14 @@ cdef class TlsSender(TlsReceiver):
     cdef int write(self, object data) except -1:
         if not self.may_write() or (type(data) is not bytes and self.write_uncopied(data)):
             return 0
-        write_queue_copy(&self.output, data)
+        write_queue_append_data(&self.unencrypted, data)
         return self.send_soon()
 
     cdef bint write_uncopied(self, object data) except -1:
         """Encrypt large data at once, without a copy. False if nothing was done: the data is small, or has to wait."""
         cdef Py_buffer view
         cdef Py_ssize_t done = 0, taken = 0
-        if self.state != OPEN or self.sending_paused or self.output.bytes:
+        if self.state != OPEN or self.sending_paused or self.unencrypted.bytes:
             return False
         try:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -83,13 +83,13 @@ cdef class TlsSender(TlsReceiver):
             if view.len < FLUSH_AT:
                 return False
             while done < view.len and taken >= 0:
-                taken = self.seal(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MOST_PLAINTEXT))
+                taken = self.make_record(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MAX_PLAINTEXT))
                 done += max(taken, 0)
-                self.send_ahead()
+                self.send_full_part()
             if done < view.len:
                 rest = PyBytes_FromStringAndSize(<const char *>view.buf + done, view.len - done)
-                write_queue_copy(&self.output, rest)
-            self.hand_down()
+                write_queue_append_data(&self.unencrypted, rest)
+            self.send_records_unless_paused()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
         finally:
@@ -101,13 +101,13 @@ cdef class TlsSender(TlsReceiver):
         cdef int waiting
         if not self.may_write():
             return 0
-        waiting = self.output.count
+        waiting = self.unencrypted.count
         try:
             for data in bytes_or_views(chunks):
                 if data:
-                    write_queue_copy(&self.output, data)
+                    write_queue_append_data(&self.unencrypted, data)
         except BaseException:
-            write_queue_cut(&self.output, waiting)
+            write_queue_truncate(&self.unencrypted, waiting)
             raise
         return self.send_soon()
 
@@ -115,7 +115,7 @@ cdef class TlsSender(TlsReceiver):
         """Encrypt and send at the end of the turn, or at once if waiting gains nothing."""
         if self.state != OPEN or self.sending_paused:
             return self.control_app_writing()
-        if not self.loop.in_turn or self.output.bytes >= <size_t>FLUSH_AT or self.is_exposed():
+        if not self.loop.in_turn or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_exposed():
             return self.send_now(False)
         if not self.unflushed:
             try:
@@ -132,75 +132,76 @@ cdef class TlsSender(TlsReceiver):
         self.unflushed = False
         return self.send_now(False)
 
-    cdef int send_now(self, bint whatever) except -1:
-        """Encrypt what was written and pass it to the transport; while that is paused only if `whatever` is true."""
-        if self.sending_paused and not whatever:
+    cdef int send_now(self, bint even_if_paused) except -1:
+        """Encrypt what was written and pass it to the transport. While that is paused, only if `even_if_paused`."""
+        if self.sending_paused and not even_if_paused:
             return 0
         try:
             if self.state == OPEN or self.state == FLUSHING:
-                while self.output.bytes and self.encrypt():
-                    self.send_ahead()
-            self.hand_down()
+                while self.unencrypted.bytes and self.encrypt_oldest():
+                    self.send_full_part()
+            self.send_records_unless_paused()
         except Exception as error:
             self.fatal_error(error, "Fatal error on SSL protocol")
         return self.control_app_writing()
 
-    cdef bint encrypt(self) except -1:
+    cdef bint encrypt_oldest(self) except -1:
         """Make one record of the oldest plaintext; false if OpenSSL needs input from the peer first."""
-        cdef char joined[MOST_PLAINTEXT]
+        cdef char joined[MAX_PLAINTEXT]
         cdef const char *data = joined
         cdef Py_ssize_t size, taken
         # OpenSSL releases the GIL, and other code may then clear the output: keep the memory alive.
-        cdef object owner = <object>write_queue_front(&self.output, &data, <size_t *>&size)
-        if size >= MOST_PLAINTEXT:
-            size = MOST_PLAINTEXT
-        elif self.output.count > 1:
-            size = write_queue_peek(&self.output, joined, MOST_PLAINTEXT)
+        cdef object owner = <object>write_queue_front(&self.unencrypted, &data, <size_t *>&size)
+        if size >= MAX_PLAINTEXT:
+            size = MAX_PLAINTEXT
+        elif self.unencrypted.count > 1:
+            size = write_queue_peek(&self.unencrypted, joined, MAX_PLAINTEXT)
             data = joined
-        taken = self.seal(data, size)
+        taken = self.make_record(data, size)
         if taken < 0:
             return False
-        write_queue_consume(&self.output, min(<size_t>taken, self.output.bytes))
+        write_queue_consume(&self.unencrypted, min(<size_t>taken, self.unencrypted.bytes))
         return owner is not None
 
-    cdef Py_ssize_t seal(self, const char *data, Py_ssize_t size) except -2:
+    cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2:
         """Make one record. Returns how many bytes it holds, or -1 if OpenSSL needs input from the peer first."""
-        cdef Py_ssize_t taken = self.engine.encrypt(data, size)
+        cdef Py_ssize_t taken = self.engine.encrypt_record(data, size)
         # Take each record at once, so that OpenSSL's own buffer stays small.
         if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
-            write_queue_copy(&self.stream.output, self.engine.sealed())
+            write_queue_append_data(&self.stream.unsent, self.engine.take_outgoing())
         return taken
 
-    cdef int send_ahead(self) except -1:
+    cdef int send_full_part(self) except -1:
         """Send the records made so far if they are a PART or more and the kernel takes them."""
         cdef StreamTransport stream = self.stream
         if self.sending_paused or stream is None or stream.blocked or stream.lost:
             return 0
-        if stream.output.bytes < <size_t>PART:
+        if stream.unsent.bytes < <size_t>PART:
             return 0
-        return stream.send_ahead()
+        return stream.send_queued()
 
-    cdef int hand_down(self) except -1:
-        """Pass the records to the transport, unless it is paused."""
-        return 0 if self.sending_paused else self.hand_down_all()
+    cdef int send_records_unless_paused(self) except -1:
+        """send_records() unless the transport is paused."""
+        return 0 if self.sending_paused else self.send_records()
 
-    cdef int hand_down_all(self) except -1:
-        cdef bytes sealed
+    cdef int send_records(self) except -1:
+        """Pass OpenSSL's output to the transport, and have it send its queue."""
+        cdef bytes records
         if self.transport is None:
             return 0
         if self.engine.outgoing.pending:
-            sealed = self.engine.sealed()
+            records = self.engine.take_outgoing()
             if self.stream is None or self.stream.lost:
-                self.transport.write(sealed)
+                self.transport.write(records)
                 return 0
-            write_queue_copy(&self.stream.output, sealed)
-        if self.stream is not None and self.stream.output.bytes and not self.stream.lost:
+            write_queue_append_data(&self.stream.unsent, records)
+        if self.stream is not None and self.stream.unsent.bytes and not self.stream.lost:
             self.stream.send_soon()
         return 0
 
     cdef int control_app_writing(self) except -1:
         """Pause or resume the application's protocol, which may write again, close, or replace itself."""
-        cdef Py_ssize_t waiting = self.to_send()
+        cdef Py_ssize_t waiting = self.unsent_bytes()
         if self.app is None:
             return 0
         if self.app_writing_paused:
@@ -214,9 +215,9 @@ cdef class TlsSender(TlsReceiver):
         self.app_writing_paused = True
         return call_flow_control(self, self.app, "pause_writing")
 
-    cdef Py_ssize_t to_send(self) except -1:
+    cdef Py_ssize_t unsent_bytes(self) except -1:
         """How many bytes were not passed to the transport, because it is paused or the turn has not ended."""
-        return self.output.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
+        return self.unencrypted.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
 
     cdef int flush_early(self) except -1:
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose

@@ -10,7 +10,7 @@ from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
-from hotloop._c.transports.write_queue cimport write_queue_copy
+from hotloop._c.transports.write_queue cimport write_queue_append_data
 
 import warnings
 from asyncio import constants, sslproto
@@ -63,7 +63,7 @@ cdef class TlsTransport:
             info.append("closed")
         elif has_ended(self.tls):
             info.append("closing")
-        transport = below(self.tls)
+        transport = transport_below(self.tls)
         if transport is not None:
             info.append(f"over {transport!r}")
         return f"<{' '.join(info)}>"
@@ -155,7 +155,7 @@ cdef class TlsTransport:
         """How many bytes have been received and not yet decrypted."""
         if FREE_THREADED:
             self.tls.loop.check_runner()
-        return self.tls.to_read()
+        return self.tls.unread_bytes()
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ cdef class TlsTransport:
     def get_write_buffer_size(self):
         """How many bytes are waiting to be passed to the transport below."""
         self.tls.flush_early()
-        return self.tls.to_send()
+        return self.tls.unsent_bytes()
 
     # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 
@@ -223,16 +223,16 @@ cdef class TlsTransport:
 
     def _test__append_write_backlog(self, data):
         # CPython's tests call this to write data that is sent later.
-        write_queue_copy(&self.tls.output, data)
+        write_queue_append_data(&self.tls.unencrypted, data)
 
 
 cdef bint has_ended(TlsProtocol tls) except -1:
     """Whether the connection is closing or broken."""
-    cdef object transport = below(tls)
+    cdef object transport = transport_below(tls)
     return tls.closed or (transport is not None and transport.is_closing())
 
 
-cdef object below(TlsProtocol tls):
+cdef object transport_below(TlsProtocol tls):
     """The transport below; None once the connection has ended. Other threads may call this while it ends."""
     cdef object_section section
     section_enter(&section, tls)

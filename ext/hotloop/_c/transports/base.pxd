@@ -4,8 +4,8 @@ from hotloop._c.poller.watcher cimport Watcher
 
 # The steps for which a transport queues itself apart from events; the start always runs before the end.
 cdef enum:
-    START_DUE = 1                   # reading begins
-    LOST_DUE = 2                    # connection_lost() is called
+    STEP_START = 1                  # reading begins
+    STEP_CONNECTION_LOST = 2        # connection_lost() is called
 
 
 cdef class Transport(Watcher):
@@ -19,8 +19,8 @@ cdef class Transport(Watcher):
     cdef int closed_fd              # the number that fd had, shown by a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet handled
     cdef bint queued                # on the ready queue, because of these events
-    cdef bint put_off               # a read among these events waits for the next turn
-    cdef int due                    # START_DUE and LOST_DUE: the transport is on the ready queue once for each
+    cdef bint read_deferred         # a read among these events waits for the next turn
+    cdef int due_steps              # bits STEP_: the transport is on the ready queue once more for each
     cdef object waiter              # the future to resolve when the transport has started, or None
     cdef object error               # the argument of the connection_lost() that is due
     cdef bint attached              # this transport has registered the descriptor with the poller
@@ -31,14 +31,14 @@ cdef class Transport(Watcher):
     cdef bint protocol_paused       # pause_writing() was called, and resume_writing() not yet
     cdef Py_ssize_t high_water      # in bytes
     cdef Py_ssize_t low_water       # in bytes
-    cdef int counted                # the METRICS_ kind under which it counts as open; 0: none
+    cdef int metrics_kind           # the METRICS_ kind under which it counts as open; 0: none
     cdef tuple limits               # (low, high) as the caller gave them; None: the defaults
 
     cdef int open(self, LoopCore loop, object protocol, object context, object waiter) except -1
-    cdef int begin(self, object waiter) except -1
+    cdef int start_and_notify(self, object waiter) except -1
     cdef int start(self) except -1
-    cdef bint step_is_due(self) noexcept
-    cdef int take_step(self) except -1
+    cdef bint step_is_next(self) noexcept
+    cdef int run_step(self) except -1
     cdef int begin_reading(self) except -1
     cdef int end_reading(self) except -1
     cdef int ready_to_read(self) except -1
@@ -46,18 +46,18 @@ cdef class Transport(Watcher):
     cdef int release_resources(self) except -1
     cdef int close_dropped(self) except -1
     cdef int stop_watching(self) except -1
-    cdef int drop_output(self) except -1
+    cdef int discard_unsent(self) except -1
     cdef int flush_early(self) except -1
-    cdef Py_ssize_t buffered(self) noexcept
+    cdef Py_ssize_t unsent_bytes(self) noexcept
     cdef object find_extra(self, str name)
-    cdef int pause_protocol(self) except -1
-    cdef int resume_protocol(self) except -1
+    cdef int maybe_pause_protocol(self) except -1
+    cdef int maybe_resume_protocol(self) except -1
     cdef int set_limits(self, object high, object low) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int force_close(self, object error) except -1
-    cdef int lose_connection(self, object error) except -1
+    cdef int schedule_connection_lost(self, object error) except -1
     cdef int connection_lost(self, object error) except -1
-    cdef int warn_of_lost_write(self) except -1
+    cdef int count_lost_write(self) except -1
     cdef int is_open(self) noexcept
     cdef int count_as(self, int kind) noexcept
 

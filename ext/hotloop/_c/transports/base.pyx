@@ -47,7 +47,7 @@ cdef extern from *:
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
-# Programs patch this method on asyncio's base class, and so change all of asyncio's transports: see patched().
+# Programs patch this method on asyncio's base class, and so change all of asyncio's transports: see replaced_method().
 cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
 cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
@@ -86,7 +86,7 @@ cdef class Transport(Watcher):
             try:
                 self.close_dropped()
             finally:
-                self.loop.call_soon_threadsafe(release, self)
+                self.loop.call_soon_threadsafe(release_transport, self)
         else:
             self.release_resources()
 
@@ -123,7 +123,7 @@ cdef class Transport(Watcher):
         """Remove the descriptor from the poller. Idempotent."""
         raise NotImplementedError
 
-    cdef int drop_output(self) except -1:
+    cdef int discard_unsent(self) except -1:
         """Discard what is buffered."""
         raise NotImplementedError
 
@@ -132,7 +132,7 @@ cdef class Transport(Watcher):
         them."""
         return 0
 
-    cdef Py_ssize_t buffered(self) noexcept:
+    cdef Py_ssize_t unsent_bytes(self) noexcept:
         """How many bytes are waiting to be written, as flow control counts them."""
         return 0
 
@@ -154,7 +154,7 @@ cdef class Transport(Watcher):
             if is_direct(loop.ready, loop):
                 push(loop.ready, self)
                 self.waiter = waiter
-                self.due |= START_DUE
+                self.due_steps |= STEP_START
             else:
                 loop.schedule_call(self._start, (waiter,), self.context)
         except BaseException:
@@ -163,9 +163,9 @@ cdef class Transport(Watcher):
         return 0
 
     def _start(self, waiter):
-        self.begin(waiter)
+        self.start_and_notify(waiter)
 
-    cdef int begin(self, object waiter) except -1:
+    cdef int start_and_notify(self, object waiter) except -1:
         try:
             self.start()
         finally:
@@ -173,28 +173,28 @@ cdef class Transport(Watcher):
                 waiter.set_result(None)
         return 0
 
-    cdef bint step_is_due(self) noexcept:
+    cdef bint step_is_next(self) noexcept:
         """Whether run() was called for a step, not for events. Events come after the start and before the end."""
-        return self.due & START_DUE or self.due and not self.queued
+        return self.due_steps & STEP_START or self.due_steps and not self.queued
 
-    cdef int take_step(self) except -1:
+    cdef int run_step(self) except -1:
         """Start the transport, or call connection_lost(). An error is reported with the handle that asyncio would have
         made."""
         cdef LoopCore loop = self.loop
         cdef object context = self.context
-        cdef bint starting = self.due & START_DUE
+        cdef bint starting = self.due_steps & STEP_START
         cdef object argument = self.waiter if starting else self.error
         if starting:
-            self.due &= ~START_DUE
+            self.due_steps &= ~STEP_START
             self.waiter = None
         else:
-            self.due = 0
+            self.due_steps = 0
             self.error = None
         try:
             PyContext_Enter(context)
             try:
                 if starting:
-                    self.begin(argument)
+                    self.start_and_notify(argument)
                 else:
                     self.connection_lost(argument)
             finally:
@@ -222,13 +222,13 @@ cdef class Transport(Watcher):
     cdef int run(self) except -1:
         cdef int events = self.events
         cdef object context = self.context
-        if self.due and self.step_is_due():
-            return self.take_step()
+        if self.due_steps and self.step_is_next():
+            return self.run_step()
         self.queued = False
         if self.loop is None:
             return 0
-        if self.put_off:
-            self.put_off = False
+        if self.read_deferred:
+            self.read_deferred = False
             events &= ~POLLER_READ
             if not self.closing:
                 self.on_events(0)
@@ -256,11 +256,11 @@ cdef class Transport(Watcher):
     cdef int count_as(self, int kind) noexcept:
         """Count this transport in loop.metrics() as an open one of that kind; 0: no more as any."""
         if self.loop is not None:
-            if self.counted:
-                self.loop.metrics.transports[self.counted] -= 1
+            if self.metrics_kind:
+                self.loop.metrics.transports[self.metrics_kind] -= 1
             if kind:
                 self.loop.metrics.transports[kind] += 1
-            self.counted = kind
+            self.metrics_kind = kind
             # The other end may belong to this loop, too.
             backoff_reset(&self.loop.metrics.backoff)
         return 0
@@ -291,16 +291,16 @@ cdef class Transport(Watcher):
         self.flush_early()
         if self.lost:
             return 0
-        self.lose_connection(error)
-        return self.drop_output()
+        self.schedule_connection_lost(error)
+        return self.discard_unsent()
 
-    cdef int lose_connection(self, object error) except -1:
+    cdef int schedule_connection_lost(self, object error) except -1:
         """Have connection_lost() called. A MemoryError leaves everything unchanged, so the caller can try again."""
         cdef bint closed = self.loop.ready.closed
         if not closed and is_direct(self.loop.ready, self.loop):
             push(self.loop.ready, self)
             self.error = error
-            self.due |= LOST_DUE
+            self.due_steps |= STEP_CONNECTION_LOST
         elif not closed:
             self.loop.schedule_call(self._call_connection_lost, (error,), self.context)
         self.closing = True
@@ -342,7 +342,7 @@ cdef class Transport(Watcher):
                 section_leave(&section)
         return 0
 
-    cdef int warn_of_lost_write(self) except -1:
+    cdef int count_lost_write(self) except -1:
         """Count a write to a lost connection. After as many as under asyncio, log a warning for each."""
         if self.lost >= SILENT_LOST_WRITES:
             base_events.logger.warning("socket.send() raised exception.")
@@ -351,9 +351,9 @@ cdef class Transport(Watcher):
 
     # -- flow control --------------------------------------------------------------------------------------------------
 
-    cdef int pause_protocol(self) except -1:
+    cdef int maybe_pause_protocol(self) except -1:
         """Call pause_writing() if more than the high-water mark is buffered and the protocol is not paused yet."""
-        if self.protocol_paused or self.buffered() <= self.high_water:
+        if self.protocol_paused or self.unsent_bytes() <= self.high_water:
             return 0
         self.protocol_paused = True
         try:
@@ -364,9 +364,9 @@ cdef class Transport(Watcher):
             flow_control_failed(self, "protocol.pause_writing() failed", error)
         return 0
 
-    cdef int resume_protocol(self) except -1:
+    cdef int maybe_resume_protocol(self) except -1:
         """Call resume_writing() if it is due. The protocol may write again, close the transport or replace itself."""
-        if not self.protocol_paused or self.buffered() > self.low_water:
+        if not self.protocol_paused or self.unsent_bytes() > self.low_water:
             return 0
         self.protocol_paused = False
         try:
@@ -398,7 +398,7 @@ cdef class Transport(Watcher):
             return call_in_loop_thread(self.loop, self.set_write_buffer_limits, (high, low))
         self.set_limits(high, low)
         if self.protocol is not None:
-            self.pause_protocol()
+            self.maybe_pause_protocol()
 
     def get_write_buffer_limits(self):
         """The watermarks (low, high), in bytes."""
@@ -406,13 +406,13 @@ cdef class Transport(Watcher):
 
     def get_write_buffer_size(self):
         """How many bytes are waiting to be written."""
-        return self.buffered()
+        return self.unsent_bytes()
 
     # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
 
     def get_extra_info(self, name, default=None):
         """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
-        cdef object found = patched(self, "get_extra_info", GET_EXTRA_INFO)
+        cdef object found = replaced_method(self, "get_extra_info", GET_EXTRA_INFO)
         if found is not None:
             return found(name) if default is None else found(name, default)
         cdef object_section section
@@ -484,11 +484,11 @@ cdef class Transport(Watcher):
             return call_in_loop_thread(self.loop, self.close, ())
         if self.closing:
             return
-        if self.buffered():
+        if self.unsent_bytes():
             self.closing = True
             self.end_reading()
         else:
-            self.lose_connection(None)
+            self.schedule_connection_lost(None)
 
     def abort(self):
         """Close at once; what is buffered is lost."""
@@ -554,11 +554,11 @@ cdef class Transport(Watcher):
             section_leave(&section)
 
 
-def release(Transport transport not None):
+def release_transport(Transport transport not None):
     transport.release_resources()
 
 
-cdef object patched(Transport transport, str name, object original):
+cdef object replaced_method(Transport transport, str name, object original):
     """The method with which a program has replaced the `original` in asyncio's transport classes, bound as on one of
     asyncio's transports; None if it has not."""
     cdef object cls = transport.__class__

@@ -16,10 +16,10 @@ cdef class DatagramTransport(SocketTransport):
     cdef Py_ssize_t queued_bytes    # in `queue`, as flow control counts them; 0: none are waiting
 
     cdef bint receive(self) except -1
-    cdef bint receive_foreign(self) except -1
+    cdef bint receive_by_socket_object(self) except -1
     cdef bint send(self, object data, object address) except -1
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1
-    cdef bint send_foreign(self, object data, object address) except -1
+    cdef bint send_by_socket_object(self, object data, object address) except -1
     cdef int send_after_loss(self) except -1
     cdef int send_or_report(self, object data, object address) except -1
     cdef int enqueue(self, object data, object address) except -1

@@ -118,7 +118,7 @@ cdef class DatagramTransport(SocketTransport):
         self.events &= ~(POLLER_READ | POLLER_MORE)
         while datagrams and not self.paused and not self.closing:
             datagrams -= 1
-            if not (self.receive() if self.native else self.receive_foreign()):
+            if not (self.receive() if self.native else self.receive_by_socket_object()):
                 break
         return 0
 
@@ -129,7 +129,7 @@ cdef class DatagramTransport(SocketTransport):
         cdef Py_ssize_t count = 0
         cdef object data = None
         try:
-            count = datagram_receive(self.descriptor(), self.loop.buffer(), READ_SIZE, &raw, &length)
+            count = datagram_receive(self.usable_fd(), self.loop.buffer(), READ_SIZE, &raw, &length)
             if count >= 0:
                 data = self.loop.received(count)
                 self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
@@ -148,7 +148,7 @@ cdef class DatagramTransport(SocketTransport):
         self.protocol.datagram_received(data, self.sender)
         return True
 
-    cdef bint receive_foreign(self) except -1:
+    cdef bint receive_by_socket_object(self) except -1:
         """receive() by the socket object, because its address family is unknown here or a subclass overrides it."""
         try:
             data, sender = self.sock.recvfrom(READ_SIZE)
@@ -192,28 +192,28 @@ cdef class DatagramTransport(SocketTransport):
         if self.address is None:
             # asyncio's transport raises this, because its socket is None by now.
             raise AttributeError("'NoneType' object has no attribute 'sendto'")
-        return self.warn_of_lost_write()
+        return self.count_lost_write()
 
     cdef int send_or_report(self, object data, object address) except -1:
         """Send a datagram; an OSError goes to error_received(). BLOCKED, SENT or REFUSED."""
-        cdef int became = SENT
+        cdef int result = SENT
         try:
             if not self.send(data, address):
-                became = BLOCKED
+                result = BLOCKED
         except OSError as error:
-            became = REFUSED
+            result = REFUSED
             self.protocol.error_received(error)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             self.fatal_error(error, "Fatal write error on datagram transport")
-        return became
+        return result
 
     cdef bint send(self, object data, object address) except -1:
         cdef sockaddr_storage raw
         cdef socklen_t length = 0
         if not self.native:
-            return self.send_foreign(data, address)
+            return self.send_by_socket_object(data, address)
         if self.connected:
             return self.send_native(data, None, NULL, 0)
         if address is self.sender and address is not None:
@@ -221,7 +221,7 @@ cdef class DatagramTransport(SocketTransport):
             return self.send_native(data, address, &self.sender_raw, self.sender_length)
         if address_from_python(address, self.family, &raw, &length):
             return self.send_native(data, address, &raw, length)
-        return self.send_foreign(data, address)
+        return self.send_by_socket_object(data, address)
 
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1:
         cdef Py_buffer view
@@ -229,10 +229,10 @@ cdef class DatagramTransport(SocketTransport):
         if length:
             PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>address)
         if type(data) is bytes:
-            sent = datagram_send(self.descriptor(), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), to, length)
+            sent = datagram_send(self.usable_fd(), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), to, length)
         else:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-            sent = datagram_send(self.descriptor(), view.buf, view.len, to, length)
+            sent = datagram_send(self.usable_fd(), view.buf, view.len, to, length)
             PyBuffer_Release(&view)
         if sent >= 0:
             metrics_sent(&self.loop.metrics, sent)
@@ -241,7 +241,7 @@ cdef class DatagramTransport(SocketTransport):
             return False
         raise os_error(sent)
 
-    cdef bint send_foreign(self, object data, object address) except -1:
+    cdef bint send_by_socket_object(self, object data, object address) except -1:
         try:
             sent = self.sock.send(data) if self.connected else self.sock.sendto(data, address)
         except (BlockingIOError, InterruptedError):
@@ -260,8 +260,8 @@ cdef class DatagramTransport(SocketTransport):
         self.queue.append((data, address))
         self.queued_bytes += len(data) + HEADER_SIZE
         if not self.blocked:
-            self.block()
-        return self.pause_protocol()
+            self.wait_until_writable()
+        return self.maybe_pause_protocol()
 
     cdef int ready_to_write(self) except -1:
         cdef int datagrams = DATAGRAMS_PER_TURN
@@ -280,7 +280,7 @@ cdef class DatagramTransport(SocketTransport):
                 self.queued_bytes += len(data) + HEADER_SIZE
                 break
         # The protocol may send again, or close the transport.
-        self.resume_protocol()
+        self.maybe_resume_protocol()
         return 0 if self.lost or self.queued_bytes else self.sent_all()
 
     cdef int sent_all(self) except -1:
@@ -290,10 +290,10 @@ cdef class DatagramTransport(SocketTransport):
         self.lost += 1
         return self.connection_lost(None)
 
-    cdef Py_ssize_t buffered(self) noexcept:
+    cdef Py_ssize_t unsent_bytes(self) noexcept:
         return self.queued_bytes
 
-    cdef int drop_output(self) except -1:
+    cdef int discard_unsent(self) except -1:
         self.queue = None
         self.queued_bytes = 0
         self.blocked = False
@@ -313,7 +313,7 @@ cdef DatagramTransport open_datagram(
     transport.addresses = loop.addresses
     # Exposed: as datagrams are never gathered, this only adds a check whether the socket is still open. And it asks for
     # the socket's address now, as asyncio does, before the first send binds the socket.
-    transport.adopt(sock, extra, True)
+    transport.adopt_socket(sock, extra, True)
     transport.address = address or None
     transport.connected = bool(transport.extra["peername"])
     transport.native = is_native(sock)

@@ -5,32 +5,32 @@ from hotloop._c.transports.write_queue cimport write_queue
 
 cdef class PipeTransport(Transport):
     cdef object pipe                # the file object, closed with the transport; None: closed or never opened
-    cdef int known                  # the events for which this transport has registered so far
+    cdef int registered_events      # the events for which this transport has registered so far
 
     cdef int add_interest(self, int event) except -1
     cdef int remove_interest(self, int event) except -1
-    cdef int orphan(self) except -1
+    cdef int on_file_closed(self) except -1
     cdef int check_descriptor(self) except -1
     cdef int forget_descriptor(self) except -1
 
 
 cdef class ReadPipeTransport(PipeTransport):
-    cdef Py_ssize_t expected        # the size of the next read in bytes, estimated from the last one; 0: it is small
+    cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one; 0: it is small
 
     cdef bytes read(self, Py_ssize_t *count)
-    cdef int at_eof(self) except -1
+    cdef int on_eof(self) except -1
 
 
 cdef class WritePipeTransport(PipeTransport):
-    cdef write_queue output         # written, and not yet taken by the kernel
-    cdef Py_ssize_t ignored         # writes since the transport began to close
+    cdef write_queue unsent         # written, and not yet taken by the kernel
+    cdef Py_ssize_t ignored_writes  # writes since the transport began to close
     cdef bint device                # a character device, which may give a meaning to each single write
     cdef bint shows_hang_up         # the descriptor becomes readable when the reader closes
 
     cdef int send(self, object data) except -1
-    cdef int keep(self, object data, Py_ssize_t start) except -1
+    cdef int enqueue(self, object data, Py_ssize_t start) except -1
     cdef int send_queued(self) except -1
-    cdef int peer_has_gone(self) except -1
+    cdef int on_reader_closed(self) except -1
     cdef int ignore_write(self) except -1
 
 

@@ -30,7 +30,7 @@ from hotloop._c.transports.write_queue cimport (
     iovec,
     write_queue_append,
     write_queue_clear,
-    write_queue_cut,
+    write_queue_truncate,
     write_queue_send,
 )
 
@@ -63,12 +63,12 @@ cdef class PipeTransport(Transport):
         self.check_descriptor()
         if self.loop is None:
             return 0
-        add_watcher(self.loop.poller, self.fd, event, self, self.known & event)
-        self.known |= event
+        add_watcher(self.loop.poller, self.fd, event, self, self.registered_events & event)
+        self.registered_events |= event
         return 0
 
     cdef int remove_interest(self, int event) except -1:
-        if self.known & event and self.loop.poller is not None:
+        if self.registered_events & event and self.loop.poller is not None:
             remove_watcher(self.loop.poller, self.fd, event, self)
         return 0
 
@@ -90,18 +90,18 @@ cdef class PipeTransport(Transport):
             pipe.close()
         for other in (reader, writer):
             if isinstance(other, PipeTransport) and not pipe_is_open(fd):
-                (<PipeTransport>other).orphan()
+                (<PipeTransport>other).on_file_closed()
         return 0
 
     cdef int stop_watching(self) except -1:
-        if self.known and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
-            self.known = 0
+        if self.registered_events and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
+            self.registered_events = 0
             remove_watcher(self.loop.poller, self.fd, POLLER_READ, self)
             remove_watcher(self.loop.poller, self.fd, POLLER_WRITE, self)
             detach_if_unused(self.loop.poller, self.fd)
         return 0
 
-    cdef int orphan(self) except -1:
+    cdef int on_file_closed(self) except -1:
         """The program or the transport of the other direction has closed the file: give up the number, which may belong
         to another file by now."""
         self.stop_watching()
@@ -120,7 +120,7 @@ cdef class PipeTransport(Transport):
             raise
         except BaseException:
             pass
-        return 0 if fd == self.fd else self.orphan()
+        return 0 if fd == self.fd else self.on_file_closed()
 
     cdef int forget_descriptor(self) except -1:
         if self.fd >= 0:
@@ -185,7 +185,7 @@ cdef class ReadPipeTransport(PipeTransport):
         data = self.read(&count)
         if count > 0:
             metrics_received(&self.loop.metrics, count)
-            self.expected = next_size(count)
+            self.next_read_size = next_size(count)
             # As in asyncio, an exception here is reported and does not close the transport.
             try:
                 self.protocol.data_received(data)
@@ -193,7 +193,7 @@ cdef class ReadPipeTransport(PipeTransport):
                 # The protocol may have missed the data, and must not get what comes after a gap.
                 self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
         elif count == 0:
-            self.at_eof()
+            self.on_eof()
         elif count != -EAGAIN:
             self.fatal_error(os_error(count), "Fatal read error on pipe transport")
         return 0
@@ -202,8 +202,8 @@ cdef class ReadPipeTransport(PipeTransport):
         """Read once: the data, or None unless `count` is positive."""
         cdef PyObject *direct
         cdef bytes data
-        if self.expected:
-            direct = receive_bytes(pipe_read, self.fd, self.expected, count)
+        if self.next_read_size:
+            direct = receive_bytes(pipe_read, self.fd, self.next_read_size, count)
             if direct == NULL:
                 return None
             data = <bytes>direct
@@ -212,12 +212,12 @@ cdef class ReadPipeTransport(PipeTransport):
         count[0] = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
         return self.loop.received(count[0]) if count[0] > 0 else None
 
-    cdef int at_eof(self) except -1:
+    cdef int on_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
         eof = self.loop.schedule_call(self.protocol.eof_received, (), self.context)
         try:
-            self.lose_connection(None)
+            self.schedule_connection_lost(None)
         except BaseException:
             eof.cancel()
             raise
@@ -226,7 +226,7 @@ cdef class ReadPipeTransport(PipeTransport):
     cdef int ready_to_write(self) except -1:
         return 0
 
-    cdef int drop_output(self) except -1:
+    cdef int discard_unsent(self) except -1:
         return 0
 
     cdef int fatal_error(self, object error, str message) except -1:
@@ -247,7 +247,7 @@ cdef class WritePipeTransport(PipeTransport):
     """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
 
     def __dealloc__(self):
-        write_queue_clear(&self.output)
+        write_queue_clear(&self.unsent)
 
     cdef int begin_reading(self) except -1:
         """Ask for read events, which show that the reader has closed, unless another transport reads from this
@@ -262,8 +262,8 @@ cdef class WritePipeTransport(PipeTransport):
     cdef int run(self) except -1:
         cdef int events = self.events
         cdef object context = self.context
-        if self.due and self.step_is_due():
-            return self.take_step()
+        if self.due_steps and self.step_is_next():
+            return self.run_step()
         self.queued = False
         self.events = 0
         if self.lost:
@@ -271,17 +271,17 @@ cdef class WritePipeTransport(PipeTransport):
         PyContext_Enter(context)
         try:
             if events & POLLER_READ:
-                self.peer_has_gone()
+                self.on_reader_closed()
             if events & POLLER_WRITE and not self.lost:
                 self.ready_to_write()
         finally:
             PyContext_Exit(context)
         return 0
 
-    cdef int peer_has_gone(self) except -1:
+    cdef int on_reader_closed(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        return self.force_close(BrokenPipeError() if self.output.bytes else None)
+        return self.force_close(BrokenPipeError() if self.unsent.bytes else None)
 
     def is_reading(self):
         raise NotImplementedError
@@ -294,11 +294,11 @@ cdef class WritePipeTransport(PipeTransport):
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t buffered(self) noexcept:
-        return self.output.bytes
+    cdef Py_ssize_t unsent_bytes(self) noexcept:
+        return self.unsent.bytes
 
-    cdef int drop_output(self) except -1:
-        write_queue_clear(&self.output)
+    cdef int discard_unsent(self) except -1:
+        write_queue_clear(&self.unsent)
         return 0
 
     def write(self, data):
@@ -317,11 +317,11 @@ cdef class WritePipeTransport(PipeTransport):
         if isinstance(data, memoryview) and not data.c_contiguous:
             data = data.tobytes()
         self.send(data)
-        self.pause_protocol()
+        self.maybe_pause_protocol()
 
     def writelines(self, list_of_data):
         """Like write() for each item, but in one system call."""
-        cdef bint waiting = self.output.bytes > 0
+        cdef bint waiting = self.unsent.bytes > 0
         cdef int before
         cdef list chunks = []
         if FREE_THREADED and runs_in_other_thread(self.loop):
@@ -335,25 +335,25 @@ cdef class WritePipeTransport(PipeTransport):
             if any(chunks):
                 self.ignore_write()
             return
-        before = self.output.count
+        before = self.unsent.count
         try:
             for data in chunks:
                 if data:
-                    self.keep(data, 0)
+                    self.enqueue(data, 0)
         except BaseException:
-            write_queue_cut(&self.output, before)
+            write_queue_truncate(&self.unsent, before)
             raise
         if not waiting:
             self.send_queued()
         if not self.lost:
-            self.pause_protocol()
+            self.maybe_pause_protocol()
 
     cdef int send(self, object data) except -1:
         """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
-        if self.output.bytes:
-            return self.keep(data, 0)
+        if self.unsent.bytes:
+            return self.enqueue(data, 0)
         self.check_descriptor()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         sent = pipe_write(self.fd, view.buf, view.len)
@@ -363,17 +363,17 @@ cdef class WritePipeTransport(PipeTransport):
         if sent == view.len:
             return 0
         if sent < 0 and sent != -EAGAIN:
-            self.ignored += 1
+            self.ignored_writes += 1
             return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
         self.add_interest(POLLER_WRITE)
-        return self.keep(data, max(sent, 0))
+        return self.enqueue(data, max(sent, 0))
 
-    cdef int orphan(self) except -1:
-        PipeTransport.orphan(self)
+    cdef int on_file_closed(self) except -1:
+        PipeTransport.on_file_closed(self)
         # No event would come any more: queue a write, which fails and closes the transport.
-        return self.on_events(POLLER_WRITE) if self.output.bytes and not self.lost else 0
+        return self.on_events(POLLER_WRITE) if self.unsent.bytes and not self.lost else 0
 
-    cdef int keep(self, object data, Py_ssize_t start) except -1:
+    cdef int enqueue(self, object data, Py_ssize_t start) except -1:
         """Queue data, from the byte `start` on: bytes as they are, other data as a copy."""
         cdef bytes owned
         if type(data) is not bytes:
@@ -381,7 +381,7 @@ cdef class WritePipeTransport(PipeTransport):
             start = 0
         owned = data
         cdef const char *rest = PyBytes_AS_STRING(owned) + start
-        if write_queue_append(&self.output, owned, rest, PyBytes_GET_SIZE(owned) - start) < 0:
+        if write_queue_append(&self.unsent, owned, rest, PyBytes_GET_SIZE(owned) - start) < 0:
             raise MemoryError
         return 0
 
@@ -390,10 +390,10 @@ cdef class WritePipeTransport(PipeTransport):
         cdef Py_ssize_t sent
         cdef int full = False
         self.check_descriptor()
-        while self.output.bytes and not full:
-            sent = write_queue_send(&self.output, self.fd, pipe_write_slices, &full)
+        while self.unsent.bytes and not full:
+            sent = write_queue_send(&self.unsent, self.fd, pipe_write_slices, &full)
             if sent < 0 and not full:
-                self.ignored += 1
+                self.ignored_writes += 1
                 return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
             if sent > 0:
                 metrics_sent(&self.loop.metrics, sent)
@@ -401,20 +401,20 @@ cdef class WritePipeTransport(PipeTransport):
 
     cdef int ready_to_write(self) except -1:
         self.send_queued()
-        if self.lost or self.output.bytes:
+        if self.lost or self.unsent.bytes:
             # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. The reader does not
             # run out of data meanwhile: the pipe is full at that moment.
             return 0
-        self.resume_protocol()
-        if self.closing and not self.lost and not self.output.bytes:
+        self.maybe_resume_protocol()
+        if self.closing and not self.lost and not self.unsent.bytes:
             self.lost += 1
             self.connection_lost(None)
         return 0
 
     cdef int ignore_write(self) except -1:
-        if self.ignored >= SILENT_LOST_WRITES:
+        if self.ignored_writes >= SILENT_LOST_WRITES:
             base_events.logger.warning("pipe closed by peer or os.write(pipe, data) raised exception.")
-        self.ignored += 1
+        self.ignored_writes += 1
         return 0
 
     def can_write_eof(self):
@@ -427,17 +427,17 @@ cdef class WritePipeTransport(PipeTransport):
             return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing:
             return
-        if self.output.bytes:
+        if self.unsent.bytes:
             self.closing = True
         else:
-            self.lose_connection(None)
+            self.schedule_connection_lost(None)
 
     def close(self):
         """Write what is buffered, then close. Idempotent."""
         self.write_eof()
 
     def _activity(self):
-        return ["polling" if self.output.bytes else "idle", f"bufsize={self.output.bytes}"]
+        return ["polling" if self.unsent.bytes else "idle", f"bufsize={self.unsent.bytes}"]
 
 
 cdef int open_pipe(

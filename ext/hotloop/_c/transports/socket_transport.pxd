@@ -9,16 +9,16 @@ cdef class SocketTransport(Transport):
     cdef bint reading               # reads are wanted
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 
-    cdef int adopt(self, object sock, object extra, bint exposed) except -1
-    cdef int descriptor(self) noexcept
+    cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1
+    cdef int usable_fd(self) noexcept
     cdef int expose(self) except -1
-    cdef int flush_all(self) except -1
+    cdef int flush_all_layers(self) except -1
     cdef int update_interest(self) except -1
-    cdef int block(self) except -1
+    cdef int wait_until_writable(self) except -1
     cdef bint is_attached(self) noexcept
     cdef int attach(self, int events) except -1
     cdef int close_descriptor(self) except -1
     cdef object socket_object(self)
 
 
-cdef object name_of(int fd, object sock)
+cdef object own_address(int fd, object sock)

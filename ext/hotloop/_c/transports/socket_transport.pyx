@@ -48,13 +48,13 @@ plain_find_functions(plain_socket)
 cdef class SocketTransport(Transport):
     """A transport that owns a socket."""
 
-    cdef int adopt(self, object sock, object extra, bint exposed) except -1:
+    cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1:
         """Take over a Python socket object. `extra`: answers for get_extra_info(), or None."""
         self.sock = sock
         self.fd = sock.fileno()
         self.extra = dict(extra) if extra else {}
         if "peername" not in self.extra:
-            self.extra["peername"] = peer_of(sock)
+            self.extra["peername"] = peer_address(sock)
         if exposed:
             self.expose()
         return 0
@@ -63,19 +63,19 @@ cdef class SocketTransport(Transport):
         """Note that from here on the program may use the socket, and close it, at any time."""
         if self.exposed or self.fd < 0:
             return 0
-        self.flush_all()
+        self.flush_all_layers()
         # Later the program may have closed the socket.
         if self.extra is None or "sockname" not in self.extra:
             self.find_extra("sockname")
         self.exposed = True
         return 0
 
-    cdef int descriptor(self) noexcept:
+    cdef int usable_fd(self) noexcept:
         """The number for a system call. If it may belong to another file by now, -1, for which the kernel returns
         EBADF."""
         return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
 
-    cdef int flush_all(self) except -1:
+    cdef int flush_all_layers(self) except -1:
         """flush_early(), after that of a compiled protocol."""
         return self.flush_early()
 
@@ -83,7 +83,7 @@ cdef class SocketTransport(Transport):
         """Ask the poller for the events that are wanted now."""
         raise NotImplementedError
 
-    cdef int block(self) except -1:
+    cdef int wait_until_writable(self) except -1:
         """Ask the poller to report when the kernel takes more."""
         self.blocked = True
         try:
@@ -105,7 +105,7 @@ cdef class SocketTransport(Transport):
         )
 
     cdef int attach(self, int events) except -1:
-        cdef int fd = self.descriptor()
+        cdef int fd = self.usable_fd()
         self.loop.poller.attach(fd, self, events)
         self.generation = self.loop.poller.registrations[fd].generation
         self.attached = True
@@ -123,7 +123,7 @@ cdef class SocketTransport(Transport):
             return 0
         try:
             if is_shared(self) and (self.extra is None or "sockname" not in self.extra):
-                self._extra["sockname"] = name_of(self.fd, self.sock)
+                self._extra["sockname"] = own_address(self.fd, self.sock)
             self.stop_watching()
         finally:
             self.close_descriptor()
@@ -160,10 +160,10 @@ cdef class SocketTransport(Transport):
         if name == "peername":
             found = None if self.peer is None else address_of(self.peer)
         elif name == "sockname":
-            found = name_of(self.fd, self.sock)
+            found = own_address(self.fd, self.sock)
         elif name == "socket":
             found = self.socket_object()
-            found = trsock.TransportSocket(found) if self.exposed or self.fd < 0 else OrderedSocket(self, found)
+            found = trsock.TransportSocket(found) if self.exposed or self.fd < 0 else FlushingSocket(self, found)
         else:
             raise KeyError(name)
         self._extra[name] = found
@@ -202,11 +202,11 @@ cdef class SocketTransport(Transport):
         info.append(f"fd={self.fd if self.fd >= 0 else self.closed_fd}")
         if loop is not None and not loop.is_closed():
             info.append(f"read={'polling' if self.reading and self.attached else 'idle'}")
-            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.buffered()}>")
+            info.append(f"write=<{'polling' if self.blocked else 'idle'}, bufsize={self.unsent_bytes()}>")
         return f"<{' '.join(info)}>"
 
 
-class OrderedSocket(trsock.TransportSocket):
+class FlushingSocket(trsock.TransportSocket):
     """The answer of get_extra_info("socket") for a socket that is not exposed. Its methods first send what was written
     earlier. Taking its number or a duplicate exposes the socket."""
 
@@ -256,22 +256,22 @@ class OrderedSocket(trsock.TransportSocket):
         return repr(trsock.TransportSocket(self._plain))
 
 
-cdef object flush(object ordered):
+cdef object flush(object wrapper):
     """Send what was written earlier, and return the Python socket."""
-    cdef object transport = ordered._transport()
+    cdef object transport = wrapper._transport()
     if transport is not None:
-        (<SocketTransport>transport).flush_all()
-    return ordered._plain
+        (<SocketTransport>transport).flush_all_layers()
+    return wrapper._plain
 
 
-cdef object peer_of(object sock):
+cdef object peer_address(object sock):
     try:
         return sock.getpeername()
     except OSError:
         return None
 
 
-cdef object name_of(int fd, object sock):
+cdef object own_address(int fd, object sock):
     """The socket's own address; None if the kernel does not say."""
     cdef sockaddr_storage storage
     cdef socklen_t length = 0

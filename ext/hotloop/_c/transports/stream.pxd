@@ -7,11 +7,11 @@ from hotloop._c.transports.write_queue cimport write_queue
 cdef class StreamTransport(SocketTransport):
     cdef object server              # the asyncio.Server to which the connection belongs, or None
     cdef ProtocolKind kind          # how the protocol takes data
-    cdef write_queue output         # written, and not yet taken by the kernel
-    cdef Py_ssize_t expected        # the size of the next read in bytes, estimated from the last one
-    cdef bint edge                  # registered edge-triggered: POLLER_EDGE
+    cdef write_queue unsent         # written, and not yet taken by the kernel
+    cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one
+    cdef bint edge_triggered        # registered edge-triggered: POLLER_EDGE
     cdef bint suspended             # the registration was suspended, so reads may have been missed
-    cdef bint filled                # the last read filled its buffer
+    cdef bint buffer_filled         # the last read filled its buffer
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
@@ -21,16 +21,16 @@ cdef class StreamTransport(SocketTransport):
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
     cdef int receive_buffered(self) except -1
-    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1
+    cdef Py_ssize_t receive_by_socket_object(self, object buffer) except? -1
     cdef int receive_compiled(self) except -1
     cdef int receive_stream(self) except -1
-    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1
-    cdef int at_eof(self) except -1
-    cdef bint append(self, object data) except -1
+    cdef bint check_read(self, Py_ssize_t count, Py_ssize_t room) except -1
+    cdef int on_eof(self) except -1
+    cdef bint enqueue(self, object data) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1
-    cdef int send_ahead(self) except -1
-    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1
+    cdef int send_queued(self) except -1
+    cdef bint send_uncopied(self, object data, Py_ssize_t *sent) except -1
     cdef int write_failed(self, object error) except -1
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1

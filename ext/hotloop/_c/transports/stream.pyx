@@ -38,8 +38,8 @@ from hotloop._c.transports.write_queue cimport (
     bytes_or_views,
     iovec,
     write_queue_clear,
-    write_queue_copy,
-    write_queue_cut,
+    write_queue_append_data,
+    write_queue_truncate,
     write_queue_send,
 )
 
@@ -82,7 +82,7 @@ cdef class StreamTransport(SocketTransport):
     max_size = READ_SIZE
 
     def __dealloc__(self):
-        write_queue_clear(&self.output)
+        write_queue_clear(&self.unsent)
 
     cdef int release_resources(self) except -1:
         SocketTransport.release_resources(self)
@@ -103,7 +103,7 @@ cdef class StreamTransport(SocketTransport):
     # -- registration with the poller ----------------------------------------------------------------------------------
 
     cdef int start(self) except -1:
-        if self.peer is None or not self.edge or self.attached or self.paused or self.closing:
+        if self.peer is None or not self.edge_triggered or self.attached or self.paused or self.closing:
             return Transport.start(self)
         if self.loop.registered_first:
             self.loop.registered_first -= 1
@@ -117,11 +117,11 @@ cdef class StreamTransport(SocketTransport):
         cdef int events = 0
         if self.fd < 0 or self.loop.poller is None:
             return 0
-        if self.reading or self.edge:
+        if self.reading or self.edge_triggered:
             events |= POLLER_READ
         if self.blocked:
             events |= POLLER_WRITE
-        if self.edge:
+        if self.edge_triggered:
             events |= POLLER_EDGE
             if self.is_attached():
                 events |= self.loop.poller.registrations[self.fd].events
@@ -136,7 +136,7 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int begin_reading(self) except -1:
         self.reading = True
-        if not self.edge:
+        if not self.edge_triggered:
             self.events &= ~(POLLER_READ | POLLER_MORE)
             return self.update_interest()
         self.update_interest()
@@ -146,7 +146,7 @@ cdef class StreamTransport(SocketTransport):
             self.suspended = self.eof_received = False
         if self.events & POLLER_READ:
             # The poller does not report an edge again.
-            self.put_off = self.queued
+            self.read_deferred = self.queued
             self.on_events(0)
         return 0
 
@@ -157,7 +157,7 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     cdef int on_events(self, int events) except -1:
-        if not self.edge and events & POLLER_READ and not self.reading:
+        if not self.edge_triggered and events & POLLER_READ and not self.reading:
             # Reading was paused while the socket was also registered for writing: the kernel would report reads again
             # and again.
             self.update_interest()
@@ -170,12 +170,12 @@ cdef class StreamTransport(SocketTransport):
         try:
             while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
                 reads -= 1
-                self.filled = False
+                self.buffer_filled = False
                 self.receive()
-                if not self.edge:
+                if not self.edge_triggered:
                     # The poller reports again what is left.
                     self.events &= ~(POLLER_READ | POLLER_MORE)
-                if reads == 0 or not self.filled:
+                if reads == 0 or not self.buffer_filled:
                     break
         except (SystemExit, KeyboardInterrupt):
             raise
@@ -187,7 +187,7 @@ cdef class StreamTransport(SocketTransport):
                 self.update_interest()
             # The poller does not report an edge again, so the transport queues itself to read the rest in the next
             # turn. That holds even if a callback has raised an exception that ends this run of the loop.
-            if self.events & POLLER_READ and self.edge and self.reading:
+            if self.events & POLLER_READ and self.edge_triggered and self.reading:
                 self.on_events(0)
         return 0
 
@@ -200,18 +200,18 @@ cdef class StreamTransport(SocketTransport):
             return self.receive_compiled()
         return self.receive_stream()
 
-    cdef bint received(self, Py_ssize_t count, Py_ssize_t room) except -1:
+    cdef bint check_read(self, Py_ssize_t count, Py_ssize_t room) except -1:
         """Handle the result of a read of at most `room` bytes; True if the protocol gets data."""
         if count > 0:
             metrics_received(&self.loop.metrics, count)
-            self.filled = count == room
-            if not self.filled and not self.events & POLLER_MORE:
+            self.buffer_filled = count == room
+            if not self.buffer_filled and not self.events & POLLER_MORE:
                 self.events &= ~POLLER_READ
             return True
         if count == 0:
             # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
             # again when it next runs.
-            self.at_eof()
+            self.on_eof()
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
@@ -222,24 +222,24 @@ cdef class StreamTransport(SocketTransport):
         return False
 
     cdef int receive_plain(self) except -1:
-        cdef Py_ssize_t room = self.expected, count = 0
+        cdef Py_ssize_t room = self.next_read_size, count = 0
         cdef bint direct = room >= DIRECT_READ
         cdef PyObject *received
         cdef object data
         if not direct:
             room = READ_SIZE
-            count = socket_receive(self.descriptor(), self.loop.buffer(), room)
-            if not self.received(count, room):
+            count = socket_receive(self.usable_fd(), self.loop.buffer(), room)
+            if not self.check_read(count, room):
                 return 0
             data = self.loop.received(count)
         else:
-            received = receive_bytes(socket_receive, self.descriptor(), room, &count)
-            if not self.received(count, room):
+            received = receive_bytes(socket_receive, self.usable_fd(), room, &count)
+            if not self.check_read(count, room):
                 return 0
             data = <object>received
             Py_DECREF(data)
         if direct or count >= DIRECT_READ:
-            self.expected = next_size(count)
+            self.next_read_size = next_size(count)
         try:
             self.protocol.data_received(data)
         except (SystemExit, KeyboardInterrupt):
@@ -266,13 +266,13 @@ cdef class StreamTransport(SocketTransport):
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except Exception:
             # It is no writable buffer; the socket object's recv_into() raises the right exception.
-            room = count = self.receive_by_method(buffer)
+            room = count = self.receive_by_socket_object(buffer)
         else:
             room = view.len
-            count = socket_receive(self.descriptor(), view.buf, room)
+            count = socket_receive(self.usable_fd(), view.buf, room)
             PyBuffer_Release(&view)
         # The buffer may be a Python object whose methods were called, and these may have closed the transport.
-        if self.loop is None or not self.received(count, room):
+        if self.loop is None or not self.check_read(count, room):
             return 0
         try:
             self.protocol.buffer_updated(count)
@@ -282,7 +282,7 @@ cdef class StreamTransport(SocketTransport):
             self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
         return 0
 
-    cdef Py_ssize_t receive_by_method(self, object buffer) except? -1:
+    cdef Py_ssize_t receive_by_socket_object(self, object buffer) except? -1:
         cdef Py_ssize_t count = -EAGAIN
         try:
             count = self.socket_object().recv_into(buffer)
@@ -292,8 +292,8 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int receive_compiled(self) except -1:
         cdef char *place = self.loop.buffer()
-        cdef Py_ssize_t count = socket_receive(self.descriptor(), place, READ_SIZE)
-        if not self.received(count, READ_SIZE):
+        cdef Py_ssize_t count = socket_receive(self.usable_fd(), place, READ_SIZE)
+        if not self.check_read(count, READ_SIZE):
             return 0
         try:
             (<ByteProtocol>self.protocol).bytes_received(place, count)
@@ -305,7 +305,7 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int receive_stream(self) except -1:
         cdef object reader = reader_to_feed(self.protocol)
-        cdef Py_ssize_t room = self.expected, count
+        cdef Py_ssize_t room = self.next_read_size, count
         cdef bint direct = room >= DIRECT_READ
         cdef char *space = NULL
         if reader is None:
@@ -320,10 +320,10 @@ cdef class StreamTransport(SocketTransport):
         if not direct:
             room = READ_SIZE
             space = self.loop.buffer()
-        count = socket_receive(self.descriptor(), space, room)
+        count = socket_receive(self.usable_fd(), space, room)
         if direct:
             return_space(reader, room - max(count, 0))
-        if not self.received(count, room):
+        if not self.check_read(count, room):
             return 0
         try:
             if not direct:
@@ -334,10 +334,10 @@ cdef class StreamTransport(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
         if direct or count >= DIRECT_READ:
-            self.expected = next_size(count)
+            self.next_read_size = next_size(count)
         return 0
 
-    cdef int at_eof(self) except -1:
+    cdef int on_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.debug("%r received EOF", self)
         try:
@@ -368,11 +368,11 @@ cdef class StreamTransport(SocketTransport):
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    cdef Py_ssize_t buffered(self) noexcept:
-        return self.output.bytes
+    cdef Py_ssize_t unsent_bytes(self) noexcept:
+        return self.unsent.bytes
 
-    cdef int drop_output(self) except -1:
-        write_queue_clear(&self.output)
+    cdef int discard_unsent(self) except -1:
+        write_queue_clear(&self.unsent)
         self.blocked = False
         return 0
 
@@ -396,9 +396,9 @@ cdef class StreamTransport(SocketTransport):
         if not data:
             return
         if self.lost:
-            self.warn_of_lost_write()
+            self.count_lost_write()
             return
-        if self.append(data):
+        if self.enqueue(data):
             self.send_soon()
 
     def writelines(self, list_of_data):
@@ -414,39 +414,39 @@ cdef class StreamTransport(SocketTransport):
             return
         chunks = bytes_or_views(list_of_data)
         if self.lost:
-            self.warn_of_lost_write()
+            self.count_lost_write()
             return
-        waiting = self.output.count
+        waiting = self.unsent.count
         try:
             for data in chunks:
-                if data and not self.append(data):
+                if data and not self.enqueue(data):
                     return
         except BaseException:
-            write_queue_cut(&self.output, waiting)
+            write_queue_truncate(&self.unsent, waiting)
             raise
         self.send_soon()
 
-    cdef bint append(self, object data) except -1:
+    cdef bint enqueue(self, object data) except -1:
         """Queue data to be sent. False if that has closed the connection: a send has failed, or the data is a view with
         gaps, which the kernel does not take."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
-            write_queue_copy(&self.output, data)
+            write_queue_append_data(&self.unsent, data)
             return True
         try:
-            if self.output.bytes == 0:
-                if self.send_first(data, &sent):
+            if self.unsent.bytes == 0:
+                if self.send_uncopied(data, &sent):
                     return True
                 if self.lost:
                     return False
-            write_queue_copy(&self.output, memoryview(data).cast("B")[sent:] if sent else data)
+            write_queue_append_data(&self.unsent, memoryview(data).cast("B")[sent:] if sent else data)
         except BufferError as error:
             self.write_failed(error)
         else:
             return True
         return False
 
-    cdef bint send_first(self, object data, Py_ssize_t *sent) except -1:
+    cdef bint send_uncopied(self, object data, Py_ssize_t *sent) except -1:
         """Send large data without copying it; true if the kernel has taken all of it."""
         cdef Py_buffer view
         cdef Py_ssize_t count
@@ -454,7 +454,7 @@ cdef class StreamTransport(SocketTransport):
         try:
             if view.len < SEND_BEFORE_COPYING:
                 return False
-            count = socket_send(self.descriptor(), view.buf, view.len)
+            count = socket_send(self.usable_fd(), view.buf, view.len)
             if count > 0:
                 sent[0] = count
                 metrics_sent(&self.loop.metrics, count)
@@ -470,13 +470,13 @@ cdef class StreamTransport(SocketTransport):
             # write() has checked this, but a buffer may be a Python object whose methods were called since.
             return 0
         if self.blocked:
-            return self.pause_protocol()
+            return self.maybe_pause_protocol()
         # Above the high-water mark write() has to pause the protocol before it returns, unless the kernel takes the
         # data.
         if (
             not self.loop.in_turn
             or self.exposed
-            or self.output.bytes > <size_t>min(FLUSH_AT - 1, self.high_water)
+            or self.unsent.bytes > <size_t>min(FLUSH_AT - 1, self.high_water)
         ):
             return self.send_now()
         if self.unflushed:
@@ -491,22 +491,22 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int flush(self) except -1:
         self.unflushed = False
-        if self.output.bytes and not self.blocked and not self.lost:
+        if self.unsent.bytes and not self.blocked and not self.lost:
             self.send_now()
         return 0
 
     cdef int send_now(self) except -1:
         """Send what the kernel takes. The rest waits for POLLER_WRITE."""
-        self.send_ahead()
-        return 0 if self.lost else self.pause_protocol()
+        self.send_queued()
+        return 0 if self.lost else self.maybe_pause_protocol()
 
-    cdef int send_ahead(self) except -1:
+    cdef int send_queued(self) except -1:
         """send_now() without pausing the protocol, for a caller that is about to write more and then calls
         send_now()."""
         cdef Py_ssize_t sent
         cdef int full = False
-        while self.output.bytes and not full:
-            sent = write_queue_send(&self.output, self.descriptor(), socket_send_slices, &full)
+        while self.unsent.bytes and not full:
+            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_slices, &full)
             if sent < 0 and not full:
                 self.write_failed(os_error(sent))
                 return 0
@@ -514,23 +514,23 @@ cdef class StreamTransport(SocketTransport):
                 metrics_sent(&self.loop.metrics, sent)
         if full and not self.blocked:
             try:
-                self.block()
+                self.wait_until_writable()
             except OSError as error:
                 self.write_failed(error)
         elif not full and self.blocked:
             self.blocked = False
-            if not self.edge or not self.reading:
+            if not self.edge_triggered or not self.reading:
                 self.update_interest()
         return 0
 
     cdef int write_failed(self, object error) except -1:
         # asyncio would have tried each write at once, and counted all after the first as writes to a lost connection.
         # TLS records do not count, because no caller wrote them one by one.
-        cdef int lost_writes = 0 if self.blocked or self.kind == COMPILED else self.output.count - 1
+        cdef int lost_writes = 0 if self.blocked or self.kind == COMPILED else self.unsent.count - 1
         self.unflushed = False
         self.fatal_error(error, "Fatal write error on socket transport")
         for _ in range(lost_writes):
-            self.warn_of_lost_write()
+            self.count_lost_write()
         if self.empty_waiter is not None and not self.empty_waiter.done():
             self.empty_waiter.set_exception(error)
         return 0
@@ -541,10 +541,10 @@ cdef class StreamTransport(SocketTransport):
         self.send_now()
         if self.lost:
             return 0
-        self.resume_protocol()
+        self.maybe_resume_protocol()
         # The protocol may have written in resume_writing(); asyncio would have sent that by now.
         self.flush_early()
-        return 0 if self.lost or self.output.bytes else self.sent_all()
+        return 0 if self.lost or self.unsent.bytes else self.sent_all()
 
     cdef int sent_all(self) except -1:
         """The kernel has taken everything: do what was waiting for that."""
@@ -555,7 +555,7 @@ cdef class StreamTransport(SocketTransport):
             self.lost += 1
             self.connection_lost(None)
         elif self.eof_written:
-            error = socket_finish_writing(self.descriptor())
+            error = socket_finish_writing(self.usable_fd())
             if error < 0:
                 raise os_error(error)
         return 0
@@ -573,8 +573,8 @@ cdef class StreamTransport(SocketTransport):
             return
         self.flush_early()
         self.eof_written = True
-        if not self.output.bytes and not self.lost:
-            error = socket_finish_writing(self.descriptor())
+        if not self.unsent.bytes and not self.lost:
+            error = socket_finish_writing(self.usable_fd())
             if error < 0:
                 raise os_error(error)
             # The other end may belong to this loop, too.
@@ -593,7 +593,7 @@ cdef class StreamTransport(SocketTransport):
     def get_write_buffer_size(self):
         """How many bytes the kernel has not taken."""
         self.flush_early()
-        return self.output.bytes
+        return self.unsent.bytes
 
     def set_write_buffer_limits(self, high=None, low=None):
         """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it is resumed.
@@ -617,7 +617,7 @@ cdef class StreamTransport(SocketTransport):
                 self.flush()
         return 0
 
-    cdef int flush_all(self) except -1:
+    cdef int flush_all_layers(self) except -1:
         if self.kind == COMPILED:
             (<ByteProtocol>self.protocol).flush_early()
         return self.flush_early()
@@ -629,21 +629,21 @@ cdef class StreamTransport(SocketTransport):
             raise RuntimeError("Empty waiter is already set")
         self.flush_early()
         self.empty_waiter = self.loop.create_future()
-        if not self.output.bytes:
+        if not self.unsent.bytes:
             self.empty_waiter.set_result(None)
         return self.empty_waiter
 
     def _reset_empty_waiter(self):
         self.empty_waiter = None
 
-    def _lend(self):
+    def _detach_for_sendfile(self):
         """Let loop.sendfile() register the descriptor. Reading begins again with resume_reading()."""
         self.stop_watching()
 
-    def _take_back(self):
-        """After _lend(): remove the descriptor if it is still registered."""
+    def _detach_after_sendfile(self):
+        """After _detach_for_sendfile(): remove the descriptor if it is still registered."""
         if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
-            if self.descriptor() >= 0:
+            if self.usable_fd() >= 0:
                 self.loop.poller.detach(self.fd)
 
     # -- about the connection ------------------------------------------------------------------------------------------
@@ -675,16 +675,16 @@ cdef StreamTransport open_stream(
         transport.fd = fd
         transport.peer = peer
     else:
-        transport.adopt(sock, extra, exposed)
+        transport.adopt_socket(sock, extra, exposed)
         base_events._set_nodelay(sock)
-    transport.edge = tcp or socket_is_tcp(transport.fd)
+    transport.edge_triggered = tcp or socket_is_tcp(transport.fd)
     try:
         transport.adopt_protocol(protocol)
         if server is not None:
             transport.server = server
             attach_to_server(server, transport)
         transport.open(loop, protocol, context, waiter)
-        transport.count_as(METRICS_TCP if transport.edge else METRICS_STREAM)
+        transport.count_as(METRICS_TCP if transport.edge_triggered else METRICS_STREAM)
     except BaseException:
         transport.release_resources()
         raise

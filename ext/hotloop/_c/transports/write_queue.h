@@ -17,7 +17,7 @@
 #ifndef IOV_MAX
 #define IOV_MAX 1024
 #endif
-#define OUTPUT_INLINE 2
+#define WRITE_QUEUE_INLINE 2
 
 typedef struct {
     size_t bytes;           /* in all slices */
@@ -26,32 +26,34 @@ typedef struct {
     int capacity;           /* of the two allocated arrays below */
     struct iovec *slices;   /* NULL: the inline arrays are used */
     PyObject **owners;      /* a reference for each slice */
-    struct iovec inline_slices[OUTPUT_INLINE];
-    PyObject *inline_owners[OUTPUT_INLINE];
+    struct iovec inline_slices[WRITE_QUEUE_INLINE];
+    PyObject *inline_owners[WRITE_QUEUE_INLINE];
 } write_queue;
 
-static inline struct iovec *output_slices(write_queue *queue)
+static inline struct iovec *write_queue_slices(write_queue *queue)
 {
     return queue->slices != NULL ? queue->slices : queue->inline_slices;
 }
 
-static inline PyObject **output_owners(write_queue *queue)
+static inline PyObject **write_queue_owners(write_queue *queue)
 {
     return queue->slices != NULL ? queue->owners : queue->inline_owners;
 }
 
 /* Make room for one more slice at the end: move all to the front, or to arrays of twice the size. 0 or -ENOMEM. */
-static int output_make_room(write_queue *queue)
+static int write_queue_make_room(write_queue *queue)
 {
-    int capacity = queue->slices != NULL ? queue->capacity : OUTPUT_INLINE, wanted;
+    int capacity = queue->slices != NULL ? queue->capacity : WRITE_QUEUE_INLINE, wanted;
     struct iovec *slices;
     PyObject **owners;
 
     if (queue->head + queue->count < capacity)
         return 0;
     if (queue->head > 0 && queue->count <= capacity / 2) {
-        memmove(output_slices(queue), output_slices(queue) + queue->head, (size_t)queue->count * sizeof *slices);
-        memmove(output_owners(queue), output_owners(queue) + queue->head, (size_t)queue->count * sizeof *owners);
+        slices = write_queue_slices(queue);
+        owners = write_queue_owners(queue);
+        memmove(slices, slices + queue->head, (size_t)queue->count * sizeof *slices);
+        memmove(owners, owners + queue->head, (size_t)queue->count * sizeof *owners);
         queue->head = 0;
         return 0;
     }
@@ -65,8 +67,8 @@ static int output_make_room(write_queue *queue)
         free(owners);
         return -ENOMEM;
     }
-    memcpy(slices, output_slices(queue) + queue->head, (size_t)queue->count * sizeof *slices);
-    memcpy(owners, output_owners(queue) + queue->head, (size_t)queue->count * sizeof *owners);
+    memcpy(slices, write_queue_slices(queue) + queue->head, (size_t)queue->count * sizeof *slices);
+    memcpy(owners, write_queue_owners(queue) + queue->head, (size_t)queue->count * sizeof *owners);
     free(queue->slices);
     free(queue->owners);
     queue->slices = slices;
@@ -79,20 +81,20 @@ static int output_make_room(write_queue *queue)
 /* Append a slice of the memory of `owner`, to which this takes a new reference. 0 or -ENOMEM. */
 static inline int write_queue_append(write_queue *queue, PyObject *owner, const char *data, size_t size)
 {
-    int error = output_make_room(queue), place;
+    int error = write_queue_make_room(queue), place;
 
     if (error < 0)
         return error;
     place = queue->head + queue->count;
-    output_slices(queue)[place].iov_base = (char *)data;
-    output_slices(queue)[place].iov_len = size;
-    output_owners(queue)[place] = Py_NewRef(owner);
+    write_queue_slices(queue)[place].iov_base = (char *)data;
+    write_queue_slices(queue)[place].iov_len = size;
+    write_queue_owners(queue)[place] = Py_NewRef(owner);
     queue->count++;
     queue->bytes += size;
     return 0;
 }
 
-static inline void output_free_arrays(write_queue *queue)
+static inline void write_queue_free_arrays(write_queue *queue)
 {
     free(queue->slices);
     free(queue->owners);
@@ -104,8 +106,8 @@ static inline void output_free_arrays(write_queue *queue)
 /* Remove the oldest `size` bytes. No Python code runs, because the owners are exact bytes objects. */
 static inline void write_queue_consume(write_queue *queue, size_t size)
 {
-    struct iovec *slices = output_slices(queue);
-    PyObject **owners = output_owners(queue);
+    struct iovec *slices = write_queue_slices(queue);
+    PyObject **owners = write_queue_owners(queue);
 
     queue->bytes -= size;
     while (queue->count > 0 && size >= slices[queue->head].iov_len) {
@@ -116,7 +118,7 @@ static inline void write_queue_consume(write_queue *queue, size_t size)
     }
     if (queue->count == 0) {
         if (queue->slices != NULL)
-            output_free_arrays(queue);
+            write_queue_free_arrays(queue);
         queue->head = 0;
     } else if (size > 0) {
         slices[queue->head].iov_base = (char *)slices[queue->head].iov_base + size;
@@ -125,14 +127,14 @@ static inline void write_queue_consume(write_queue *queue, size_t size)
 }
 
 /* Remove the newest slices; the oldest `count` stay. */
-static inline void write_queue_cut(write_queue *queue, int count)
+static inline void write_queue_truncate(write_queue *queue, int count)
 {
     int place;
 
     while (queue->count > count) {
         place = queue->head + --queue->count;
-        queue->bytes -= output_slices(queue)[place].iov_len;
-        Py_DECREF(output_owners(queue)[place]);
+        queue->bytes -= write_queue_slices(queue)[place].iov_len;
+        Py_DECREF(write_queue_owners(queue)[place]);
     }
 }
 
@@ -141,17 +143,17 @@ static inline void write_queue_clear(write_queue *queue) { write_queue_consume(q
 /* The oldest slice of a queue that is not empty. Returns the owner of its memory, a borrowed reference. */
 static inline PyObject *write_queue_front(write_queue *queue, const char **data, size_t *size)
 {
-    struct iovec *slice = output_slices(queue) + queue->head;
+    struct iovec *slice = write_queue_slices(queue) + queue->head;
 
     *data = slice->iov_base;
     *size = slice->iov_len;
-    return output_owners(queue)[queue->head];
+    return write_queue_owners(queue)[queue->head];
 }
 
 /* Copy up to `room` of the oldest bytes, which stay in the queue. Returns how many. */
 static inline size_t write_queue_peek(write_queue *queue, char *place, size_t room)
 {
-    struct iovec *slice = output_slices(queue) + queue->head;
+    struct iovec *slice = write_queue_slices(queue) + queue->head;
     size_t copied = 0, size;
 
     for (int i = 0; i < queue->count && copied < room; i++, slice++) {
@@ -169,7 +171,7 @@ typedef ssize_t (*write_queue_sender)(int fd, struct iovec *slices, int count);
  * more now, because it has taken less than it was offered. */
 static inline ssize_t write_queue_send(write_queue *queue, int fd, write_queue_sender send_slices, int *full)
 {
-    struct iovec *slices = output_slices(queue) + queue->head;
+    struct iovec *slices = write_queue_slices(queue) + queue->head;
     int count = queue->count < IOV_MAX ? queue->count : IOV_MAX, i;
     ssize_t sent = send_slices(fd, slices, count);
     size_t offered = queue->bytes;

@@ -18,14 +18,14 @@ cdef extern from "transports/write_queue.h":
 
     int write_queue_append(write_queue *, object owner, const char *, size_t)
     void write_queue_clear(write_queue *)
-    void write_queue_cut(write_queue *, int count)
+    void write_queue_truncate(write_queue *, int count)
     void write_queue_consume(write_queue *, size_t)
     PyObject *write_queue_front(write_queue *, const char **data, size_t *size)
     size_t write_queue_peek(write_queue *, char *place, size_t room)
     Py_ssize_t write_queue_send(write_queue *, int fd, write_queue_sender, int *full)
 
 
-cdef inline int write_queue_copy(write_queue *queue, object data) except -1:
+cdef inline int write_queue_append_data(write_queue *queue, object data) except -1:
     """Append bytes as they are, other data as a copy, because the caller may change it."""
     cdef bytes owned
     if type(data) is bytes:

@@ -8,7 +8,7 @@ from typing_extensions import disjoint_base
 @disjoint_base
 class SocketTransport(asyncio.Transport): ...
 
-class OrderedSocket(TransportSocket):
+class FlushingSocket(TransportSocket):
     def __init__(self, transport: SocketTransport, sock: socket.socket) -> None: ...
 
 # Cython's: what the compiled modules take from each other.

@@ -147,7 +147,7 @@ def _kind_of_socket(sock: Any) -> str:
 class TlsProtocol(sslproto.SSLProtocol):
     """asyncio's SSLProtocol, with what start_tls() needs."""
 
-    def received_before(self, data: bytes) -> None:
+    def receive_early_data(self, data: bytes) -> None:
         """Take data that arrived before start_tls() and belongs to the handshake."""
         self._incoming.write(data)  # type: ignore[attr-defined]
 

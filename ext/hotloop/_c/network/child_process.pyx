@@ -42,7 +42,7 @@ cdef class ProcessWatcher(Watcher):
     cdef int fd                     # the pidfd; -1: closed
     cdef int exit_code              # if `exited`
     cdef bint exited                # reported by the kernel, which may do that only once
-    cdef bint again                 # the transport is to be told again: the first time memory ran out
+    cdef bint tell_again            # the transport is to be told again: the first time memory ran out
     cdef bint queued
 
     def __cinit__(self):
@@ -70,15 +70,15 @@ cdef class ProcessWatcher(Watcher):
                 return 0
             PyContext_Enter(self.context)
             try:
-                if self.again and transport.get_returncode() is not None:
-                    finish_telling(transport)
+                if self.tell_again and transport.get_returncode() is not None:
+                    finish_process_exit(transport)
                 else:
                     self.loop._child_watcher_callback(self.pid, returncode, transport)
             finally:
                 PyContext_Exit(self.context)
         except MemoryError:
             # The pidfd stays readable, so the poller reports it again.
-            self.again = True
+            self.tell_again = True
             raise
         except BaseException:
             self.close_pidfd()
@@ -87,7 +87,7 @@ cdef class ProcessWatcher(Watcher):
 
     cdef object reap(self):
         """The exit code; None if the process has not ended."""
-        if self.again and self.exited:
+        if self.tell_again and self.exited:
             try:
                 os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
@@ -128,7 +128,7 @@ cdef int watch_process(LoopCore loop, object transport) except -1:
         loop.poller.attach(watcher.fd, watcher, POLLER_READ)
     except ProcessLookupError:
         # Other code has reaped it already.
-        loop.call_soon(exited, loop, watcher.pid, transport)
+        loop.call_soon(report_exit, loop, watcher.pid, transport)
     except OSError:
         wait_in_thread(loop, watcher.pid, transport, watcher.context)
     return 0
@@ -142,10 +142,10 @@ cdef object reap(int pid, object transport, int options):
         pass
     else:
         return unix_events.waitstatus_to_exitcode(status) if found else None
-    return known_returncode(pid, transport)
+    return returncode_of_reaped(pid, transport)
 
 
-cdef object known_returncode(int pid, object transport):
+cdef object returncode_of_reaped(int pid, object transport):
     """The exit code of a child that other code has reaped: its Popen object has it if poll() or wait() did that."""
     cdef object returncode = transport.get_extra_info("subprocess").returncode
     if returncode is None:
@@ -154,7 +154,7 @@ cdef object known_returncode(int pid, object transport):
     return returncode
 
 
-cdef int finish_telling(object transport) except -1:
+cdef int finish_process_exit(object transport) except -1:
     """The transport knows the exit code, but memory ran out before it told the tasks that wait for the process.
 
     Up to Python 3.13 the loop calls _process_exited() in another callback, so the watcher never sees its exceptions.
@@ -171,7 +171,7 @@ cdef int finish_telling(object transport) except -1:
     return 0
 
 
-def exited(loop, pid, transport, returncode=None):
+def report_exit(loop, pid, transport, returncode=None):
     """Tell the transport the exit code; reap its process first if that is not known yet."""
     if returncode is None:
         returncode = reap(pid, transport, 0)
@@ -189,7 +189,7 @@ def wait_in_thread(loop, pid, transport, context):
 def wait_for_process(loop, pid, transport, context):
     returncode = wait_until_exited(pid, transport)
     try:
-        loop.call_soon_threadsafe(exited, loop, pid, transport, returncode, context=context)
+        loop.call_soon_threadsafe(report_exit, loop, pid, transport, returncode, context=context)
     except RuntimeError:
         base_events.logger.warning("Loop %r that handles pid %r is closed", loop, pid)
         if returncode is None:
@@ -213,15 +213,15 @@ def wait_until_exited(pid, transport):
 
 # -- child watchers that a program has set, on Python up to 3.13 -------------------------------------------------------
 
-cdef tuple asyncios_own = tuple(
+cdef tuple ASYNCIO_WATCHERS = tuple(
     getattr(unix_events, name) for name in ("ThreadedChildWatcher", "PidfdChildWatcher") if hasattr(unix_events, name)
 )
 
 
-cdef bint program_has_a_watcher() except -1:
+cdef bint program_set_child_watcher() except -1:
     """Whether the program has called asyncio.set_child_watcher(). It expects its watcher to be used, and some watchers
     reap any child they find. asyncio's default watcher, which may be set already, does no more than this module."""
-    if not asyncios_own:
+    if not ASYNCIO_WATCHERS:
         return False
     watcher = getattr(asyncio.get_event_loop_policy(), "_watcher", None)
-    return watcher is not None and type(watcher) not in asyncios_own
+    return watcher is not None and type(watcher) not in ASYNCIO_WATCHERS

@@ -5,18 +5,18 @@ and make hotloop's transports. On another selector than hotloop's they call asyn
 """
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.network.accept cimport accept_connections, can_accept
-from hotloop._c.network.child_process cimport program_has_a_watcher, watch_process
+from hotloop._c.network.accepting cimport accept_connections, can_accept
+from hotloop._c.network.child_process cimport program_set_child_watcher, watch_process
 from hotloop._c.network.loop_metrics cimport collect_metrics, count_watched
 from hotloop._c.network.socket_methods cimport (
     accept,
-    is_replaced,
     receive,
     receive_from,
     receive_from_into,
     receive_into,
     send_all,
     send_to,
+    socket_class_is_patched,
 )
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
@@ -41,19 +41,19 @@ cdef class NetworkCore(LoopCore):
 
     async def _connect_sock(self, *args, **kwargs):
         sock = await super()._connect_sock(*args, **kwargs)
-        if self.connected is None:
-            self.connected = weakref.WeakSet()
-        self.connected.add(sock)
+        if self.connected_sockets is None:
+            self.connected_sockets = weakref.WeakSet()
+        self.connected_sockets.add(sock)
         return sock
 
-    cdef bint may_be_used(self, object sock, object server) except -1:
+    cdef bint is_held_by_program(self, object sock, object server) except -1:
         """Whether the program may hold this socket object. False for sockets that create_connection() made for a host
         and a port, and for those that a server accepted; nearly all others came from the program."""
         if server is not None:
             return False
-        if self.connected is None or sock not in self.connected:
+        if self.connected_sockets is None or sock not in self.connected_sockets:
             return True
-        self.connected.discard(sock)
+        self.connected_sockets.discard(sock)
         return False
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
@@ -62,7 +62,7 @@ cdef class NetworkCore(LoopCore):
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
         self._ensure_fd_no_transport(sock)
-        exposed = self.may_be_used(sock, server)
+        exposed = self.is_held_by_program(sock, server)
         return open_stream(self, sock, exposed, -1, None, False, protocol, context, waiter, extra, server)
 
     def _make_ssl_transport(
@@ -98,7 +98,7 @@ cdef class NetworkCore(LoopCore):
             self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
         )
         transport = new_tls_transport(tls)
-        exposed = self.may_be_used(rawsock, server)
+        exposed = self.is_held_by_program(rawsock, server)
         open_stream(self, rawsock, exposed, -1, None, False, tls, tls.context, None, extra, server)
         return transport
 
@@ -130,7 +130,7 @@ cdef class NetworkCore(LoopCore):
     async def _make_subprocess_transport(
         self, protocol, args, shell, stdin, stdout, stderr, bufsize, extra=None, **kwargs
     ):
-        if self.poller is None or program_has_a_watcher():
+        if self.poller is None or program_set_child_watcher():
             return await super()._make_subprocess_transport(
                 protocol, args, shell, stdin, stdout, stderr, bufsize, extra, **kwargs
             )
@@ -180,9 +180,9 @@ cdef class NetworkCore(LoopCore):
             self.poller is None
             or self.debug
             or type(sock) is not Socket
-            or is_replaced()
+            or socket_class_is_patched()
             or not can_accept(sock)
-            or accepts_in_another_way(self)
+            or accepting_is_overridden(self)
         ):
             super()._accept_connection(*arguments)
         else:
@@ -268,7 +268,7 @@ cdef object make_socket_transport = NetworkCore._make_socket_transport
 cdef object make_ssl_transport = NetworkCore._make_ssl_transport
 
 
-cdef bint accepts_in_another_way(NetworkCore loop) except -1:
+cdef bint accepting_is_overridden(NetworkCore loop) except -1:
     """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop."""
     return not (
         is_method(loop._accept_connection2, loop, accept_connection2)

@@ -59,11 +59,11 @@ cdef extern from "system/receive.h":
 
 cdef extern from *:
     """
-    static inline unsigned int version_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
+    static inline unsigned int version_tag_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
 
     /* A new bytes object with the data of one receive of at most `room` bytes. NULL if there is none: `*count` is a
      * negative errno and no exception is set, or it is 0 and one is. */
-    static PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count)
+    static PyObject *receive_new_bytes(int fd, Py_ssize_t room, Py_ssize_t *count)
     {
         PyObject *data = PyBytes_FromStringAndSize(NULL, room);
 
@@ -80,8 +80,8 @@ cdef extern from *:
         return data;
     }
     """
-    unsigned int version_of(object type) noexcept
-    PyObject *receive_directly(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
+    unsigned int version_tag_of(object type) noexcept
+    PyObject *receive_new_bytes(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
 
 # Up to this size a receive makes its bytes object first: to shrink that costs less than to copy the data.
 cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
@@ -92,7 +92,7 @@ cdef int SENDS_PER_TURN = 4
 # What send_rest() returns, unless it is a negative errno.
 cdef enum:
     ALL_SENT = 1
-    ENOUGH_SENT = 0
+    SENT_FOR_NOW = 0
 # os.sendfile() refuses more on 32-bit systems.
 cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
 
@@ -103,43 +103,43 @@ cdef bint always_seeks = "total_sent" not in inspect.signature(
 cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
 cdef object plain_socket = socket.socket
-cdef bint knows_sockets = plain_find_functions(_socket.socket)
+cdef bint found_socket_functions = plain_find_functions(_socket.socket)
 # Methods of socket.socket that a program may replace. Those of its base, _socket.socket, cannot be replaced.
 cdef dict REPLACEABLE = {
     name: getattr(plain_socket, name)
     for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
 }
-# `replaced` holds for this version tag of socket.socket; 0: unknown.
-cdef unsigned int known_version = 0
-cdef bint replaced = False
+# `is_patched` holds for this version tag of socket.socket; 0: unknown.
+cdef unsigned int checked_version = 0
+cdef bint is_patched = False
 
 
-cdef bint is_replaced() except -1:
+cdef bint socket_class_is_patched() except -1:
     """Whether the program has replaced methods of socket.socket, as tests do."""
-    global known_version, replaced
-    if known_version == 0 or known_version != version_of(plain_socket):
-        replaced = not knows_sockets or any(
+    global checked_version, is_patched
+    if checked_version == 0 or checked_version != version_tag_of(plain_socket):
+        is_patched = not found_socket_functions or any(
             getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
         )
-        known_version = version_of(plain_socket)
-    return replaced
+        checked_version = version_tag_of(plain_socket)
+    return is_patched
 
 
-cdef bint is_plain(SocketOperation self) except -1:
+cdef bint can_call_kernel(SocketOperation self) except -1:
     """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
-    self.keeps = type(self.sock) is plain_socket and not is_replaced()
-    if self.keeps:
+    self.may_register = type(self.sock) is plain_socket and not socket_class_is_patched()
+    if self.may_register:
         self.fd = plain_fileno(self.sock)
-    return self.keeps
+    return self.may_register
 
 
-cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except? NULL:
+cdef PyObject *call_method(SocketOperation self, str name, tuple arguments) except? NULL:
     """Make the attempt by a method of the socket object."""
     cdef object result
-    self.keeps = False
+    self.may_register = False
     try:
         result = getattr(self.sock, name)(*arguments)
-        count_moved(self.loop, name, result)
+        count_bytes(self.loop, name, result)
         return new_reference(result)
     except (BlockingIOError, InterruptedError):
         return NULL
@@ -147,7 +147,7 @@ cdef PyObject *by_method(SocketOperation self, str name, tuple arguments) except
         raise RuntimeError("coroutine raised StopIteration") from error
 
 
-cdef int count_moved(LoopCore loop, str name, object result) except -1:
+cdef int count_bytes(LoopCore loop, str name, object result) except -1:
     """Count the bytes that a socket's method sent or received, if its result tells."""
     if type(result) is tuple and result:
         result = result[0]
@@ -161,17 +161,18 @@ cdef int count_moved(LoopCore loop, str name, object result) except -1:
     return 0
 
 
-cdef bint must_wait(SocketOperation self, Py_ssize_t count) except -1:
+cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
     """Check the result of a system call, a count or a negative errno: True if the socket was not ready. Other errors
     are raised as OSError.
 
-    On True `keeps` says whether to wait here: a socket that is blocking or has a timeout waits in its own method."""
+    On True `may_register` says whether the operation waits by itself: a socket that is blocking or has a timeout waits
+    in its own method."""
     if count >= 0:
         return False
     if count != -EAGAIN:
-        self.doubt_registration()
+        self.expire_registration()
         raise OSError(-count, os.strerror(-count))
-    self.keeps = plain_is_non_blocking(self.sock)
+    self.may_register = plain_is_non_blocking(self.sock)
     return True
 
 
@@ -202,20 +203,20 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
     cdef LoopCore loop = self.loop
     cdef Py_ssize_t size, count = 0
     cdef PyObject *data
-    if not is_plain(self) or not is_size(self.argument, &size):
-        return by_method(self, "recv", (self.argument,))
+    if not can_call_kernel(self) or not is_size(self.argument, &size):
+        return call_method(self, "recv", (self.argument,))
     if size == 0:
         # As in socketmodule.c, which makes no system call then.
         return new_reference(b"")
     if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
-        data = receive_directly(self.fd, size, &count)
+        data = receive_new_bytes(self.fd, size, &count)
     else:
         count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
         data = NULL if count < 0 else new_reference(loop.received(count))
-    if must_wait(self, count):
-        return NULL if self.keeps else by_method(self, "recv", (self.argument,))
+    if would_block(self, count):
+        return NULL if self.may_register else call_method(self, "recv", (self.argument,))
     if count == 0:
-        self.doubt_registration()
+        self.expire_registration()
     else:
         metrics_received(&loop.metrics, count)
     loop.last_received = count
@@ -229,15 +230,15 @@ cdef SocketOperation receive_into(LoopCore loop, object sock, object buffer):
 cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
     cdef Py_buffer view
     cdef Py_ssize_t count = 0
-    if not is_plain(self) or not get_buffer(self.argument, &view, PyBUF_WRITABLE):
-        return by_method(self, "recv_into", (self.argument,))
+    if not can_call_kernel(self) or not get_buffer(self.argument, &view, PyBUF_WRITABLE):
+        return call_method(self, "recv_into", (self.argument,))
     if view.len:
         count = socket_try_receive(self.fd, view.buf, view.len, NULL, NULL)
     PyBuffer_Release(&view)
-    if must_wait(self, count):
-        return NULL if self.keeps else by_method(self, "recv_into", (self.argument,))
+    if would_block(self, count):
+        return NULL if self.may_register else call_method(self, "recv_into", (self.argument,))
     if count == 0:
-        self.doubt_registration()
+        self.expire_registration()
     else:
         metrics_received(&self.loop.metrics, count)
     return new_reference(count)
@@ -251,13 +252,13 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef Py_ssize_t size, count
-    if not is_plain(self) or not address_is_native(plain_family(self.sock)) or not is_size(self.argument, &size):
-        return by_method(self, "recvfrom", (self.argument,))
+    if not can_call_kernel(self) or not address_is_native(plain_family(self.sock)) or not is_size(self.argument, &size):
+        return call_method(self, "recvfrom", (self.argument,))
     if size > READ_SIZE:
-        return by_method(self, "recvfrom", (self.argument,))
+        return call_method(self, "recvfrom", (self.argument,))
     count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
-    if must_wait(self, count):
-        return NULL if self.keeps else by_method(self, "recvfrom", (self.argument,))
+    if would_block(self, count):
+        return NULL if self.may_register else call_method(self, "recvfrom", (self.argument,))
     metrics_received(&self.loop.metrics, count)
     data = self.loop.received(count)
     return new_reference((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
@@ -272,22 +273,22 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     cdef socklen_t length = 0
     cdef Py_buffer view
     cdef Py_ssize_t size, count
-    if not self.other:
-        self.other = len(self.argument)
+    if not self.second_argument:
+        self.second_argument = len(self.argument)
     if (
-        not is_plain(self)
+        not can_call_kernel(self)
         or not address_is_native(plain_family(self.sock))
-        or not is_size(self.other, &size)
+        or not is_size(self.second_argument, &size)
         or not get_buffer(self.argument, &view, PyBUF_WRITABLE)
     ):
-        return by_method(self, "recvfrom_into", (self.argument, self.other))
+        return call_method(self, "recvfrom_into", (self.argument, self.second_argument))
     if size == 0 or size > view.len:
         PyBuffer_Release(&view)
-        return by_method(self, "recvfrom_into", (self.argument, self.other))
+        return call_method(self, "recvfrom_into", (self.argument, self.second_argument))
     count = socket_try_receive(self.fd, view.buf, size, &peer, &length)
     PyBuffer_Release(&view)
-    if must_wait(self, count):
-        return NULL if self.keeps else by_method(self, "recvfrom_into", (self.argument, self.other))
+    if would_block(self, count):
+        return NULL if self.may_register else call_method(self, "recvfrom_into", (self.argument, self.second_argument))
     metrics_received(&self.loop.metrics, count)
     return new_reference((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
@@ -310,7 +311,7 @@ cdef SocketOperation send_all(LoopCore loop, object sock, object data):
 cdef PyObject *try_send_all(SocketOperation self) except? NULL:
     cdef Py_buffer view
     cdef int status
-    if not is_plain(self):
+    if not can_call_kernel(self):
         return try_send_all_by_method(self)
     if type(self.argument) is bytes:
         status = send_rest(self, PyBytes_AS_STRING(self.argument), PyBytes_GET_SIZE(self.argument))
@@ -322,9 +323,9 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
     if status == ALL_SENT:
         self.view = None
         return new_reference(None)
-    if status == ENOUGH_SENT:
-        self.pauses = True
-    elif must_wait(self, status) and not self.keeps:
+    if status == SENT_FOR_NOW:
+        self.yields_once = True
+    elif would_block(self, status) and not self.may_register:
         return try_send_all_by_method(self)
     if self.view is None:
         self.view = memoryview(self.argument)
@@ -332,7 +333,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
 
 
 cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noexcept:
-    """Send the rest: returns ALL_SENT, ENOUGH_SENT for one attempt, or a negative errno. Adds to `progress`."""
+    """Send the rest: returns ALL_SENT, SENT_FOR_NOW for one attempt, or a negative errno. Adds to `progress`."""
     cdef Py_ssize_t sent
     for _ in range(SENDS_PER_TURN):
         sent = socket_try_send(self.fd, data + self.progress, max(size - self.progress, 0), NULL, 0)
@@ -342,14 +343,14 @@ cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noex
         metrics_sent(&self.loop.metrics, sent)
         if self.progress >= size:
             return ALL_SENT
-    return ENOUGH_SENT
+    return SENT_FOR_NOW
 
 
 cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
     cdef PyObject *sent
     if self.view is None and self.progress:
         self.view = memoryview(self.argument)
-    sent = by_method(self, "send", (self.argument if self.view is None else self.view[self.progress:],))
+    sent = call_method(self, "send", (self.argument if self.view is None else self.view[self.progress:],))
     if sent != NULL:
         self.progress += steal(sent)
     if self.progress == len(self.argument if self.view is None else self.view):
@@ -370,18 +371,18 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     cdef Py_buffer view
     cdef Py_ssize_t sent
     if (
-        not is_plain(self)
-        or not address_from_python(self.other, plain_family(self.sock), &target, &length)
+        not can_call_kernel(self)
+        or not address_from_python(self.second_argument, plain_family(self.sock), &target, &length)
         or not get_buffer(self.argument, &view, 0)
     ):
-        return by_method(self, "sendto", (self.argument, self.other))
+        return call_method(self, "sendto", (self.argument, self.second_argument))
     try:
-        PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.other)
+        PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.second_argument)
         sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
     finally:
         PyBuffer_Release(&view)
-    if must_wait(self, sent):
-        return NULL if self.keeps else by_method(self, "sendto", (self.argument, self.other))
+    if would_block(self, sent):
+        return NULL if self.may_register else call_method(self, "sendto", (self.argument, self.second_argument))
     metrics_sent(&self.loop.metrics, sent)
     return new_reference(sent)
 
@@ -396,11 +397,11 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef int fd
-    if not is_plain(self) or not address_is_native(plain_family(self.sock)):
+    if not can_call_kernel(self) or not address_is_native(plain_family(self.sock)):
         return accept_by_method(self)
     fd = socket_accept(self.fd, &peer, &length) if plain_is_non_blocking(self.sock) else -EAGAIN
-    if must_wait(self, fd):
-        return NULL if self.keeps else accept_by_method(self)
+    if would_block(self, fd):
+        return NULL if self.may_register else accept_by_method(self)
     try:
         address = address_to_python(<sockaddr *>&peer, length)
         # As socket.accept(), with the listener's type; SOCK_NONBLOCK in it says that the descriptor is non-blocking.
@@ -415,7 +416,7 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
 
 
 cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
-    cdef PyObject *accepted = by_method(self, "accept", ())
+    cdef PyObject *accepted = call_method(self, "accept", ())
     if accepted == NULL:
         return NULL
     connection, address = steal(accepted)
@@ -442,7 +443,7 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
     """By the socket's methods, which cost little once for a connection. `progress`: whether connect() was called."""
     cdef PyObject *answer
     if self.progress:
-        answer = by_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
+        answer = call_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
         if answer != NULL:
             number = steal(answer)
             if number != 0:
@@ -452,8 +453,8 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
         self.progress = 1
         # The listening socket may be served by this loop, too.
         backoff_reset(&self.loop.metrics.backoff)
-        answer = by_method(self, "connect", (self.argument,))
-    is_plain(self)
+        answer = call_method(self, "connect", (self.argument,))
+    can_call_kernel(self)
     return answer
 
 
@@ -483,7 +484,7 @@ async def send_file(loop, sock, file, offset, count):
             try:
                 done = os.sendfile(sock.fileno(), source, offset + sent, block)
             except (BlockingIOError, InterruptedError):
-                await new_operation(loop, "sock_sendfile", try_ready, POLLER_WRITE, sock, None, None)
+                await new_operation(loop, "sock_sendfile", try_when_ready, POLLER_WRITE, sock, None, None)
                 waited = True
                 sends = 0
                 continue
@@ -493,7 +494,7 @@ async def send_file(loop, sock, file, offset, count):
             sent += done
             sends += 1
             if sends % SENDS_PER_TURN == 0:
-                await new_operation(loop, "sock_sendfile", try_later, POLLER_WRITE, sock, None, None)
+                await new_operation(loop, "sock_sendfile", try_after_others, POLLER_WRITE, sock, None, None)
     except OSError as error:
         if sent == 0:
             raise exceptions.SendfileNotAvailableError("os.sendfile call failed") from error
@@ -507,17 +508,17 @@ async def send_file(loop, sock, file, offset, count):
     return sent
 
 
-cdef PyObject *try_ready(SocketOperation self) except? NULL:
+cdef PyObject *try_when_ready(SocketOperation self) except? NULL:
     """Only wait for the socket. `progress`: whether it has waited."""
     if self.progress:
         return new_reference(None)
     self.progress = 1
-    is_plain(self)
+    can_call_kernel(self)
     return NULL
 
 
-cdef PyObject *try_later(SocketOperation self) except? NULL:
+cdef PyObject *try_after_others(SocketOperation self) except? NULL:
     """Yield to other callbacks for one iteration. `progress`: whether it has."""
-    self.pauses = not self.progress
+    self.yields_once = not self.progress
     self.progress += 1
-    return NULL if self.pauses else new_reference(None)
+    return NULL if self.yields_once else new_reference(None)

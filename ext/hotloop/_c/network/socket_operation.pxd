@@ -23,29 +23,29 @@ cdef class SocketOperation:
     cdef attempt_function attempt
     cdef object sock
     cdef object argument            # the method's first argument after the socket
-    cdef object other               # the method's second argument, if it has one
+    cdef object second_argument     # the method's second argument, if it has one
     cdef object view                # a memoryview of the data to send: keeps the buffer while the operation waits
     cdef Py_ssize_t progress        # for `attempt`: bytes sent, or attempts made
     cdef int event                  # POLLER_READ or POLLER_WRITE: what to wait for
     cdef int fd                     # the socket's descriptor
-    cdef bint keeps                 # the socket is Python's own: its descriptor may stay registered afterwards
-    cdef bint pauses                # the next wait is for one iteration of the loop, not for the socket
+    cdef bint may_register          # the socket is Python's own: its descriptor may stay registered afterwards
+    cdef bint yields_once           # the next wait is for one iteration of the loop, not for the socket
     cdef Stage stage
     cdef Future waiter              # the future that the operation yielded last
     cdef Handle handle              # while it waits by add_reader() or add_writer(): the callback; else None
-    cdef object entry               # the poller's entry for `fd` with that callback
+    cdef object callback_entry      # the poller's entry for `fd` with that callback
     cdef tuple origin               # cr_origin, in debug mode; else None
 
-    cdef int begin(self) except -1
-    cdef int retry(self) except -1
-    cdef int wait(self) except -1
+    cdef int check_socket(self) except -1
+    cdef int resume(self) except -1
+    cdef int wait_for_socket(self) except -1
     cdef int wait_by_callback(self) except -1
     cdef int stop_waiting(self) except -1
     cdef int end(self) except -1
     cdef int wake(self) except -1
-    cdef int doubt_registration(self) except -1
+    cdef int expire_registration(self) except -1
 
 
 cdef SocketOperation new_operation(
-    LoopCore loop, str name, attempt_function attempt, int event, object sock, object argument, object other
+    LoopCore loop, str name, attempt_function attempt, int event, object sock, object argument, object second_argument
 )

@@ -90,7 +90,7 @@ cdef extern from *:
 
 
 cdef SocketOperation new_operation(
-    LoopCore loop, str name, attempt_function attempt, int event, object sock, object argument, object other
+    LoopCore loop, str name, attempt_function attempt, int event, object sock, object argument, object second_argument
 ):
     cdef SocketOperation operation = SocketOperation.__new__(SocketOperation)
     operation.loop = loop
@@ -99,7 +99,7 @@ cdef SocketOperation new_operation(
     operation.event = event
     operation.sock = sock
     operation.argument = argument
-    operation.other = other
+    operation.second_argument = second_argument
     if loop.debug:
         operation.origin = find_origin()
     return operation
@@ -180,14 +180,14 @@ cdef class SocketOperation:
 
     # -- its stages ----------------------------------------------------------------------------------------------------
 
-    cdef int begin(self) except -1:
+    cdef int check_socket(self) except -1:
         """asyncio's checks of a socket, for debug mode and for other classes than socket.socket."""
         base_events._check_ssl_socket(self.sock)
         if self.loop.debug and self.sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
         return 0
 
-    cdef int retry(self) except -1:
+    cdef int resume(self) except -1:
         """Resumed: the event came, or the wait was cancelled. Raises the waiter's exception."""
         cdef Future waiter = self.waiter
         if self.stage == CLOSED:
@@ -202,20 +202,20 @@ cdef class SocketOperation:
             raise error
         return 0
 
-    cdef int wait(self) except -1:
+    cdef int wait_for_socket(self) except -1:
         """Make `waiter`, a future that is done when the socket may be ready."""
         cdef LoopCore loop = self.loop
         cdef bint again = self.waiter is not None
         self.waiter = Future(loop=loop) if loop.debug else new_future(loop, loop.ready)
-        if self.pauses:
-            self.pauses = False
+        if self.yields_once:
+            self.yields_once = False
             self.waiter.finish(None)
             return 0
         loop.check_open()
         if FREE_THREADED:
             loop.check_runner()
         backoff_reset(&loop.metrics.backoff)
-        if not self.keeps or loop.poller is None or not watch_socket(loop.poller, self, again):
+        if not self.may_register or loop.poller is None or not watch_socket(loop.poller, self, again):
             self.wait_by_callback()
         return 0
 
@@ -225,7 +225,7 @@ cdef class SocketOperation:
         loop._ensure_fd_no_transport(self.fd)
         add = loop._add_reader if self.event == POLLER_READ else loop._add_writer
         self.handle = add(self.fd, wake_up, self)
-        self.entry = None if loop.poller is None else loop.poller.entry(self.fd)
+        self.callback_entry = None if loop.poller is None else loop.poller.entry(self.fd)
         return 0
 
     cdef int stop_waiting(self) except -1:
@@ -239,10 +239,10 @@ cdef class SocketOperation:
             return 0
         self.handle = None
         # Another callback or a transport may have taken the place of this one.
-        if not handle.dropped and entry is self.entry:
+        if not handle.dropped and entry is self.callback_entry:
             remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
             remove(self.fd)
-        self.entry = None
+        self.callback_entry = None
         return 0
 
     cdef int end(self) except -1:
@@ -251,7 +251,7 @@ cdef class SocketOperation:
         self.stage = CLOSED
         if waiting:
             self.stop_waiting()
-        self.sock = self.argument = self.other = self.view = self.waiter = None
+        self.sock = self.argument = self.second_argument = self.view = self.waiter = None
         return 0
 
     cdef int wake(self) except -1:
@@ -261,7 +261,7 @@ cdef class SocketOperation:
         # This may call any code, which must not run while the poller's events are dispatched.
         return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))
 
-    cdef int doubt_registration(self) except -1:
+    cdef int expire_registration(self) except -1:
         """Have the registration renewed before the next wait. After an error or the end of the stream another file may
         get the descriptor."""
         cdef PollerSelector poller = self.loop.poller
@@ -280,7 +280,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     cdef SocketOperation self = <SocketOperation>operation
     cdef PyObject *done
     if self.stage != CREATED:
-        self.retry()
+        self.resume()
     else:
         if value != NULL and value != <PyObject *>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
@@ -288,13 +288,13 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
         pool_spare_finalizer(self)
         if self.loop.debug or type(self.sock) is not plain_socket:
             self.stage = CLOSED
-            self.begin()
+            self.check_socket()
     self.stage = CLOSED
     done = self.attempt(self)
     if done != NULL:
         result[0] = done
         return PYGEN_RETURN
-    self.wait()
+    self.wait_for_socket()
     self.stage = WAITING
     self.waiter.blocking = True
     result[0] = new_reference(self.waiter)
@@ -302,16 +302,16 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
 
 
 # advance() without its declared error value: operation_send() passes the status and the error indicator on.
-cdef sendfunc advance_or_fail = <sendfunc>advance
+cdef sendfunc advance_unchecked = <sendfunc>advance
 
 
 cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject **result) noexcept:
     """The am_send slot. See FutureIter."""
     cdef SocketOperation self = <SocketOperation>operation
-    cdef PySendResult status = advance_or_fail(operation, value, result)
+    cdef PySendResult status = advance_unchecked(operation, value, result)
     if self.stage == CLOSED:
         # A task may keep the coroutine object, which must not keep the buffer.
-        self.sock = self.argument = self.other = self.view = None
+        self.sock = self.argument = self.second_argument = self.view = None
     return status
 
 
@@ -343,30 +343,30 @@ cdef class SocketWatcher(Watcher):
     cdef SocketOperation reader
     cdef SocketOperation writer
     cdef int fd
-    cdef unsigned int last_event_wait         # poller.waits at the last event
+    cdef unsigned int last_event_wait # poller.waits at the last event
 
     cdef int on_events(self, int events) except -1:
-        cdef bint told = False
+        cdef bint woken = False
         self.last_event_wait = self.poller.waits
         if events & POLLER_READ:
-            told = self.resume_waiting(POLLER_READ)
+            woken = self.wake_operation(POLLER_READ)
         if events & POLLER_WRITE:
-            told = self.resume_waiting(POLLER_WRITE) or told
-        if not told:
-            self.narrow()
+            woken = self.wake_operation(POLLER_WRITE) or woken
+        if not woken:
+            self.reduce_registration()
         return 0
 
-    cdef bint resume_waiting(self, int event) except -1:
+    cdef bint wake_operation(self, int event) except -1:
         cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
         cdef bint pending = is_pending(operation)
         if pending:
             operation.wake()
-        self.replace(event, None)
+        self.set_operation(event, None)
         return pending
 
-    cdef int narrow(self) except -1:
+    cdef int reduce_registration(self) except -1:
         """An event came for which no operation waits: register only for the others."""
-        cdef int events = self.interest()
+        cdef int events = self.awaited_events()
         if events == 0:
             self.poller.detach(self.fd)
             return 0
@@ -377,7 +377,7 @@ cdef class SocketWatcher(Watcher):
             pass
         return 0
 
-    cdef SocketOperation replace(self, int event, SocketOperation operation):
+    cdef SocketOperation set_operation(self, int event, SocketOperation operation):
         """Set the operation that waits for `event`; returns the one before."""
         cdef SocketOperation before
         if event == POLLER_READ:
@@ -388,21 +388,21 @@ cdef class SocketWatcher(Watcher):
             self.writer = operation
         return before
 
-    cdef int interest(self) noexcept:
+    cdef int awaited_events(self) noexcept:
         """The events for which operations wait that were not cancelled."""
         return (POLLER_READ if is_pending(self.reader) else 0) | (POLLER_WRITE if is_pending(self.writer) else 0)
 
     cdef bint is_idle(self) noexcept:
-        return self.interest() == 0
+        return self.awaited_events() == 0
 
-    cdef int enter(self, SocketOperation operation, bint again) except -1:
+    cdef int add_operation(self, SocketOperation operation, bint again) except -1:
         """Let `operation` wait here, in place of any other. One that waits `again`, woken too early, displaces none."""
         cdef int event = operation.event
-        if again and self.interest() & event:
+        if again and self.awaited_events() & event:
             return 0
         if self.last_event_wait != self.poller.waits or not self.poller.registrations[self.fd].events & event:
-            self.poller.change(self.fd, self.interest() | event | POLLER_EDGE)
-        self.replace(event, operation)
+            self.poller.change(self.fd, self.awaited_events() | event | POLLER_EDGE)
+        self.set_operation(event, operation)
         return 0
 
     cdef int forget_operation(self, SocketOperation operation) except -1:
@@ -417,7 +417,7 @@ cdef class SocketWatcher(Watcher):
         cdef SocketOperation operation
         self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
-            operation = self.replace(event, None)
+            operation = self.set_operation(event, None)
             if is_pending(operation):
                 try:
                     operation.wait_by_callback()
@@ -439,7 +439,7 @@ cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint ag
     if type(entry) is SocketWatcher:
         watcher = <SocketWatcher>entry
         if refers_to(watcher.socket, operation.sock):
-            watcher.enter(operation, again)
+            watcher.add_operation(operation, again)
             return True
         if not watcher.is_idle():
             return False
@@ -451,5 +451,5 @@ cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint ag
     watcher.socket = PyWeakref_NewRef(operation.sock, NULL)
     watcher.last_event_wait = poller.waits - 1
     poller.attach(fd, watcher, operation.event | POLLER_EDGE)
-    watcher.replace(operation.event, operation)
+    watcher.set_operation(operation.event, operation)
     return True

@@ -64,7 +64,7 @@ cdef int accept_connections(
         if fd == -EAGAIN or fd == -EINTR:
             break
         if fd < 0:
-            refused(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
+            handle_accept_error(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
             break
         # Only TCP sockets have TCP_NODELAY; an accepted socket has its listener's protocol.
         tcp = no_delay and socket_no_delay(fd) == 0
@@ -88,7 +88,7 @@ cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple argu
     PyContext_Enter(context)
     try:
         try:
-            protocol = protocol_for(loop, arguments, context)
+            protocol = make_protocol(loop, arguments, context)
         except BaseException:
             socket_close(fd)
             raise
@@ -102,7 +102,7 @@ cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple argu
     return 0
 
 
-cdef object protocol_for(LoopCore loop, tuple arguments, object context):
+cdef object make_protocol(LoopCore loop, tuple arguments, object context):
     """The transport's protocol: the application's, or a TlsProtocol with the application's behind it."""
     cdef object protocol = arguments[PROTOCOL_FACTORY]()
     cdef TlsProtocol tls
@@ -117,13 +117,13 @@ cdef object protocol_for(LoopCore loop, tuple arguments, object context):
     return tls
 
 
-cdef int refused(LoopCore loop, object sock, object error, tuple arguments) except -1:
+cdef int handle_accept_error(LoopCore loop, object sock, object error, tuple arguments) except -1:
     """accept() has failed. If a resource is used up, stop accepting for a while, because the listening socket stays
     ready; existing connections are served meanwhile. Other errors are raised."""
     if error.errno not in (EMFILE, ENFILE, ENOBUFS, ENOMEM):
         raise error
     # The retry first: the other steps may fail, and the exception handler may close the server.
-    loop.call_later(constants.ACCEPT_RETRY_DELAY, accept_again, loop, sock, arguments)
+    loop.call_later(constants.ACCEPT_RETRY_DELAY, resume_accepting, loop, sock, arguments)
     loop._remove_reader(sock.fileno())
     loop.call_exception_handler(
         {
@@ -135,7 +135,7 @@ cdef int refused(LoopCore loop, object sock, object error, tuple arguments) exce
     return 0
 
 
-def accept_again(loop, sock, arguments):
+def resume_accepting(loop, sock, arguments):
     # The server may be closed by now.
     if sock.fileno() >= 0:
         loop._start_serving(*arguments)

@@ -35,13 +35,13 @@ from hotloop._c.scheduler.ready_queue cimport (
     Runnable,
     begin_reusing_contexts,
     end_reusing_contexts,
-    glimpse_size,
     new_handle,
     new_threadsafe_handle,
     pop,
+    published_size,
     push,
     queued,
-    report,
+    report_exception,
     retire,
     run_reporting,
     type_version_of,
@@ -185,7 +185,7 @@ cdef class LoopCore(LoopPolling):
             self.check_schedule(callback, "call_soon")
         handle = new_handle(callback, args, self, context)
         if self.debug:
-            handle.trace()
+            handle.record_source_traceback()
         push(self.ready, handle)
         return handle
 
@@ -197,7 +197,7 @@ cdef class LoopCore(LoopPolling):
             self._check_callback(callback, "call_soon_threadsafe")
         handle = new_threadsafe_handle(callback, args, self, context)
         if self.debug:
-            handle.trace()
+            handle.record_source_traceback()
         self.schedule_threadsafe(handle)
         return handle
 
@@ -216,7 +216,7 @@ cdef class LoopCore(LoopPolling):
         if not handle.deadline > now:
             self.poll_next = True
         if self.debug:
-            handle.trace()
+            handle.record_source_traceback()
         self.timers.push(handle)
         return handle
 
@@ -229,12 +229,12 @@ cdef class LoopCore(LoopPolling):
             self.check_schedule(callback, "call_at")
         handle = new_timer(when, callback, args, self, context)
         if type(when) is not float:
-            handle.given = when
+            handle.given_deadline = when
         if not handle.deadline > self.slice_ends:
             # It may be due already.
             self.poll_next = True
         if self.debug:
-            handle.trace()
+            handle.record_source_traceback()
         self.timers.push(handle)
         return handle
 
@@ -271,7 +271,7 @@ cdef class LoopCore(LoopPolling):
 
     cdef int schedule_threadsafe(self, Handle handle) except -1:
         if FREE_THREADED:
-            self.inbox.put(handle, self.ready)
+            self.inbox.post(handle, self.ready)
         else:
             push(self.ready, handle)
         return self.wake()
@@ -318,16 +318,16 @@ cdef class LoopCore(LoopPolling):
 
     def _run_once(self):
         # The program runs the loop itself, maybe inside the step of a task that it has made no longer the current one.
-        cdef object entered = self.ready.entered
+        cdef object entered = self.ready.entered_task
         cdef bint alone = not self.metrics.running
-        self.ready.entered = None
+        self.ready.entered_task = None
         if alone:
             self.begin_measuring()
         try:
             self.iterate(False)
             self.leave_current_task()
         finally:
-            self.ready.entered = entered
+            self.ready.entered_task = entered
             if alone:
                 self.end_measuring()
 
@@ -354,7 +354,7 @@ cdef class LoopCore(LoopPolling):
     cdef int run_batches(self, bint repeat) except -1:
         """Run the items that are queued now; those queued meanwhile are the next batch. With `repeat`, go on with
         further batches until it is time to poll or to stop."""
-        cdef Py_ssize_t todo = glimpse_size(&self.ready.count)
+        cdef Py_ssize_t todo = published_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.in_turn
         cdef Runnable failed
@@ -372,7 +372,7 @@ cdef class LoopCore(LoopPolling):
                     if running == NULL:
                         raise
                     failed = <Runnable>steal(running)
-                    report(self, failed, error)
+                    report_exception(self, failed, error)
                     if todo == 0 and slice_is_over(self):
                         self.end_slice(<PyObject *>failed)
         finally:
@@ -400,7 +400,7 @@ cdef class LoopCore(LoopPolling):
             if not FREE_THREADED:
                 running[0] = pop(ready)
             self.metrics.items += 1
-            if ready.entered is not None and not isinstance(<object>running[0], Task):
+            if ready.entered_task is not None and not isinstance(<object>running[0], Task):
                 self.leave_current_task()
             if (self.run_observed(<Runnable>running[0]) if self.observing else (<Runnable>running[0]).run()):
                 self.metrics.cancelled += 1
@@ -538,9 +538,9 @@ cdef class LoopCore(LoopPolling):
 
     cdef int leave_current_task(self) except -1:
         """End the step of the task that ran last: see Task.run()."""
-        cdef object task = self.ready.entered
+        cdef object task = self.ready.entered_task
         if task is not None:
-            self.ready.entered = None
+            self.ready.entered_task = None
             leave_task(self, task)
         return 0
 
@@ -580,7 +580,7 @@ cdef class LoopCore(LoopPolling):
             self.check_runner()
         handle = new_handle(callback, args, self, context)
         if self.debug:
-            handle.trace()
+            handle.record_source_traceback()
         return add_callback(self.poller, self.ready, fd, event, handle)
 
 

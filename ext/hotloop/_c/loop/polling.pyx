@@ -21,7 +21,7 @@ from hotloop._c.loop.state cimport (
 )
 from hotloop._c.poller.selector cimport PollerSelector, poller_batch, process_generation
 from hotloop._c.poller.watcher cimport POLLER_MORE, Watcher
-from hotloop._c.scheduler.ready_queue cimport glimpse_size, type_version_of
+from hotloop._c.scheduler.ready_queue cimport published_size, type_version_of
 from hotloop._c.scheduler.thread_inbox cimport shared_flag
 from hotloop._c.scheduler.timers cimport earliest, timer_heap_first
 
@@ -112,7 +112,7 @@ cdef class LoopPolling(LoopState):
         """Whether the next iteration polls, however recent the last poll is. A class that was changed may have another
         clock."""
         return (
-            glimpse_size(&self.ready.count) == 0
+            published_size(&self.ready.count) == 0
             or self.poll_next
             or self.type_version != type_version_of(self)
             or self.clock is not None
@@ -190,9 +190,9 @@ cdef class LoopPolling(LoopState):
     cdef int64_t wait_time(self) except? -2:
         """How long the poll may block, in nanoseconds; -1: without limit."""
         cdef double wait
-        if glimpse_size(&self.ready.count) or self.stopping:
+        if published_size(&self.ready.count) or self.stopping:
             return 0
-        self.ready.relax()
+        self.ready.shrink()
         if not self.timers.heap.live:
             return -1
         if FREE_THREADED:
@@ -229,7 +229,7 @@ cdef class LoopPolling(LoopState):
         """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread
         that still saw it awake has queued a callback since the queue was checked."""
         shared_set(&self.asleep, 1)
-        if glimpse_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
+        if published_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
             return 0
         return nanoseconds
 

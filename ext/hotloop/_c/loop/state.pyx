@@ -45,8 +45,8 @@ cdef class LoopState:
         return self.process != process_generation()
 
     cdef int decide_directness(self) noexcept:
-        """See is_direct()."""
-        self.ready.direct = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
+        """See may_queue_directly()."""
+        self.ready.direct_version = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
         return 0
 
     # -- other threads -------------------------------------------------------------------------------------------------
@@ -89,12 +89,12 @@ cdef class LoopState:
     cdef int collect(self) except -1:
         """Queue the calls from other threads. Only the loop's own thread may do this."""
         if shared_peek(&self.inbox.filled):
-            self.inbox.empty_into(self.ready)
+            self.inbox.move_to(self.ready)
         return 0
 
     @property
     def _ready(self):
-        if FREE_THREADED and self.inbox.is_home():
+        if FREE_THREADED and self.inbox.is_owner():
             # Code that runs the loop itself looks here for anything to run.
             self.collect()
         return self.ready
@@ -140,11 +140,11 @@ cdef class LoopState:
     def _closed(self, value):
         seen_set_bint(&self.closed, bool(value))
         self.ready.closed = self.closed
-        self.inbox.close(self.closed)
+        self.inbox.set_closed(self.closed)
         if value:
             self.timers.clear()
             # Into the ready queue: close() empties that next.
-            self.inbox.empty_into(self.ready)
+            self.inbox.move_to(self.ready)
 
     @property
     def _stopping(self):

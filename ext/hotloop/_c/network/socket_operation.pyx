@@ -31,7 +31,7 @@ from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.references cimport steal
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, is_direct, new_handle, push
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, may_queue_directly, new_handle, push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
@@ -239,7 +239,7 @@ cdef class SocketOperation:
             return 0
         self.handle = None
         # Another callback or a transport may have taken the place of this one.
-        if not handle.dropped and entry is self.callback_entry:
+        if not handle.was_cancelled and entry is self.callback_entry:
             remove = self.loop._remove_reader if self.event == POLLER_READ else self.loop._remove_writer
             remove(self.fd)
         self.callback_entry = None
@@ -256,7 +256,7 @@ cdef class SocketOperation:
 
     cdef int wake(self) except -1:
         """Finish `waiter`, which resumes the task that awaits the operation."""
-        if is_direct(self.loop.ready, self.loop):
+        if may_queue_directly(self.loop.ready, self.loop):
             return self.waiter.finish(None)
         # This may call any code, which must not run while the poller's events are dispatched.
         return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))

@@ -12,7 +12,7 @@
  * - Transports and the poller have no locks. While the loop runs, a call from another thread is posted to the loop's
  *   thread.
  * - All else that other threads read are numbers, each set by one thread only or in a critical section (seen_*,
- *   glimpse).
+ *   published).
  */
 #ifndef HOTLOOP_RUNTIME_LOCKING_H
 #define HOTLOOP_RUNTIME_LOCKING_H
@@ -36,8 +36,8 @@ static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(f
 #define FREE_THREADED 1
 
 /* As seen_set() and seen_get(), but an ordinary access is enough with the GIL. */
-#define settle(number, value) seen_set(number, value)
-#define glimpse(number) seen_get(number)
+#define publish(number, value) seen_set(number, value)
+#define published(number) seen_get(number)
 
 typedef PyMutex inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }
@@ -61,8 +61,8 @@ static inline unsigned long long shared_next(shared_count *count)
 #else
 #define FREE_THREADED 0
 
-#define settle(number, value) (*(number) = (value))
-#define glimpse(number) (*(number))
+#define publish(number, value) (*(number) = (value))
+#define published(number) (*(number))
 
 typedef char inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { (void)lock; }

@@ -3,4 +3,4 @@ from hotloop._c.scheduler.ready_queue cimport ReadyQueue
 
 cdef class ReadyDeque(ReadyQueue):
     cdef int replace(self, object handles, Py_ssize_t known) except -1
-    cdef object edit(self, str name, tuple arguments)
+    cdef object apply(self, str name, tuple arguments)

@@ -14,11 +14,11 @@ from hotloop._c.scheduler.ready_queue cimport (
     as_runnable,
     object_section,
     pop,
+    publish_size,
     push,
     queued,
     section_enter,
     section_leave,
-    settle_size,
     unwrap,
 )
 
@@ -65,8 +65,8 @@ cdef class ReadyDeque(ReadyQueue):
         before = queue.ring
         queue.ring = ring
         queue.head = 0
-        settle_size(&queue.count, count)
-        settle_size(&queue.mask, size - 1)
+        publish_size(&queue.count, count)
+        publish_size(&queue.mask, size - 1)
         section_leave(&section)
         # Last, because both may run finalizers: of the dropped handles, and of what the timers referred to.
         for item in items:
@@ -74,7 +74,7 @@ cdef class ReadyDeque(ReadyQueue):
         del before
         return 0
 
-    cdef object edit(self, str name, tuple arguments):
+    cdef object apply(self, str name, tuple arguments):
         """Call a method of a deque of the handles, then take over the deque's contents."""
         cdef object handles = deque(self)
         cdef Py_ssize_t known = len(handles)
@@ -96,15 +96,15 @@ cdef class ReadyDeque(ReadyQueue):
 
     def appendleft(self, handle, /):
         """Queue a handle ahead of all others."""
-        self.edit("appendleft", (handle,))
+        self.apply("appendleft", (handle,))
 
     def extendleft(self, iterable, /):
         """appendleft() each: the last one comes first."""
-        self.edit("extendleft", (iterable,))
+        self.apply("extendleft", (iterable,))
 
     def insert(self, index, handle, /):
         """Queue a handle before the one at `index`."""
-        self.edit("insert", (index, handle))
+        self.apply("insert", (index, handle))
 
     def popleft(self):
         """Remove and return the oldest handle; IndexError if there is none."""
@@ -115,11 +115,11 @@ cdef class ReadyDeque(ReadyQueue):
 
     def pop(self):
         """Remove and return the latest handle; IndexError if there is none."""
-        return self.edit("pop", ())
+        return self.apply("pop", ())
 
     def remove(self, value, /):
         """Remove the first occurrence of a handle; ValueError if there is none."""
-        self.edit("remove", (value,))
+        self.apply("remove", (value,))
 
     def clear(self):
         """Drop all handles."""
@@ -131,11 +131,11 @@ cdef class ReadyDeque(ReadyQueue):
 
     def reverse(self):
         """Reverse the order in place."""
-        self.edit("reverse", ())
+        self.apply("reverse", ())
 
     def rotate(self, steps=1, /):
         """Move `steps` handles from the back to the front; if negative, from the front to the back."""
-        self.edit("rotate", (steps,))
+        self.apply("rotate", (steps,))
 
     def copy(self):
         """A deque of the handles."""
@@ -174,13 +174,13 @@ cdef class ReadyDeque(ReadyQueue):
         return deque(self)[index]
 
     def __setitem__(self, index, handle):
-        self.edit("__setitem__", (index, handle))
+        self.apply("__setitem__", (index, handle))
 
     def __delitem__(self, index):
-        self.edit("__delitem__", (index,))
+        self.apply("__delitem__", (index,))
 
     def __add__(self, other):
-        return deque(self) + plain(other)
+        return deque(self) + as_deque(other)
 
     def __iadd__(self, handles):
         self.extend(handles)
@@ -190,15 +190,15 @@ cdef class ReadyDeque(ReadyQueue):
         return deque(self) * times
 
     def __imul__(self, times):
-        self.edit("__imul__", (times,))
+        self.apply("__imul__", (times,))
         return self
 
     def __richcmp__(self, other, int operation):
-        return PyObject_RichCompare(deque(self), plain(other), operation)
+        return PyObject_RichCompare(deque(self), as_deque(other), operation)
 
     def __repr__(self):
         return repr(deque(self))
 
 
-cdef object plain(object other):
+cdef object as_deque(object other):
     return deque(other) if isinstance(other, ReadyQueue) else other

@@ -19,8 +19,8 @@ cdef extern from "runtime/locking.h":
         pass
     void section_enter(object_section *, object)
     void section_leave(object_section *)
-    Py_ssize_t glimpse_size "glimpse" (Py_ssize_t *) noexcept
-    void settle_size "settle" (Py_ssize_t *, Py_ssize_t) noexcept
+    Py_ssize_t published_size "published" (Py_ssize_t *) noexcept
+    void publish_size "publish" (Py_ssize_t *, Py_ssize_t) noexcept
 
 
 # A version tag that no class ever has. 0 would not do: a modified class has it until the interpreter assigns a new tag.
@@ -37,31 +37,31 @@ cdef class Runnable:
 
 # Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
 cdef class ReadyQueue:
-    cdef list ring              # its length is a power of two; free slots hold None
-    cdef Py_ssize_t head        # the index of the oldest Runnable
-    cdef Py_ssize_t count       # the number of queued Runnables
-    cdef Py_ssize_t mask        # len(ring) - 1
-    cdef unsigned int direct    # see is_direct()
-    cdef bint closed            # the loop is closed: queueing raises
-    cdef uint64_t steps         # how many steps tasks have run, eager first steps included
-    cdef object entered         # the task that current_task() returns, left lazily: see Task.run(); None: no task
+    cdef list ring                  # its length is a power of two; free slots hold None
+    cdef Py_ssize_t head            # the index of the oldest Runnable
+    cdef Py_ssize_t count           # the number of queued Runnables
+    cdef Py_ssize_t mask            # len(ring) - 1
+    cdef unsigned int direct_version  # see may_queue_directly()
+    cdef bint closed                # the loop is closed: queueing raises
+    cdef uint64_t steps             # how many steps tasks have run, eager first steps included
+    cdef object entered_task        # the task that current_task() returns, left lazily: see Task.run(); None: no task
 
     cdef int resize(self, Py_ssize_t size) except -1
-    cdef int relax(self) except -1
+    cdef int shrink(self) except -1
 
 
 # Defined here, so that every module inlines them.
 
 cdef inline Py_ssize_t queued(ReadyQueue queue) noexcept:
     """The number of queued Runnables."""
-    return glimpse_size(&queue.count)
+    return published_size(&queue.count)
 
 
 cdef inline int make_room(ReadyQueue queue) except -1:
     """Ensure that the next push() neither fails nor runs other code. make_room() itself may do both: allocating a
     larger ring may raise MemoryError, and may run the garbage collector."""
-    while queued(queue) > glimpse_size(&queue.mask):
-        queue.resize(2 * (glimpse_size(&queue.mask) + 1))
+    while queued(queue) > published_size(&queue.mask):
+        queue.resize(2 * (published_size(&queue.mask) + 1))
     return 0
 
 
@@ -82,15 +82,15 @@ cdef inline int push(ReadyQueue queue, Runnable item) except -1:
     Py_INCREF(item)
     PyList_SET_ITEM(queue.ring, index, item)
     Py_DECREF(<object>slot)
-    settle_size(&queue.count, queue.count + 1)
+    publish_size(&queue.count, queue.count + 1)
     section_leave(&section)
     return 0
 
 
-cdef inline bint is_direct(ReadyQueue queue, object loop) noexcept:
+cdef inline bint may_queue_directly(ReadyQueue queue, object loop) noexcept:
     """True if futures, tasks and transports may queue themselves without call_soon(), because the program cannot tell:
     the loop is not in debug mode, and its class has not changed since call_soon() was found to be LoopCore's own."""
-    return queue.direct == type_version_of(loop)
+    return queue.direct_version == type_version_of(loop)
 
 
 cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
@@ -113,7 +113,7 @@ cdef inline PyObject *pop(ReadyQueue queue) noexcept:
     Py_INCREF(None)
     PyList_SET_ITEM(queue.ring, queue.head, None)
     queue.head = (queue.head + 1) & queue.mask
-    settle_size(&queue.count, queue.count - 1)
+    publish_size(&queue.count, queue.count - 1)
     section_leave(&section)
     return item
 
@@ -125,13 +125,13 @@ cdef class Handle(Runnable):
     cdef object loop
     cdef object context             # the one to run in, or if `context_lent` one to copy for that
     cdef object source_traceback    # of the call_soon(), in debug mode; else None
-    cdef object text                # repr() from before cancel(), in debug mode; else None
-    cdef bint dropped               # cancelled, maybe by another thread: changed in a critical section
+    cdef object cancelled_repr      # repr() from before cancel(), in debug mode; else None
+    cdef bint was_cancelled         # maybe by another thread: changed in a critical section
     cdef bint context_lent          # others have `context` too: nothing may run in it
 
     cdef int cancel_now(self) except -1
     cdef object own_context(self)
-    cdef int trace(self) except -1
+    cdef int record_source_traceback(self) except -1
 
 
 cdef object copy_current_context()
@@ -144,4 +144,4 @@ cdef int retire(PyObject *item) except -1
 cdef Runnable as_runnable(object handle)
 cdef object unwrap(object item)
 cdef int run_reporting(Runnable item, object loop) except -1
-cdef int report(object loop, Runnable item, object error) except -1
+cdef int report_exception(object loop, Runnable item, object error) except -1

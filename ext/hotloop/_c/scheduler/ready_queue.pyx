@@ -101,12 +101,12 @@ cdef class ReadyQueue:
     def __cinit__(self):
         self.ring = [None] * INITIAL_SLOTS
         self.mask = INITIAL_SLOTS - 1
-        self.direct = NO_VERSION
+        self.direct_version = NO_VERSION
 
     cdef int resize(self, Py_ssize_t size) except -1:
         """Move to a ring of `size` slots, unless the ring was resized while the new one was allocated: an allocation
         may run the garbage collector, and thus code that queues callbacks."""
-        cdef Py_ssize_t before = glimpse_size(&self.mask) + 1
+        cdef Py_ssize_t before = published_size(&self.mask) + 1
         cdef list ring = [None] * size
         cdef Py_ssize_t index
         cdef object_section section
@@ -117,13 +117,13 @@ cdef class ReadyQueue:
             # The old ring is freed on return. That runs no finalizers: the new ring holds the same items.
             self.ring, ring = ring, self.ring
             self.head = 0
-            settle_size(&self.mask, size - 1)
+            publish_size(&self.mask, size - 1)
         section_leave(&section)
         return 0
 
-    cdef int relax(self) except -1:
+    cdef int shrink(self) except -1:
         """Shrink the ring after a burst; called when the queue is empty."""
-        if glimpse_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
+        if published_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
             try:
                 self.resize(INITIAL_SLOTS)
             except MemoryError:
@@ -154,11 +154,11 @@ cdef int run_reporting(Runnable item, object loop) except -1:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
-        report(loop, item, error)
+        report_exception(loop, item, error)
     return 0
 
 
-cdef int report(object loop, Runnable item, object error) except -1:
+cdef int report_exception(object loop, Runnable item, object error) except -1:
     cdef object text
     cdef dict context
     cdef Handle handle
@@ -265,14 +265,14 @@ cdef int retire(PyObject *item) except -1:
     if (
         not spare_wanted(kept, item)
         or (<Handle>item).source_traceback is not None
-        or (<Handle>item).text is not None
+        or (<Handle>item).cancelled_repr is not None
     ):
         Py_DECREF(<object>item)
         return 0
     (<Handle>item).callback = None
     (<Handle>item).args = None
     (<Handle>item).loop = None
-    (<Handle>item).dropped = False
+    (<Handle>item).was_cancelled = False
     context = (<Handle>item).context
     (<Handle>item).context = None
     (<Handle>item).context_lent = False
@@ -300,13 +300,13 @@ cdef class Handle(Runnable):
         self.loop = loop
         self.context = PyContext_CopyCurrent() if context is None else context
         if loop.get_debug():
-            self.trace()
+            self.record_source_traceback()
 
     @property
     def __class__(self):
         return asyncio.Handle
 
-    cdef int trace(self) except -1:
+    cdef int record_source_traceback(self) except -1:
         self.source_traceback = format_helpers.extract_stack(sys._getframe())
         return 0
 
@@ -318,7 +318,7 @@ cdef class Handle(Runnable):
             self.own_context()
         # Hold the callback: while it runs, it or another thread may cancel this handle.
         section_enter(&section, self)
-        if self.dropped:
+        if self.was_cancelled:
             section_leave(&section)
             return 1
         callback = self.callback
@@ -335,7 +335,7 @@ cdef class Handle(Runnable):
         return 0
 
     cdef int is_cancelled(self) except -1:
-        return seen_bint(&self.dropped)
+        return seen_bint(&self.was_cancelled)
 
     cdef object own_context(self):
         """The context to run in, which is the handle's own from now on."""
@@ -356,14 +356,14 @@ cdef class Handle(Runnable):
         cdef object callback, args
         cdef object_section section
         section_enter(&section, self)
-        if self.dropped:
+        if self.was_cancelled:
             section_leave(&section)
             return 0
-        seen_set_bint(&self.dropped, True)
+        seen_set_bint(&self.was_cancelled, True)
         section_leave(&section)
         if self.source_traceback is not None:
             # Made in debug mode: keep the repr(), because the callback is dropped below.
-            self.text = repr(self)
+            self.cancelled_repr = repr(self)
         section_enter(&section, self)
         if FREE_THREADED:
             callback = self.callback
@@ -382,7 +382,7 @@ cdef class Handle(Runnable):
 
     def cancelled(self):
         """True if cancel() was called."""
-        return seen_bint(&self.dropped)
+        return seen_bint(&self.was_cancelled)
 
     def get_context(self):
         """The context that the callback runs in."""
@@ -393,7 +393,7 @@ cdef class Handle(Runnable):
 
     def _repr_info(self):
         info = [type(self).__name__]
-        if self.dropped:
+        if self.was_cancelled:
             info.append("cancelled")
         if self._callback is not None:
             info.append(callback_text(self))
@@ -403,8 +403,8 @@ cdef class Handle(Runnable):
         return info
 
     def __repr__(self):
-        if self.text is not None:
-            return self.text
+        if self.cancelled_repr is not None:
+            return self.cancelled_repr
         return f"<{' '.join(self._repr_info())}>"
 
     # The attributes of asyncio.Handle, which programs read and may set.
@@ -457,8 +457,8 @@ cdef class Handle(Runnable):
 
     @_cancelled.setter
     def _cancelled(self, value):
-        cdef bint dropped = bool(value)
-        seen_set_bint(&self.dropped, dropped)
+        cdef bint cancelled = bool(value)
+        seen_set_bint(&self.was_cancelled, cancelled)
 
     @property
     def _loop(self):
@@ -478,11 +478,11 @@ cdef class Handle(Runnable):
 
     @property
     def _repr(self):
-        return self.text
+        return self.cancelled_repr
 
     @_repr.setter
     def _repr(self, text):
-        self.text = text
+        self.cancelled_repr = text
 
     def __getstate__(self):
         """The state that copy.copy() copies: asyncio's attributes, and those that a subclass adds."""
@@ -550,7 +550,7 @@ cdef class _ThreadSafeHandle(Handle):
     def cancelled(self):
         """True if cancel() was called."""
         self.wait_for_run()
-        return seen_bint(&self.dropped)
+        return seen_bint(&self.was_cancelled)
 
 
 context_install()

@@ -15,11 +15,11 @@ cdef class Inbox:
     cdef list handles
     cdef inbox_lock lock            # guards the fields, and keeps the poller open while a thread wakes it
     cdef shared_flag filled         # set after a handle was put in, cleared before they are taken out
-    cdef unsigned long home         # the thread that runs the loop, ran it last, or created it
-    cdef bint closed                # the loop is closed: put() raises
+    cdef unsigned long owner        # the thread that runs the loop, ran it last, or created it
+    cdef bint closed                # the loop is closed: post() raises
 
     cdef int claim(self) noexcept
-    cdef bint is_home(self) noexcept
-    cdef int close(self, bint closed) noexcept
-    cdef int put(self, Handle handle, ReadyQueue ready) except -1
-    cdef int empty_into(self, ReadyQueue ready) except -1
+    cdef bint is_owner(self) noexcept
+    cdef int set_closed(self, bint closed) noexcept
+    cdef int post(self, Handle handle, ReadyQueue ready) except -1
+    cdef int move_to(self, ReadyQueue ready) except -1

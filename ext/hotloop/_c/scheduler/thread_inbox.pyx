@@ -22,38 +22,38 @@ cdef class Inbox:
 
     def __cinit__(self):
         self.handles = []
-        self.home = PyThread_get_thread_ident()
+        self.owner = PyThread_get_thread_ident()
 
     cdef int claim(self) noexcept:
         """Called by a thread that begins to run the loop: from now on only this thread touches the ready queue."""
         inbox_acquire(&self.lock)
-        self.home = PyThread_get_thread_ident()
+        self.owner = PyThread_get_thread_ident()
         inbox_release(&self.lock)
         return 0
 
-    cdef bint is_home(self) noexcept:
+    cdef bint is_owner(self) noexcept:
         """True in the thread that runs the loop, ran it last, or created it."""
-        cdef unsigned long home
+        cdef unsigned long owner
         inbox_acquire(&self.lock)
-        home = self.home
+        owner = self.owner
         inbox_release(&self.lock)
-        return home == PyThread_get_thread_ident()
+        return owner == PyThread_get_thread_ident()
 
-    cdef int close(self, bint closed) noexcept:
-        """Called by the loop's own thread. Once the loop is closed, put() raises and no thread wakes the poller."""
+    cdef int set_closed(self, bint closed) noexcept:
+        """Called by the loop's own thread. Once the loop is closed, post() raises and no thread wakes the poller."""
         inbox_acquire(&self.lock)
         self.closed = closed
         inbox_release(&self.lock)
         return 0
 
-    cdef int put(self, Handle handle, ReadyQueue ready) except -1:
+    cdef int post(self, Handle handle, ReadyQueue ready) except -1:
         """Post a handle, from any thread; the caller wakes the loop afterwards. The loop's own thread puts the handle
         straight on the ready queue, which keeps the order of that thread's calls."""
         inbox_acquire(&self.lock)
         try:
             if self.closed:
                 raise RuntimeError("Event loop is closed")
-            if self.home == PyThread_get_thread_ident():
+            if self.owner == PyThread_get_thread_ident():
                 push(ready, handle)
             else:
                 self.handles.append(handle)
@@ -62,15 +62,15 @@ cdef class Inbox:
             inbox_release(&self.lock)
         return 0
 
-    cdef int empty_into(self, ReadyQueue ready) except -1:
+    cdef int move_to(self, ReadyQueue ready) except -1:
         """Move all handles to the ready queue; called by the loop's own thread. If there is no memory for a longer
         queue, the rest stays for the next time."""
-        cdef list handles, none = []
+        cdef list handles, empty = []
         cdef Py_ssize_t queued = 0
         shared_set(&self.filled, 0)
         inbox_acquire(&self.lock)
         handles = self.handles
-        self.handles = none
+        self.handles = empty
         inbox_release(&self.lock)
         try:
             for handle in handles:

@@ -42,7 +42,7 @@ typedef struct {
 } timer_heap;
 
 /* With at most this many keys, dead keys are left in place. */
-#define TIMER_HEAP_TIDY 64
+#define TIMER_HEAP_SMALL 64
 
 #define TIMER_SIGN ((uint64_t)1 << 63)
 
@@ -85,7 +85,7 @@ static inline int timer_key_live(const timer_heap *heap, const timer_key *key)
 }
 
 /* Put `key` where it belongs between the free place `index` and the root. */
-static inline void timer_heap_rise(timer_heap *heap, Py_ssize_t index, timer_key key)
+static inline void timer_heap_sift_up(timer_heap *heap, Py_ssize_t index, timer_key key)
 {
     while (index > 0) {
         Py_ssize_t above = (index - 1) / 2;
@@ -100,7 +100,7 @@ static inline void timer_heap_rise(timer_heap *heap, Py_ssize_t index, timer_key
 
 /* Fill the free place `index` again. `key` comes from the end of the heap and belongs near a leaf, so the free place
  * first moves down to a leaf, without comparisons with the key, which then rises from there. */
-static inline void timer_heap_sink(timer_heap *heap, Py_ssize_t index, timer_key key)
+static inline void timer_heap_sift_down(timer_heap *heap, Py_ssize_t index, timer_key key)
 {
     Py_ssize_t below;
 
@@ -113,7 +113,7 @@ static inline void timer_heap_sink(timer_heap *heap, Py_ssize_t index, timer_key
         heap->keys[index] = heap->keys[below - 1];
         index = below - 1;
     }
-    timer_heap_rise(heap, index, key);
+    timer_heap_sift_up(heap, index, key);
 }
 
 static inline void timer_heap_drop_first(timer_heap *heap)
@@ -121,7 +121,7 @@ static inline void timer_heap_drop_first(timer_heap *heap)
     timer_key last = heap->keys[--heap->count];
 
     if (heap->count)
-        timer_heap_sink(heap, 0, last);
+        timer_heap_sift_down(heap, 0, last);
 }
 
 /* Returns 0; -1: no memory. */
@@ -154,11 +154,11 @@ static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
     heap->orders[key.slot] = key.order;
     heap->pushed++;
     heap->live++;
-    timer_heap_rise(heap, heap->count++, key);
+    timer_heap_sift_up(heap, heap->count++, key);
     return key.slot;
 }
 
-static inline void timer_heap_release(timer_heap *heap, Py_ssize_t slot)
+static inline void timer_heap_free_slot(timer_heap *heap, Py_ssize_t slot)
 {
     heap->orders[slot] = 0;
     heap->free[heap->free_count++] = slot;
@@ -166,7 +166,7 @@ static inline void timer_heap_release(timer_heap *heap, Py_ssize_t slot)
 }
 
 /* Remove the dead keys: move the live ones together, then make them a heap again, bottom-up. */
-static inline void timer_heap_tidy(timer_heap *heap)
+static inline void timer_heap_remove_dead(timer_heap *heap)
 {
     Py_ssize_t index, kept = 0;
 
@@ -192,12 +192,12 @@ static inline void timer_heap_tidy(timer_heap *heap)
 
 static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
 {
-    timer_heap_release(heap, slot);
+    timer_heap_free_slot(heap, slot);
     /* Most timeouts are cancelled soon after they were set, when their key may still be the last. */
     while (heap->count && !timer_key_live(heap, &heap->keys[heap->count - 1]))
         heap->count--;
-    if (heap->count > TIMER_HEAP_TIDY && heap->count > 2 * heap->live)
-        timer_heap_tidy(heap);
+    if (heap->count > TIMER_HEAP_SMALL && heap->count > 2 * heap->live)
+        timer_heap_remove_dead(heap);
 }
 
 /* The earliest timer, valid until the next call; NULL: there is none. */
@@ -215,7 +215,7 @@ static inline const timer_due *timer_heap_first(timer_heap *heap)
 /* Remove the timer that timer_heap_first() has just returned. */
 static inline void timer_heap_pop(timer_heap *heap)
 {
-    timer_heap_release(heap, heap->keys[0].slot);
+    timer_heap_free_slot(heap, heap->keys[0].slot);
     timer_heap_drop_first(heap);
 }
 

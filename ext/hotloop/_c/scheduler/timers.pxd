@@ -18,7 +18,7 @@ cdef extern from "scheduler/timer_heap.h":
 
 cdef class TimerHandle(Handle):
     cdef double deadline            # in seconds, by the loop's clock
-    cdef object given               # the deadline as the caller passed it, if not as a float; else None
+    cdef object given_deadline      # the deadline as the caller passed it, if not as a float; else None
     cdef Py_ssize_t slot            # in `timers.heap` and `timers.handles`
     cdef TimerQueue timers          # the queue in which it is pending; None: it is not pending
 
@@ -31,12 +31,12 @@ cdef class TimerQueue:
     cdef Py_ssize_t sharing
 
     cdef int push(self, TimerHandle handle) except -1
-    cdef int enter(self, TimerHandle handle, double deadline) except -1
+    cdef int insert(self, TimerHandle handle, double deadline) except -1
     cdef int move(self, TimerHandle handle, double deadline) except -1
     cdef int lend_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef double expire(self, double now, ReadyQueue ready) except? -1
-    cdef int relax(self) except -1
+    cdef int shrink(self) except -1
     cdef int clear(self) except -1
     cdef int replace(self, object handles) except -1
     cdef list in_order(self)

@@ -13,9 +13,9 @@ from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     Handle,
     ReadyQueue,
-    glimpse_size,
     make_room,
     object_section,
+    published_size,
     queued,
     section_enter,
     section_leave,
@@ -50,7 +50,7 @@ cdef extern from *:
 cdef Py_ssize_t RETAINED_SLOTS = 65536
 
 
-cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
+cdef inline void set_slot(list handles, Py_ssize_t slot, object handle) noexcept:
     """handles[slot] = handle"""
     cdef PyObject *before = PyList_GET_ITEM(handles, slot)
     Py_INCREF(handle)
@@ -58,7 +58,7 @@ cdef inline void put(list handles, Py_ssize_t slot, object handle) noexcept:
     Py_DECREF(<object>before)
 
 
-cdef inline void let_go(TimerQueue queue, TimerHandle handle) noexcept:
+cdef inline void mark_not_pending(TimerQueue queue, TimerHandle handle) noexcept:
     """The handle is no longer pending. Its slot must be free by now, because this may run code: see
     take_context_back()."""
     handle.timers = None
@@ -85,16 +85,16 @@ cdef class TimerQueue:
 
     cdef int push(self, TimerHandle handle) except -1:
         if handle.context is not None:
-            return self.enter(handle, handle.deadline)
+            return self.insert(handle, handle.deadline)
         # First, because making a context may run the garbage collector, and thus a finalizer that sets a timer.
         self.lend_context(handle)
         try:
-            return self.enter(handle, handle.deadline)
+            return self.insert(handle, handle.deadline)
         except MemoryError:
             take_context_back(self, handle)
             raise
 
-    cdef int enter(self, TimerHandle handle, double deadline) except -1:
+    cdef int insert(self, TimerHandle handle, double deadline) except -1:
         """Add a handle to the heap. Nothing in here runs other code, so the slot that is found free stays free."""
         cdef Py_ssize_t slot
         cdef object_section section
@@ -118,7 +118,7 @@ cdef class TimerQueue:
             raise MemoryError()
         handle.slot = slot
         handle.timers = self
-        put(self.handles, slot, handle)
+        set_slot(self.handles, slot, handle)
         section_leave(&section)
         return 0
 
@@ -130,9 +130,9 @@ cdef class TimerQueue:
         try:
             if handle.timers is self:
                 before = handle.slot
-                self.enter(handle, deadline)
+                self.insert(handle, deadline)
                 timer_heap_cancel(&self.heap, before)
-                put(self.handles, before, None)
+                set_slot(self.handles, before, None)
         finally:
             section_leave(&section)
         return 0
@@ -161,8 +161,8 @@ cdef class TimerQueue:
             section_leave(&section)
             return 0
         timer_heap_cancel(&self.heap, handle.slot)
-        put(self.handles, handle.slot, None)
-        let_go(self, handle)
+        set_slot(self.handles, handle.slot, None)
+        mark_not_pending(self, handle)
         section_leave(&section)
         return 0
 
@@ -178,34 +178,34 @@ cdef class TimerQueue:
             first = timer_heap_first(&self.heap)
             earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
             while first != NULL and first.deadline <= now:
-                if queued(ready) > glimpse_size(&ready.mask):
+                if queued(ready) > published_size(&ready.mask):
                     try:
                         make_room(ready)
                     except MemoryError:
                         # No `break` here: leaving an except block fetches the exception's traceback, for which there
                         # may be no memory.
                         pass
-                    if queued(ready) > glimpse_size(&ready.mask):
+                    if queued(ready) > published_size(&ready.mask):
                         break
                     # make_room() may have run code that cancelled the timer.
                     first = timer_heap_first(&self.heap)
                     continue
                 handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
                 timer_heap_pop(&self.heap)
-                put(self.handles, handle.slot, None)
+                set_slot(self.handles, handle.slot, None)
                 if FREE_THREADED:
                     # push_ready() may give up this critical section while another thread is queueing something.
                     handle.timers = None
                 push_ready(ready, handle)
-                let_go(self, handle)
+                mark_not_pending(self, handle)
                 first = timer_heap_first(&self.heap)
             if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
-                self.relax()
+                self.shrink()
         finally:
             section_leave(&section)
         return earliest
 
-    cdef int relax(self) except -1:
+    cdef int shrink(self) except -1:
         """Free the memory that a burst has taken; called when nothing is pending."""
         cdef list handles = None
         try:
@@ -229,7 +229,7 @@ cdef class TimerQueue:
             timer_heap_clear(&self.heap)
             for handle in handles:
                 if handle is not None:
-                    let_go(self, handle)
+                    mark_not_pending(self, handle)
         finally:
             section_leave(&section)
         return 0
@@ -278,7 +278,7 @@ cdef class TimerHandle(Handle):
         super().__init__(callback, args, loop, context)
         self.deadline = when
         if type(when) is not float:
-            self.given = when
+            self.given_deadline = when
 
     @property
     def __class__(self):
@@ -298,7 +298,7 @@ cdef class TimerHandle(Handle):
 
     def cancel(self):
         """Make sure that the callback will not be called. Idempotent."""
-        if not self.dropped:
+        if not self.was_cancelled:
             if self.timers is not None:
                 self.withdraw()
             else:
@@ -311,7 +311,7 @@ cdef class TimerHandle(Handle):
 
     @property
     def _when(self):
-        return self.deadline if self.given is None else self.given
+        return self.deadline if self.given_deadline is None else self.given_deadline
 
     @_when.setter
     def _when(self, when):
@@ -320,7 +320,7 @@ cdef class TimerHandle(Handle):
         if timers is not None:
             timers.move(self, deadline)
         self.deadline = deadline
-        self.given = None if type(when) is float else when
+        self.given_deadline = None if type(when) is float else when
 
     @property
     def _scheduled(self):
@@ -333,7 +333,7 @@ cdef class TimerHandle(Handle):
 
     def _repr_info(self):
         info = super()._repr_info()
-        info.insert(2 if self.dropped else 1, f"when={self._when}")
+        info.insert(2 if self.was_cancelled else 1, f"when={self._when}")
         return info
 
     def __hash__(self):

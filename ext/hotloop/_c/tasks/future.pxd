@@ -8,8 +8,8 @@ cdef enum State:
 
 
 cdef extern from "runtime/locking.h":
-    State glimpse_state "glimpse" (State *) noexcept
-    void settle_state "settle" (State *, State) noexcept
+    State published_state "published" (State *) noexcept
+    void publish_state "publish" (State *, State) noexcept
 
 
 # Without the GIL, a future is changed in a critical section of it, and the outcome is set before `state`. So the
@@ -55,7 +55,7 @@ cdef class Future(Runnable):
 
 
 cdef inline State state_of(Future future) noexcept:
-    return glimpse_state(&future.state)
+    return published_state(&future.state)
 
 
 cdef Future new_future(object loop, ReadyQueue queue)

@@ -18,7 +18,7 @@ from hotloop._c.scheduler.ready_queue cimport (
     ReadyQueue,
     Runnable,
     copy_current_context,
-    is_direct,
+    may_queue_directly,
     new_handle,
     object_section,
     schedule,
@@ -26,11 +26,11 @@ from hotloop._c.scheduler.ready_queue cimport (
     section_leave,
 )
 from hotloop._c.tasks.thrown_exceptions cimport (
-    replace_stop_iteration,
+    exception_to_throw,
     is_exception,
     is_exception_class,
+    replace_stop_iteration,
     set_traceback,
-    exception_to_throw,
     traceback_of,
 )
 
@@ -178,7 +178,7 @@ cdef class Future(Runnable):
         # Reset first: if there is no loop, the future stays uninitialised.
         cdef object_section section
         section_enter(&section, self)
-        settle_state(&self.state, PENDING)
+        publish_state(&self.state, PENDING)
         self.blocking = self.log_traceback = False
         self.loop = self.queue = None
         self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
@@ -307,7 +307,7 @@ cdef class Future(Runnable):
             section_leave(&section)
             raise InvalidStateError("invalid state")
         self.value = value
-        settle_state(&self.state, FINISHED)
+        publish_state(&self.state, FINISHED)
         section_leave(&section)
         return self.schedule_callbacks()
 
@@ -334,7 +334,7 @@ cdef class Future(Runnable):
             raise InvalidStateError("invalid state")
         self.error = error
         self.error_traceback = traceback_of(error)
-        settle_state(&self.state, FINISHED)
+        publish_state(&self.state, FINISHED)
         section_leave(&section)
         self.schedule_callbacks()
         self.log_traceback = True
@@ -352,7 +352,7 @@ cdef class Future(Runnable):
         if self.state != PENDING:
             section_leave(&section)
             return False
-        settle_state(&self.state, CANCELLED)
+        publish_state(&self.state, CANCELLED)
         self.cancel_message = message
         section_leave(&section)
         self.schedule_callbacks()
@@ -527,14 +527,14 @@ cdef class Future(Runnable):
 
     cdef int schedule_waiter(self, Runnable waiter) except -1:
         cdef tuple callback
-        if is_direct(self.queue, self.loop):
+        if may_queue_directly(self.queue, self.loop):
             return schedule(self.queue, waiter)
         # Since the waiter was added, call_soon() was replaced or debug mode set.
         callback = waiter.done_callback()
         return self.schedule_callback(callback[0], callback[1])
 
     cdef int schedule_callback(self, object callback, object context) except -1:
-        if self.queue is not None and is_direct(self.queue, self.loop):
+        if self.queue is not None and may_queue_directly(self.queue, self.loop):
             schedule(self.queue, new_handle(callback, (self,), self.loop, context))
         else:
             self.loop.call_soon(callback, self, context=context)

@@ -15,7 +15,7 @@ from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     ReadyQueue,
     copy_current_context,
-    is_direct,
+    may_queue_directly,
     object_section,
     offer_context,
     run_reporting,
@@ -285,10 +285,10 @@ cdef class Task(Future):
             # The loop runs in another thread.
             self.schedule_step()
             return self.register()
-        entered = None if self.queue is None else self.queue.entered
+        entered = None if self.queue is None else self.queue.entered_task
         before = swap_task(self.loop, self)
         if self.queue is not None:
-            self.queue.entered = self
+            self.queue.entered_task = self
         try:
             if listed:
                 self.register()
@@ -306,7 +306,7 @@ cdef class Task(Future):
         finally:
             swap_task(self.loop, before)
             if self.queue is not None:
-                self.queue.entered = entered
+                self.queue.entered_task = entered
             if self.state == PENDING:
                 self.register()
             else:
@@ -317,7 +317,7 @@ cdef class Task(Future):
 
     cdef int schedule_step(self) except -1:
         cdef ReadyQueue queue = self.queue
-        if queue is not None and is_direct(queue, self.loop):
+        if queue is not None and may_queue_directly(queue, self.loop):
             return schedule(queue, self)
         return self.call_step()
 
@@ -341,9 +341,9 @@ cdef class Task(Future):
         cdef ReadyQueue queue = self.queue
         cdef object context = self.context
         cdef object error = None if self.fut_waiter is None else self.error_of_waiter()
-        if queue.entered is not self:
+        if queue.entered_task is not self:
             enter_task(self.loop, self)
-            queue.entered = self
+            queue.entered_task = self
         PyContext_Enter(context)
         try:
             self.step(error)
@@ -361,8 +361,8 @@ cdef class Task(Future):
     cdef int leave_loop(self) except -1:
         """Stop being the current task after run(): at the latest when the task is done, because callbacks may ask for
         current_task()."""
-        if self.queue.entered is self:
-            self.queue.entered = None
+        if self.queue.entered_task is self:
+            self.queue.entered_task = None
             leave_task(self.loop, self)
         return 0
 
@@ -375,13 +375,13 @@ cdef class Task(Future):
         # Called by programs that take tasks from loop._ready themselves, maybe inside the step of another task.
         cdef object entered
         self.withdraw()
-        entered = self.queue.entered
-        self.queue.entered = None
+        entered = self.queue.entered_task
+        self.queue.entered_task = None
         try:
             run_reporting(self, self.loop)
             self.leave_loop()
         finally:
-            self.queue.entered = entered
+            self.queue.entered_task = entered
 
     def _step(self, error=None, /):
         self.step_entered(error)
@@ -400,7 +400,7 @@ cdef class Task(Future):
     cdef int step_entered(self, object error) except -1:
         """Run a step from a handle, which has entered the context."""
         cdef object loop = self.loop
-        if self.queue is not None and self.queue.entered is self:
+        if self.queue is not None and self.queue.entered_task is self:
             self.leave_loop()
         tasks._enter_task(loop, self)
         try:
@@ -499,7 +499,7 @@ cdef class Task(Future):
         if self.rejects(awaited, awaited.loop, awaited.blocking):
             return 0
         awaited.blocking = False
-        if self.queue is not None and is_direct(self.queue, self.loop):
+        if self.queue is not None and may_queue_directly(self.queue, self.loop):
             awaited.wait_for(self)
         else:
             awaited.add_callback(self._wakeup, self.context)

@@ -19,11 +19,11 @@ from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
-    is_direct,
+    may_queue_directly,
     new_handle,
     object_section,
     push,
-    report,
+    report_exception,
     section_enter,
     section_leave,
 )
@@ -151,7 +151,7 @@ cdef class Transport(Watcher):
         self.lost = 0
         made = loop.schedule_call(protocol.connection_made, (self,), self.context)
         try:
-            if is_direct(loop.ready, loop):
+            if may_queue_directly(loop.ready, loop):
                 push(loop.ready, self)
                 self.waiter = waiter
                 self.due_steps |= STEP_START
@@ -203,7 +203,7 @@ cdef class Transport(Watcher):
             raise
         except BaseException as error:
             callback = self._start if starting else self._call_connection_lost
-            report(loop, new_handle(callback, (argument,), loop, context), error)
+            report_exception(loop, new_handle(callback, (argument,), loop, context), error)
         return 0
 
     cdef int start(self) except -1:
@@ -297,7 +297,7 @@ cdef class Transport(Watcher):
     cdef int schedule_connection_lost(self, object error) except -1:
         """Have connection_lost() called. A MemoryError leaves everything unchanged, so the caller can try again."""
         cdef bint closed = self.loop.ready.closed
-        if not closed and is_direct(self.loop.ready, self.loop):
+        if not closed and may_queue_directly(self.loop.ready, self.loop):
             push(self.loop.ready, self)
             self.error = error
             self.due_steps |= STEP_CONNECTION_LOST

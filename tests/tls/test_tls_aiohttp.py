@@ -12,7 +12,7 @@ from support.endpoints import settle
 aiohttp = pytest.importorskip("aiohttp", reason="aiohttp is not installed")
 web = pytest.importorskip("aiohttp.web", reason="aiohttp is not installed")
 
-BODY = bytes(range(256)) * 8000  # aiohttp asks for a file object when it is to send as much
+BODY = bytes(range(256)) * 8000  # aiohttp asks for a file object when it is asked to send as much
 
 
 async def hello(request):
@@ -144,7 +144,7 @@ def test_a_certificate_that_is_refused(impl, certificates):
 
 
 def test_a_proxy_that_is_tls_itself(impl, certificates):
-    """TLS inside TLS: the client tunnels through a proxy that it speaks https to."""
+    """TLS inside TLS: the client tunnels through a proxy whose own port speaks https."""
 
     async def tunnel(reader, writer):
         line = await reader.readline()

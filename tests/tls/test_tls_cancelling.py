@@ -1,7 +1,6 @@
-"""TLS: whoever waits for a handshake is cancelled, after each piece of what the peer has to say in it.
+"""TLS: a task that waits for a handshake is cancelled, after each piece of the peer's handshake bytes.
 
-However far it has got: the connection is closed, and nothing of it is left, neither registered, nor scheduled, nor
-open, nor to be complained about later.
+At whatever step: the connection is closed and leaves nothing registered, scheduled or open, and no later report.
 """
 
 import contextlib
@@ -16,12 +15,12 @@ from support.stepping import run_once, run_until
 from support.stream_connections import connected_sockets
 from support.tls_connections import SIDES, every_side, other, run_until_or_error
 
-PIECE = 160  # bytes; what a client has to say is some four of them, a server more
-TURNS = range(4)  # iterations of the loop between the last piece and the cancelling
+PIECE = 160  # bytes; a client's handshake is about four such pieces, a server's more
+TURNS = range(4)  # iterations of the loop between the last piece and the cancellation
 
 
 class SlowPeer:
-    """The other end, which sends PIECE bytes at a time; over any connection that can send and receive."""
+    """The other end, which sends PIECE bytes at a time over any connection that can send and receive."""
 
     def __init__(self, side, context, send, receive):
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -39,7 +38,7 @@ class SlowPeer:
             self.held += self.outgoing.read()
 
     def send_piece(self):
-        """Go on with the handshake. Whether there was something to send."""
+        """Go on with the handshake; return whether there was something to send."""
         self.attempt(self.tls.do_handshake)
         piece, self.held = self.held[:PIECE], self.held[PIECE:]
         if piece:
@@ -47,7 +46,7 @@ class SlowPeer:
         return bool(piece)
 
     def answer(self):
-        """Finish the handshake, and close when told of a close; all this as far as the other end takes part."""
+        """Finish the handshake if the other end lets it, and answer its close_notify."""
         with contextlib.suppress(ssl.SSLError, OSError):
             while self.send_piece():
                 pass
@@ -58,7 +57,7 @@ class SlowPeer:
 
 
 class Attempt:
-    """A handshake of the loop's, in a task, and its peer."""
+    """A handshake of the loop in a task, and its peer."""
 
     def __init__(self, tls, side, contexts):
         self.tls, self.loop, self.side, self.contexts = tls, tls.loop, side, contexts
@@ -101,7 +100,7 @@ class Connecting(Attempt):
 
 
 class Upgrading(Attempt):
-    # As asyncio's start_tls(): who is not connected again is not told of the end.
+    # As with asyncio's start_tls(): connection_lost() comes only after a second connection_made().
     lives = (["connection_made"], *Connecting.lives[1:])
 
     def begin(self):
@@ -145,7 +144,7 @@ class UpgradingTls(Upgrading):
 
 
 def cancel_after(attempt, pieces, turns):
-    """Whether the handshake was complete before."""
+    """Return whether the handshake was complete before the cancellation."""
     loop, task = attempt.loop, attempt.task
     run_once(loop, 3)
     for number in range(pieces):

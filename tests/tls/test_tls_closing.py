@@ -1,7 +1,8 @@
-"""TLS: close(), abort(), and how the peer leaves; what is still sent, what is still told, and how the connection ends.
+"""TLS: close(), abort() and the peer's ways to leave: which data is still sent or delivered, and how the connection
+ends.
 
-P03: after close() no more data is delivered, and the socket is gone within `ssl_shutdown_timeout`, whatever the peer
-does: test_tls_timeouts.py has more of it.
+P03: after close() no more data is delivered, and the socket is closed within `ssl_shutdown_timeout`, whatever the peer
+does; test_tls_timeouts.py tests more of it.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from support.stepping import run_once, run_until
 from support.stream_connections import skip_on_asyncios
 from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side, secured_on
 
-SOON = 0.05  # seconds; a timeout that is waited for
+SOON = 0.05  # seconds; a timeout that the test waits for
 ENDED = ["connection_made", "eof_received", "connection_lost"]
 
 
@@ -23,7 +24,7 @@ ENDED = ["connection_made", "eof_received", "connection_lost"]
 @every_version
 @every_protocol
 def test_close(tls, side, version, make_protocol):
-    """What was written goes first, then close_notify; the peer's answer to it is an end like any other."""
+    """Written data goes first, then close_notify; the peer's answer to it counts as a normal end."""
     secured = tls.open(side, make_protocol(), version=version)
     secured.transport.write(b"last words")
     assert not secured.transport.is_closing()
@@ -76,7 +77,7 @@ def test_closing_once_more_changes_nothing(tls):
 @every_side
 @every_version
 def test_abort(tls, side, version):
-    """Nothing more is sent or told but the end, which comes later than the call."""
+    """Nothing more is sent, and connection_lost() is the only callback; it comes after the call has returned."""
     secured = tls.open(side, version=version, kind="tcp")
     secured.fill()
     secured.send(b"unread")
@@ -125,7 +126,7 @@ def test_abort_after_two_closes(tls):
 @every_side
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
 def test_p09_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
-    """It is dropped, however often and by either method. asyncio's logger may be told of it; nobody else is."""
+    """The data is dropped, whichever method writes it and however often. Only asyncio's logger may report it."""
     secured = tls.open(side, kind="tcp")
     if how == "lost":
         secured.reset()
@@ -169,7 +170,7 @@ HOOKS = ["connection_made", "data", "eof_received", "pause_writing", "connection
 @pytest.mark.parametrize("call", ["close", "abort"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_ending_from_every_callback(load_implementation, impl, certificates, side, make_protocol, call, hook):
-    """The callbacks that follow are those that follow on asyncio."""
+    """The same callbacks follow as on asyncio."""
 
     def played(implementation):
         loop = implementation.new_event_loop()
@@ -200,7 +201,7 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
 @every_version
 @pytest.mark.parametrize("ending", ["close_notify", "close_notify and end", "end alone"])
 def test_the_peer_leaves(tls, side, version, ending):
-    """However it leaves, the end is told once and without an error; close_notify is answered."""
+    """However the peer leaves, connection_lost() is called once and without an error; close_notify is answered."""
     secured = tls.open(side, version=version)
     if "notify" in ending:
         secured.peer.notify_close()
@@ -294,7 +295,7 @@ def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls
 @every_protocol
 @pytest.mark.parametrize("then", ["resume", "stay paused"])
 def test_p03_closing_while_reading_is_paused(tls, side, make_protocol, then):
-    """What was held back stays undelivered, also if reading is resumed afterwards."""
+    """Held data stays undelivered, even if reading is resumed after close()."""
     secured = tls.open(side, make_protocol(), ssl_shutdown_timeout=SOON)
     secured.transport.pause_reading()
     secured.send(b"held back")
@@ -308,7 +309,7 @@ def test_p03_closing_while_reading_is_paused(tls, side, make_protocol, then):
 
 
 def test_p03_closing_from_inside_buffer_updated(tls):
-    """With more decrypted than the buffer holds."""
+    """With more decrypted data than the buffer holds."""
     protocol = ViewRecorder(10)
     secured = tls.open("server", protocol)
     skip_on_asyncios(secured.transport, "its close() fills the buffer once more")
@@ -342,7 +343,7 @@ def test_p03_a_peer_that_says_nothing(tls, side, version):
     assert secured.socket.fileno() == -1
 
 
-@pytest.mark.only("c", reason="asyncio refuses a timeout of 0 with ValueError")
+@pytest.mark.only("c", reason="asyncio raises ValueError for a timeout of 0")
 @every_side
 @every_version
 def test_p03_a_shutdown_timeout_of_nothing_is_an_abort(tls, side, version):
@@ -390,7 +391,7 @@ def test_streams_wait_until_it_is_closed(impl, certificates, version):
 
 
 def test_a_transport_that_nobody_closed(impl, certificates):
-    """It warns, as asyncio's does, and its socket goes with it."""
+    """Its finalizer warns, like asyncio's, and closes the socket."""
     impl.run_script(
         """
 import gc, socket, warnings

@@ -1,4 +1,4 @@
-"""TLS: every way in which a connection is made, on both ends, and what is refused before anything is sent."""
+"""TLS: every way to make a connection, on both ends, and the arguments that are refused before anything is sent."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ async def serving(create, *arguments, **keywords):
 
 
 async def exchange(transport, protocol, data=b"some data"):
-    """There and back again, and closed from here: the answer to our close_notify is an end like the peer's own."""
+    """Data goes there and back, then this end closes: the peer's answer to its close_notify counts as a normal end."""
     transport.write(data)
     await until(lambda: bytes(protocol.received) == data)
     transport.close()
@@ -205,7 +205,7 @@ def test_unix_streams(loop, certificates, tmp_path):
 
 
 def test_ssl_true_is_a_default_context(loop, certificates, monkeypatch, tmp_path):
-    """Which knows the authorities of OpenSSL's own environment variables."""
+    """The default context loads the authorities that OpenSSL's environment variables name."""
     monkeypatch.setenv("SSL_CERT_FILE", certificates.write_files(tmp_path).authority)
 
     async def main():
@@ -239,7 +239,7 @@ def test_the_name_that_is_checked_is_the_host_unless_another_is_given(loop, cert
         ({"server_hostname": HOST}, ValueError),
         ({"ssl_handshake_timeout": 1}, ValueError),
         ({"ssl_shutdown_timeout": 1}, ValueError),
-        ({"ssl": True}, ValueError),  # without a host's name
+        ({"ssl": True}, ValueError),  # no host name
         ({"ssl": "a string"}, TypeError),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -268,7 +268,7 @@ def test_a_servers_timeouts_need_ssl(loop, option):
 
 @every_side
 def test_the_wrong_kind_of_context(loop, certificates, side):
-    """A server's at the client's end, or the other way round, fails before anything is sent."""
+    """A server's context at the client's end, or a client's at the server's, fails before anything is sent."""
     ours, theirs = connected_sockets("pair")
     with theirs:
         if side == "client":
@@ -277,7 +277,7 @@ def test_the_wrong_kind_of_context(loop, certificates, side):
             )
         else:
             making = loop.connect_accepted_socket(Recorder, ours, ssl=certificates.client_context())
-        # Newer versions of the ssl module ask first for the name that such a context is to check.
+        # Newer versions of the ssl module first ask for the host name that such a context is to check.
         with pytest.raises((ssl.SSLError, ValueError), match=r"Cannot create a|check_hostname requires"):
             loop.run_until_complete(making)
         ours.close()

@@ -1,5 +1,5 @@
-"""TLS: handshakes that fail, timeouts, callbacks that raise, and who is told of what: caller, protocol, exception
-handler, debug log."""
+"""TLS: handshakes that fail, timeouts and callbacks that raise, and where each error goes: the caller, the protocol,
+the exception handler or the debug log."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ REPORT = {"message", "exception", "transport", "protocol"}
 
 @pytest.fixture
 def debug_log():
-    """What asyncio's logger is told at DEBUG."""
+    """The DEBUG records of asyncio's logger."""
     messages = []
 
     class Listening(logging.Handler):
@@ -41,7 +41,7 @@ def debug_log():
 
 
 def contexts_that_do_not_fit(certificates, why):
-    """The client's and the server's."""
+    """The client's context and the server's."""
     client, server = certificates.client_context(), certificates.server_context()
     if why == "unknown authority":
         client = certificates.client_context(trusts=False)
@@ -81,7 +81,7 @@ def test_ends_that_do_not_agree(tls, side, why):
 
 
 def similar(reason):
-    """OpenSSL has given some alerts other names over time."""
+    """OpenSSL has renamed some alerts over time."""
     return re.sub("^(TLSV1|SSLV3|TLSV13)_", "", reason).replace("TLS_", "")
 
 
@@ -132,7 +132,7 @@ def test_a_peer_that_leaves_in_the_handshake(tls, side, version, step, how):
         peer.push()
         peer.socket.shutdown(socket.SHUT_WR)
     elif how == "close":
-        peer.pump()  # with something unread the kernel would reset
+        peer.pump()  # with unread data the kernel would send a reset
         peer.socket.close()
     else:
         reset(peer.socket)
@@ -160,7 +160,7 @@ def test_a_handshake_that_is_broken_in_the_middle(tls, side, version):
 
 @every_side
 def test_a_failed_handshake_in_the_debug_log(tls, debug_log, side):
-    """And nowhere else. Not debugging, not even there."""
+    """The debug log alone has it, and only in debug mode."""
     for debug in (False, True):
         tls.loop.set_debug(debug)
         debug_log.clear()
@@ -239,7 +239,7 @@ def raising(*_):
 @every_side
 @every_protocol
 def test_data_received_that_fails(tls, side, make_protocol):
-    """It ends the connection; the handler and connection_lost() get the exception."""
+    """The exception ends the connection; the exception handler and connection_lost() get it."""
     protocol = make_protocol()
     when_data_comes(protocol, raising)
     secured = tls.open(side, protocol)
@@ -265,7 +265,8 @@ def test_get_buffer_that_fails(tls):
 
 @every_side
 def test_an_os_error_from_data_received_is_reported_to_nobody(tls, side):
-    """It is taken for the connection's own, as asyncio takes it: connection_lost() gets it, the debug log has it."""
+    """Like asyncio, the transport takes it for the connection's own error: connection_lost() gets it, the debug log has
+    it."""
     protocol = Recorder()
 
     def fail():
@@ -334,11 +335,11 @@ def test_what_ends_the_program_ends_run_forever(tls, make_protocol, error):
     tls.loop.run_forever()  # until the look that was left sees that
 
 
-# What a server tells
+# What a server reports
 
 
 def test_a_server_is_quiet_about_its_clients_failures(impl, certificates, asyncio_log):
-    """A client that speaks something else, or refuses the certificate, is no news unless debugging."""
+    """A client that speaks another protocol or refuses the certificate is reported in debug mode only."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -361,7 +362,7 @@ def test_a_server_is_quiet_about_its_clients_failures(impl, certificates, asynci
         else:
             assert {report["message"] for report in reports} == {"Error on transport creation for incoming connection"}
             assert all(report.keys() >= {"message", "exception"} for report in reports)
-            # asyncio's client does not send the alert about the certificate: the server sees it leave.
+            # asyncio's client does not send the alert about the certificate: the server sees the connection end.
             first, second = (type(report["exception"]) for report in reports)
             assert first is ssl.SSLError and second in (ssl.SSLError, ConnectionResetError)
         transport, protocol = await loop.create_connection(

@@ -1,4 +1,4 @@
-"""TLS with peers at fault: that stall, send garbage, cut records and connections short, and with handshakes that are
+"""TLS with faulty peers: they stall, send garbage, or cut records and connections short; and handshakes that are
 cancelled at every step."""
 
 import asyncio
@@ -35,7 +35,7 @@ garbage_of_every_kind = pytest.mark.parametrize(
 @every_version
 @garbage_of_every_kind
 def test_garbage_after_the_handshake(tls, side, version, garbage):
-    """What came before it is delivered. The end brings OpenSSL's error, and nothing is reported."""
+    """The data before it is delivered. connection_lost() gets OpenSSL's error, and nothing is reported."""
     secured = tls.open(side, version=version)
     secured.deliver(b"before")
     secured.peer.send_raw(garbage)
@@ -58,7 +58,7 @@ def test_garbage_alone(tls, side, make_protocol):
 
 @every_version
 def test_garbage_while_reading_is_paused(tls, version):
-    """Nobody is told before reading is resumed."""
+    """The protocol sees nothing before reading is resumed."""
     secured = tls.open("server", version=version)
     secured.transport.pause_reading()
     secured.peer.send_raw(b"garbage" * 10)
@@ -98,7 +98,7 @@ def test_a_record_with_a_byte_changed(tls, side, version, seed):
     assert isinstance(secured.protocol.error, ssl.SSLError)
     reasons = {"DECRYPTION_FAILED_OR_BAD_RECORD_MAC"}
     if ssl.OPENSSL_VERSION_INFO >= (3, 2):
-        # A newer reason, for which CPython 3.13 has no name.
+        # A newer reason; CPython 3.13 has no name for it.
         reasons |= {"RECORD_LAYER_FAILURE"} if sys.version_info >= (3, 14) else {"RECORD_LAYER_FAILURE", None}
     assert secured.protocol.error.reason in reasons
 
@@ -118,7 +118,7 @@ def test_a_record_that_comes_twice(tls):
 @every_version
 @pytest.mark.parametrize("part", [1, 5, 50])
 def test_the_end_in_the_middle_of_a_record(tls, side, version, part):
-    """An end without close_notify; asyncio does not tell it from another."""
+    """An end without close_notify; asyncio does not distinguish it from any other."""
     secured = tls.open(side, version=version)
     whole, cut = secured.peer.encrypted(b"whole"), secured.peer.encrypted(b"cut short" * 20)
     secured.peer.send_raw(whole + cut[:part])
@@ -157,7 +157,7 @@ def test_a_reset_while_much_waits_to_be_sent(tls, side):
 @every_side
 @every_version
 def test_a_fatal_alert(tls, side, version):
-    """The peer's OpenSSL sends one when it is given garbage."""
+    """The peer's OpenSSL sends an alert when it gets garbage."""
     secured = tls.open(side, version=version)
     secured.peer.incoming.write(b"garbage" * 10)
     with pytest.raises(ssl.SSLError):
@@ -171,7 +171,7 @@ def test_a_fatal_alert(tls, side, version):
 @every_side
 @every_version
 def test_a_peer_that_sends_after_its_own_close_notify(tls, side, version):
-    """What follows the end is not data any more."""
+    """Bytes after close_notify are not data."""
     secured = tls.open(side, version=version)
     after = secured.peer.encrypted(b"after")
     secured.peer.notify_close()
@@ -186,7 +186,7 @@ def test_a_peer_that_sends_after_its_own_close_notify(tls, side, version):
 def test_a_peer_that_stalls_in_the_handshake_and_then_goes_on(tls, side, version):
     making, peer, protocol = tls.begin(side, version=version, kind="tcp")
     while not peer.shaken:
-        run_once(tls.loop, 10)  # more than our end needs
+        run_once(tls.loop, 10)  # more than this end needs
         peer.shake()
     run_until(tls.loop, making.done)
     tls.adopt(making.result()[0], protocol, peer).deliver(b"data")
@@ -219,7 +219,7 @@ def test_a_handshake_byte_by_byte(tls, side, version):
 
 @every_side
 def test_stalled_handshakes_hold_nobody_up(tls, side):
-    """While some do not get on, others are made and used."""
+    """While some handshakes stall, other connections are made and used."""
     stalled = [tls.begin(side) for _ in range(20)]
     for _, peer, _ in stalled[::2]:
         peer.shake()
@@ -236,7 +236,7 @@ def test_stalled_handshakes_hold_nobody_up(tls, side):
 
 
 def turns_of_a_handshake(implementation, certificates, side, version):
-    """How many iterations of the loop one takes at most."""
+    """The most iterations of the loop that one handshake takes."""
     loop = implementation.new_event_loop()
     try:
         ours, theirs = connected_sockets("pair")
@@ -263,7 +263,7 @@ async def connecting(loop, sock, certificates, side, version, protocol):
 
 
 def leaves(peer):
-    """Whether the peer has seen the end. A handshake that was complete is followed by a proper close."""
+    """Return whether the peer has seen the end. After a complete handshake the connection closes with close_notify."""
     peer.shake()
     if peer.shaken:
         peer.read()
@@ -275,7 +275,7 @@ def leaves(peer):
 @every_side
 @every_version
 def test_cancelled_at_every_step(impl, certificates, side, version):
-    """The socket is closed, whenever it is; a protocol is told of an end if it has been told of a beginning."""
+    """The socket is always closed; a protocol gets connection_lost() if it got connection_made()."""
     turns = turns_of_a_handshake(impl, certificates, side, version)
     assert turns > 2
     for number in range(turns + 2):
@@ -308,7 +308,7 @@ def test_cancelled_at_every_step(impl, certificates, side, version):
 
 
 def test_cancelled_with_real_addresses(impl, certificates):
-    """create_connection() by host and port: also while the plain connection is being made."""
+    """create_connection() by host and port, cancelled also while it makes the TCP connection."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -362,11 +362,11 @@ def test_closing_the_server_while_clients_shake_hands(impl, certificates):
         assert [protocol.calls for protocol in made] == [[]] * 5
         await settle()
 
-    run_virtual(impl, main())  # the timeout is that of the default, a minute
+    run_virtual(impl, main())  # the timeout is the default one, a minute
 
 
 def test_tickets_between_data(tls):
-    """What a TLS 1.3 server sends of its own accord is no data, and however much of it comes before some."""
+    """Messages that a TLS 1.3 server sends on its own are not data, however many come before some."""
     context = tls.certificates.server_context(TLS_1_3)
     context.num_tickets = 20
     secured = tls.open("client", peer_context=context)
@@ -377,7 +377,7 @@ def test_tickets_between_data(tls):
 
 @every_side
 def test_churn(impl, certificates, side):
-    """Connections that come and go in every way, with descriptors being reused all the while."""
+    """Connections are opened and end in every way, and their descriptors are reused all the while."""
     generator = random.Random(side)
 
     async def one(loop, contexts):

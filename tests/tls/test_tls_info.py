@@ -1,4 +1,4 @@
-"""TLS: what a transport tells of itself and its connection, what it is, and the context of its callbacks (P27)."""
+"""TLS: a transport's extra information, class and attributes, and the context of its callbacks (P27)."""
 
 import asyncio
 import contextvars
@@ -107,7 +107,7 @@ def test_what_is_known_when_it_has_ended(tls, side, ending):
 
 
 def test_the_certificate_of_another_version_of_the_context(tls, certificates):
-    """The context is the caller's own object, and may be changed for the connections that follow."""
+    """The context is the caller's own object; the caller may change it for later connections."""
     context = certificates.client_context()
     first = tls.open("client", context=context)
     context.maximum_version = TLS_1_2
@@ -129,7 +129,7 @@ def test_what_it_is(tls, side):
     assert repr(transport)
 
 
-@pytest.mark.only("c", reason="the other implementations' TLS is asyncio's, which is the one that is compared with")
+@pytest.mark.only("c", reason="the other implementations use asyncio's TLS, with which this one is compared")
 def test_it_is_the_loops_own(tls):
     assert not is_asyncios(tls.open("server").transport)
     assert not is_asyncios(tls.open("client").transport)
@@ -147,7 +147,7 @@ def test_its_repr_tells_its_state(tls):
 
 @every_side
 def test_the_attributes_that_others_look_at(tls, certificates, side):
-    """Names of asyncio's that are not public but are used: by asyncio itself, and by libraries for the SSLContext."""
+    """asyncio's private names that others use: asyncio itself, and libraries that look for the SSLContext."""
     context = certificates.context(side)
     secured = tls.open(side, context=context)
     transport = secured.transport
@@ -191,7 +191,8 @@ NOT_KEPT = "its callbacks run in the context of whoever resumed reading last, or
 
 
 class Watched:
-    """A TLS connection made by a task in whose context `whose` is "maker", and what its callbacks found there."""
+    """A TLS connection made by a task in whose context `whose` is "maker", and the value that its callbacks found
+    there."""
 
     def __init__(self, tls, side, make_protocol):
         self.found = {}
@@ -261,7 +262,7 @@ def test_p27_after_pause_and_resume_from_a_task(tls, side, make_protocol):
 
 @every_side
 def test_p27_resume_writing(tls, side):
-    """pause_writing() comes from inside write(), so in the writer's context; its counterpart in the maker's."""
+    """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     watched = Watched(tls, side, type(tls.open().protocol))
     secured = watched.secured
     if sys.version_info < (3, 15):

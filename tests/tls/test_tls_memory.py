@@ -1,4 +1,4 @@
-"""P07: TLS connections that came and went leave nothing, and an idle one holds little.
+"""P07: ended TLS connections leave nothing behind, and an idle one holds little.
 
 HOTLOOP_TLS_CYCLES=15000 runs the promise's own number of connections, ten times over; without it there are few.
 """
@@ -59,8 +59,8 @@ def come_and_go(tls, side, count, make_protocol, ending, version):
 @every_protocol
 @every_ending
 def test_p07_what_came_and_went_leaves_no_object(tls, side, version, make_protocol, ending):
-    """No descriptor, no object that the collector knows, no block of memory of Python's."""
-    come_and_go(tls, side, 3, make_protocol, ending, version)  # what is made once
+    """No descriptor, no object that the collector knows, no block of Python's memory."""
+    come_and_go(tls, side, 3, make_protocol, ending, version)  # objects that are made once
     gc.collect()
     descriptors, objects, blocks = len(open_descriptors()), len(gc.get_objects()), sys.getallocatedblocks()
     count = 10
@@ -73,7 +73,7 @@ def test_p07_what_came_and_went_leaves_no_object(tls, side, version, make_protoc
 
 
 async def connection_that_ends(contexts, ending):
-    """Weak references to all that a connection between two ends of ours consisted of."""
+    """Weak references to all objects of a connection between two ends of the loop under test."""
     loop = asyncio.get_running_loop()
     ours, theirs = connected_sockets("pair")
     client, server = Recorder(), Recorder()
@@ -121,7 +121,7 @@ WHY_NOT = identity.unavailable() or (
     None if os.path.exists("/proc/self/status") else "memory is read from Linux's /proc"
 )
 memory_is_pythons = pytest.mark.skipif(
-    sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: another allocator, such as a sanitizer's, takes what it likes"
+    sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: another allocator, such as a sanitizer's, has its own overhead"
 )
 can_be_measured = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
@@ -131,9 +131,9 @@ can_be_measured = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.only("c", reason="asyncio keeps a buffer of 256 KiB for each connection")
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_p07_an_idle_connection_costs_less_than_32_kib(impl, version):
-    """After a burst it is more, because OpenSSL's two memory BIOs keep as much as they once held, and the ssl module
-    has no way to make them give it back. So they are fed hardly more than a record (16 KiB) at a time, and what is
-    kept does not grow with the burst: without that it would be as large, 512 KiB and more."""
+    """After a burst it costs more: OpenSSL's two memory BIOs keep the memory that they once used, and the ssl module
+    cannot make them free it. The transport therefore feeds them hardly more than a record (16 KiB) at a time, so the
+    kept memory does not grow with the burst; otherwise it would be as large as the burst, 512 KiB and more."""
     few = ("--idle", str(IDLE), "--burst", str(512 * KIB), "--cycles", "1", "--rounds", "1")
     found = measured(impl, "--tls", version, *few)
     assert found["idle"] == IDLE and found["tls"] == version
@@ -143,9 +143,9 @@ def test_p07_an_idle_connection_costs_less_than_32_kib(impl, version):
 
 @memory_is_pythons
 @can_be_measured
-@pytest.mark.skipif(NO_GIL and not CYCLES, reason="without the GIL CPython's allocator takes thousands to settle")
+@pytest.mark.skipif(NO_GIL and not CYCLES, reason="without the GIL CPython's allocator settles only after thousands")
 def test_p07_the_resident_size_stays(impl):
-    """Within 5% of what it was after the first round."""
+    """It stays within 5% of the size after the first round."""
     cycles, rounds = (str(CYCLES), "10") if CYCLES else ("100", "3")
     found = measured(impl, "--idle", "5", "--burst", "1000", "--cycles", cycles, "--rounds", rounds)
     assert len(found["resident"]) == int(rounds)

@@ -1,6 +1,6 @@
 """TLS with a peer that sends anything: real records with bits, pieces and whole records changed, in pieces of any size.
 
-Nothing that was not sent is ever delivered, and the connection ends in order. Sanitizer builds run this, too.
+No byte is delivered that was not sent, and the connection ends in order. Sanitizer builds run these tests, too.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from support.certificates import every_version
 from support.stepping import run_once
 from support.tls_connections import every_protocol, every_side, run_until_or_error
 
-# Each is a handshake: fewer than elsewhere.
+# Each example makes a handshake, so there are fewer than elsewhere.
 EXAMPLES = hypothesis.settings().max_examples // 12
 
-places = st.floats(0, 1, exclude_max=True)  # in what there is
+places = st.floats(0, 1, exclude_max=True)  # as a fraction of the length
 sizes = st.sampled_from([1, 2, 3, 5, 6, 100, 5000])
 mutations = st.lists(
     st.one_of(
@@ -49,7 +49,7 @@ def mutated(data, changes):
 
 
 def send_in_pieces(loop, sock, data, steps):
-    """As far as our end takes it, with a run of the loop between two pieces: one that has closed takes no more."""
+    """Send until our end closes, with a run of the loop between two pieces."""
     begin = number = 0
     while begin < len(data):
         with contextlib.suppress(BlockingIOError):
@@ -88,7 +88,7 @@ def test_records_that_were_changed(tls, side, version, make_protocol, lengths, c
 @hypothesis.settings(max_examples=EXAMPLES)
 @hypothesis.given(changes=mutations, flight=st.integers(0, 3), steps=pieces)
 def test_handshakes_that_were_changed(tls, side, version, changes, flight, steps):
-    """One flight of the peer's is changed. The handshake succeeds, or fails, or ends with the stream."""
+    """One flight of the peer is changed. The handshake succeeds or fails, or ends with the stream."""
     making, peer, protocol = tls.begin(side, version=version, ssl_handshake_timeout=3600)
     loop, flights = tls.loop, 0
 

@@ -1,4 +1,4 @@
-"""TLS: what the two ends agree on. SNI, client certificates, ALPN, sessions, and what follows the handshake."""
+"""TLS: negotiated parameters (SNI, client certificates, ALPN, sessions) and the messages after the handshake."""
 
 import ssl
 
@@ -147,7 +147,7 @@ def test_tls_1_3_tells_a_client_after_its_handshake_that_its_certificate_is_miss
 
 
 def test_a_certificate_asked_for_after_the_handshake(tls, certificates):
-    """TLS 1.3 alone can do it; our end as the server asks while the client reads."""
+    """Only TLS 1.3 has this; our end, the server, asks while the client reads."""
     context = certificates.server_context(TLS_1_3)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.post_handshake_auth = True
@@ -180,7 +180,7 @@ def test_our_end_is_asked_for_its_certificate_after_the_handshake(tls, certifica
 
 @every_version
 def test_a_client_resumes_a_session_of_our_server(tls, certificates, version):
-    """The server's tickets come after the handshake in TLS 1.3: with them the second handshake needs no certificate."""
+    """In TLS 1.3 the server's tickets come after the handshake: with one, the second handshake needs no certificate."""
     context, theirs = certificates.server_context(version), certificates.client_context(version)
     secured = tls.open("server", context=context, peer_context=theirs)
     secured.transport.write(b"data")
@@ -197,7 +197,8 @@ def test_a_client_resumes_a_session_of_our_server(tls, certificates, version):
 
 @every_version
 def test_the_session_of_our_client(tls, certificates, version):
-    """Readable from `ssl_object`; what came with or after the handshake resumes in a connection of the peer's own."""
+    """`ssl_object` has the session; a session from the handshake or after it resumes in a connection of the peer's
+    own."""
     context, theirs = certificates.client_context(version), certificates.server_context(version)
     secured = tls.open("client", context=context, peer_context=theirs)
     secured.deliver(b"data")
@@ -213,7 +214,7 @@ def test_the_session_of_our_client(tls, certificates, version):
 
 @every_side
 def test_what_follows_the_handshake_comes_with_data(tls, side):
-    """In TLS 1.3 the server's session tickets: no data, and nobody is told."""
+    """In TLS 1.3 these are the server's session tickets: they are not data, and cause no callback."""
     secured = tls.open(side, version=TLS_1_3)
     run_once(tls.loop, 5)
     assert secured.protocol.calls == ["connection_made"]
@@ -226,7 +227,7 @@ def test_what_follows_the_handshake_comes_with_data(tls, side):
 @every_side
 @every_version
 def test_data_in_the_same_segment_as_the_end_of_the_handshake(tls, side, version):
-    """The end that finishes first may send at once: it is read with what completes the handshake at the other."""
+    """The end that finishes first may send at once: the other reads that data along with the end of the handshake."""
     making, peer, protocol = tls.begin(side, Recorder(), version=version)
 
     def finished():

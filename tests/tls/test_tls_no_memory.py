@@ -1,11 +1,11 @@
-"""TLS when an allocation fails, whichever it is: nothing is lost unless the connection ends with an error."""
+"""TLS with any one allocation failing: no data is lost unless the connection ends with an error."""
 
 import pytest
 from support.interpreter import limits_memory
 
 pytestmark = [
     limits_memory,
-    pytest.mark.only("c", reason="asyncio's own TLS is written in Python, where any line may lack memory"),
+    pytest.mark.only("c", reason="asyncio's own TLS is written in Python, where any line may fail to allocate"),
 ]
 
 HARNESS = """if True:
@@ -187,5 +187,5 @@ TRIALS = {
 
 @pytest.mark.parametrize("when", TRIALS)
 def test_an_allocation_fails(impl, when):
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(HARNESS + TRIALS[when] + "\n    run(trial)\n")

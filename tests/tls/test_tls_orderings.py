@@ -1,19 +1,19 @@
-"""Any sequence of calls on a TLS transport and of deeds of its peer comes to what it comes to on asyncio.
+"""Any sequence of calls on a TLS transport and of actions of its peer has the same outcome as on asyncio.
 
-As test_stream_orderings.py for plain connections: Hypothesis makes the scripts, each is played on the implementation
-and on asyncio, step by step, with the loop run until nothing moves any more in between. The same protocol callbacks
-must have come in the same order, with the same data between them and the same errors, and the same data must have
-reached the peer. Data that comes after close() does not count: asyncio's transport still delivers it, ours does not.
+As in test_stream_orderings.py for plain connections: Hypothesis makes the scripts. Each is played step by step on the
+implementation and on asyncio, and between two steps the loop runs until nothing moves any more. The protocol callbacks
+must come in the same order, with the same data between them and the same errors, and the same data must reach the peer.
+Data after close() does not count: asyncio's transport still delivers it, this implementation does not.
 
-What a script cannot contain is what asyncio leaves to chance or gets wrong:
+Scripts leave out what asyncio leaves to chance or gets wrong:
 
-- how data is cut into pieces, and when writing is paused, which depends on how much the layers below take;
-- what comes in one read with garbage, of which it drops what it has decrypted;
-- more data than a buffered protocol's buffer holds, of which it loses some at the end;
-- a close() of what is closing already, after which its transport has forgotten its connection;
-- a close() while reading is paused and something waits to be read. If it is data, OpenSSL takes it for a wrong answer
-  to close_notify; if it is the end, nothing is closed until reading is resumed;
-- pausing after the peer has left. It tells the end all the same, and loses the data before it.
+- how data is cut into pieces, and when writing is paused, which depend on how much the layers below take;
+- data that comes in one read with garbage: asyncio drops the part that it has decrypted;
+- more data than a buffered protocol's buffer holds: asyncio loses some at the end;
+- close() on a closing transport: asyncio's transport has forgotten its connection by then;
+- close() while reading is paused and something waits to be read. OpenSSL takes data for a wrong answer to close_notify;
+  and after an end of file, asyncio closes nothing until reading is resumed;
+- pausing after the peer has left: asyncio reports the end all the same, and loses the data before it.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
 ]
 
-KIND = "pair"  # which delivers within the system call that sends
-MOST_WRITTEN = 300_000  # bytes; nobody pauses writing before there are more
+KIND = "pair"  # delivers within the system call that sends
+MOST_WRITTEN = 300_000  # bytes; writing is not paused before there are more
 BROKEN = (BrokenPipeError, ConnectionResetError)
 CLOSED = "close()"
 DATA_CALLBACKS = ["data_received", "buffer_updated"]
@@ -46,7 +46,7 @@ EXPECTED_LOG = {"SSL connection is closed", "socket.send() raised exception."}
 
 @dataclasses.dataclass(frozen=True)
 class Deed:
-    """One call on the transport, one thing that the peer does, or a call to be made inside a callback."""
+    """One call on the transport, one action of the peer, or a call to be made inside a callback."""
 
     name: str
     arguments: tuple = ()
@@ -89,7 +89,7 @@ class Tracing:
     def __init__(self):
         super().__init__()
         self.trace = []
-        self.traced = 0  # bytes of what was received
+        self.traced = 0  # bytes of `received` that are in the trace
 
     def happened(self, name, noted=None):
         result = super().happened(name, noted)
@@ -127,7 +127,7 @@ class Stage:
         self.transport, self.peer = self.secured.transport, self.secured.peer
         self.secured.deliver(FIRST)
         self.transport.write(b"second")
-        assert self.secured.receive(6) == b"second"  # whatever follows a handshake is over
+        assert self.secured.receive(6) == b"second"  # all messages that follow a handshake have been read
         self.peer_left = self.garbled = False
         self.written = 0
         self.sent = 0
@@ -152,7 +152,7 @@ class Stage:
                 self.trace.append((one.name, type(error).__name__))
 
     def settle(self):
-        """Run until nothing moves: the callbacks stay away for some turns."""
+        """Run until nothing moves: no callback for some turns."""
         quiet = 0
         while quiet < 4:
             before = len(self.trace), len(self.protocol.received), self.transport.get_write_buffer_size()
@@ -161,7 +161,7 @@ class Stage:
             quiet = quiet + 1 if after == before else 0
 
     def finish(self):
-        """The peer reads what there is, says goodbye and leaves; then the connection ends, if it has not."""
+        """The peer reads the rest, sends close_notify and leaves; then the connection ends, if it has not yet."""
         self.trace.append("finish")
         for act in (self.peer_reads, self.peer_answers, self.transport.resume_reading, self.peer_closes):
             act()
@@ -174,7 +174,7 @@ class Stage:
         self.trace.append((name, getattr(error, "reason", None)))
         assert self.protocol.lost and self.secured.is_gone
 
-    # What is done to the transport
+    # Actions on the transport
 
     def data(self, size):
         first = self.written % 251
@@ -207,7 +207,7 @@ class Stage:
         self.transport.abort()
 
     def inside(self, callback, one):
-        """Have it done in the next callback of that name."""
+        """Make the call in the next callback of that name."""
         for name in DATA_CALLBACKS if callback == "data" else [callback]:
             self.protocol.hooks[name] = lambda: self.happens_inside(callback, one)
 
@@ -216,10 +216,10 @@ class Stage:
             del self.protocol.hooks[name]
         self.perform([one])
 
-    # What the peer does
+    # Actions of the peer
 
     def peer_send(self, size):
-        with contextlib.suppress(ssl.SSLError):  # it has said goodbye already, or had an alert
+        with contextlib.suppress(ssl.SSLError):  # the peer has sent close_notify already, or got an alert
             self.peer.write(bytes((self.sent + number) % 253 for number in range(size)))
             self.sent += size
 
@@ -228,7 +228,7 @@ class Stage:
             self.peer.read()
 
     def peer_answers(self):
-        """A goodbye to a goodbye."""
+        """Answer a close_notify."""
         self.peer_reads()
         if self.peer.saw_close_notify:
             self.peer.notify_close()
@@ -246,7 +246,7 @@ class Stage:
                 self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        """With nothing left unread, which would make a reset of it."""
+        """Read everything first: unread data would turn the close into a reset."""
         self.peer_left = True
         self.peer_reads()
         self.peer.socket.close()
@@ -259,7 +259,7 @@ class Stage:
 
 
 def until_closed(trace):
-    """Without the data that came after close(): asyncio's transport still delivers it, ours does not."""
+    """Without the data after close(): asyncio's transport still delivers it, this implementation does not."""
     if CLOSED not in trace:
         return trace
     after = trace.index(CLOSED)
@@ -272,7 +272,8 @@ def played(implementation, side, version, make_protocol, script):
         with secured_on(loop, issued()) as connections:
             stage = Stage(connections, side, version, make_protocol)
             stage.play(script)
-            # Ours tells the peer with an alert what was wrong, and OpenSSL says from then on that it has been closed.
+            # This implementation sends the peer an alert with the reason, after which OpenSSL reports a closed
+            # connection.
             closed = None if stage.garbled else stage.peer.saw_close_notify
             return until_closed(stage.trace), bytes(stage.peer.received), closed
     finally:

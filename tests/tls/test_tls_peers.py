@@ -1,4 +1,4 @@
-"""TLS with programs of others at the other end: OpenSSL's own client and server."""
+"""TLS with OpenSSL's own client and server programs as peers."""
 
 import asyncio
 import contextlib
@@ -31,14 +31,14 @@ class Echo(Recorder):
 
 
 class Program:
-    """One that runs: what it says, on stdout and stderr alike, and what it is told."""
+    """A running program: its output (stdout and stderr as one) and its input."""
 
     def __init__(self, process):
         self.process = process
         self.said = bytearray()
 
     async def says(self, text):
-        """Wait for `text`, which is forgotten with what came before it; that is returned."""
+        """Wait for `text` and drop it; return the output before it."""
         while (position := self.said.find(text)) < 0:
             more = await self.process.stdout.read(65536)
             assert more, f"it ended without saying {text}: {bytes(self.said)}"
@@ -66,7 +66,8 @@ async def running(*command):
         yield Program(process)
     finally:
         if process.returncode is None:
-            # Not by kill(): of one that has just ended it takes the exit code, for which asyncio's watcher waits.
+            # Not by kill(): if the process has just ended, kill() reaps the exit code for which asyncio's watcher
+            # waits.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         process.stdin.close()
@@ -78,7 +79,7 @@ async def running(*command):
 
 
 class Serving:
-    """A server of ours, for OpenSSL's client."""
+    """A server on the loop under test, for OpenSSL's client."""
 
     def __init__(self, openssl, files, server):
         self.openssl, self.files, self.server = openssl, files, server
@@ -119,7 +120,7 @@ async def serving(openssl, files, context, make_protocol=Echo):
 
 
 class Half(asyncio.Protocol):
-    """One side of a relay. When it has ended, the other one is closed."""
+    """One side of a relay. When it ends, it closes the other one."""
 
     def __init__(self, forward):
         self.data_received = forward
@@ -132,7 +133,7 @@ class Half(asyncio.Protocol):
 
 
 class Relay:
-    """Stands between a client and a server, and counts the bytes. What the server sends can be held back."""
+    """Stands between a client and a server and counts the bytes. It can hold back those of the server."""
 
     def __init__(self):
         self.of_client = self.of_server = 0
@@ -200,7 +201,7 @@ def test_a_client_of_openssl(impl, certificates, certificate_files, openssl, ver
 
 @every_version
 def test_much_data(impl, certificates, certificate_files, openssl, version):
-    """There and back, with either end reading as it pleases."""
+    """Data goes there and back, with either end reading at its own pace."""
     size = 3_000_000
     line = b"the same line again and again\n"
     data = line * (size // len(line))
@@ -212,7 +213,7 @@ def test_much_data(impl, certificates, certificate_files, openssl, version):
         ):
             telling = asyncio.ensure_future(client.tell(data))
             connection = await our.connection()
-            await client.says(b"same line")  # after what it says of the certificate
+            await client.says(b"same line")  # follows what it prints about the certificate
             received = len(b"the same line")
             while received < len(data):
                 more = len(client.said) or len(await client.process.stdout.read(1 << 20))
@@ -227,7 +228,7 @@ def test_much_data(impl, certificates, certificate_files, openssl, version):
 
 
 def test_its_key_updates(impl, certificates, certificate_files, openssl):
-    """ "k" changes the client's keys, "K" asks for new keys of ours too. Data goes on before and after."""
+    """ "k" changes the client's keys, "K" also asks for new keys of our end. Data flows before and after."""
 
     async def main():
         async with (
@@ -251,7 +252,7 @@ def test_its_key_updates(impl, certificates, certificate_files, openssl):
 
 
 def test_its_renegotiation_is_refused(impl, certificates, certificate_files, openssl):
-    """By OpenSSL, from 3.0 on. The client leaves; the connection ends once."""
+    """OpenSSL refuses it from 3.0 on. The client leaves; the connection ends once."""
     if ssl.OPENSSL_VERSION_INFO < (3,):
         pytest.skip("OpenSSL before 3.0 lets a client renegotiate")
 
@@ -272,7 +273,7 @@ def test_its_renegotiation_is_refused(impl, certificates, certificate_files, ope
 
 
 def test_its_renegotiation(impl, certificates, certificate_files, openssl):
-    """Handshakes between data, and what is written in the middle of one comes after it."""
+    """Handshakes run between data; data written in the middle of one comes after it."""
     context = certificates.server_context(TLS_1_2)
     context.options |= ALLOW_CLIENT_RENEGOTIATION
     written = b"meanwhile\n" * 20
@@ -399,7 +400,7 @@ async def server_of_openssl(openssl, files, *options):
 
 @every_version
 def test_a_server_of_openssl(impl, certificates, certificate_files, openssl, version):
-    """One that sends each line back, reversed."""
+    """An OpenSSL server that sends each line back, reversed."""
 
     async def main():
         async with server_of_openssl(openssl, certificate_files, "-rev", FLAGS[version]) as (_, address):
@@ -419,7 +420,7 @@ def test_a_server_of_openssl(impl, certificates, certificate_files, openssl, ver
 
 @every_version
 def test_what_the_server_asks_for(impl, certificates, certificate_files, openssl, version):
-    """A certificate, and one of its protocols."""
+    """The server asks for a certificate and offers a protocol."""
     options = ("-Verify", "1", "-verify_return_error", "-CAfile", certificate_files.authority, "-alpn", "h2,http/1.1")
     context = certificates.client_context(version, has_certificate=True)
     context.set_alpn_protocols(["http/1.1"])
@@ -435,7 +436,7 @@ def test_what_the_server_asks_for(impl, certificates, certificate_files, openssl
                 reader, _ = await asyncio.open_connection(
                     *address, ssl=certificates.client_context(version), server_hostname=HOST
                 )
-                await reader.read()  # with TLS 1.3 it says only now that it wanted one
+                await reader.read()  # with TLS 1.3 the server demands its certificate only now
 
     impl.run(main())
 
@@ -460,7 +461,7 @@ def test_the_servers_key_updates(impl, certificates, certificate_files, openssl)
                 await server.says(b"answer %d\n" % number)
                 before = relay.of_server
                 await server.tell(b"K\n" if number % 2 else b"k\n")
-                # All that it has been told by the time it reads counts as one command.
+                # The program takes all the input that one read returns for a single command.
                 await until(lambda before=before: relay.of_server > before)
             await server.tell(b"the end\n")
             await until(lambda: protocol.received == expected + b"the end\n")
@@ -475,7 +476,7 @@ def test_the_servers_key_updates(impl, certificates, certificate_files, openssl)
 
 
 def test_the_servers_renegotiation(impl, certificates, certificate_files, openssl):
-    """Handshakes between data, and what is written in the middle of one comes after it."""
+    """Handshakes run between data; data written in the middle of one comes after it."""
     written = b"meanwhile\n" * 10
 
     async def main():
@@ -493,11 +494,11 @@ def test_the_servers_renegotiation(impl, certificates, certificate_files, openss
                 expected += line
                 relay.hold()
                 await server.tell(b"r\n")
-                await until(lambda: relay.held)  # its request
+                await until(lambda: relay.held)  # the server's request
                 before = relay.of_client
                 relay.release()
                 relay.hold()
-                await until(lambda before=before: relay.of_client > before)  # our hello
+                await until(lambda before=before: relay.of_client > before)  # our ClientHello
                 for _ in range(10):
                     transport.write(b"meanwhile\n")
                     await asyncio.sleep(0)

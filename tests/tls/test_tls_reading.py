@@ -1,4 +1,4 @@
-"""TLS: what arrives, into both kinds of protocol, with reading paused and resumed, and the limits of what is held."""
+"""TLS: received data, into both kinds of protocol, with reading paused and resumed, and the limits of what is held."""
 
 import asyncio
 import sys
@@ -128,7 +128,7 @@ def test_another_protocol_from_inside_a_callback(tls, first, second):
     secured.transport.abort()
     run_until(tls.loop, lambda: successor.lost)
     assert not protocol.lost
-    secured.protocol = protocol  # whose life ended early
+    secured.protocol = protocol  # its life ended early
 
 
 @every_side
@@ -238,7 +238,7 @@ def test_read_limits_that_cannot_be(tls, limits):
 @every_side
 @pytest.mark.parametrize("high", [1, 10_000, None])
 def test_a_peer_cannot_send_without_end_to_one_who_does_not_read(tls, side, high):
-    """What is held is limited; the rest stays in the kernel, and then with the peer. Nothing of it is lost."""
+    """The transport holds a limited amount; the rest stays in the kernel, and then with the peer. Nothing is lost."""
     secured = tls.open(side, kind="tcp")
     secured.transport.set_read_buffer_limits(high)
     secured.transport.pause_reading()
@@ -301,7 +301,8 @@ def test_p14_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_
 
 @every_protocol
 def test_p14_a_long_farewell_while_reading_is_paused(tls, make_protocol):
-    """Longer than what is held above the kernel: the end is behind data that was not even read when it came."""
+    """The data exceeds what is held above the kernel: the end comes behind data that was not yet read when it
+    arrived."""
     secured = tls.open("client", make_protocol(), kind="tcp")
     secured.transport.set_read_buffer_limits(1000)
     secured.transport.pause_reading()
@@ -353,7 +354,7 @@ def test_in_debug_mode(tls):
 
 
 def test_reading_after_the_end(tls):
-    """Nothing to pause or to resume any more, and no error."""
+    """Pausing and resuming have no effect any more, and raise no error."""
     secured = tls.open("client")
     secured.transport.abort()
     secured.run_until_lost()

@@ -1,4 +1,5 @@
-"""TLS whose callbacks end the connection, replace the protocol or pause reading while records wait to be decrypted."""
+"""TLS with callbacks that end the connection, replace the protocol or pause reading while records wait to be
+decrypted."""
 
 import pytest
 from support.recording import Recorder, when_data_comes
@@ -8,7 +9,7 @@ from support.tls_connections import Plain, ViewRecorder, every_side, numbered
 
 
 def hold_records(secured, count=5):
-    """Have the paused transport take in so many records; what is in them."""
+    """Have the paused transport receive `count` records; return their data."""
     secured.transport.pause_reading()
     for number in range(count):
         secured.send(b"%d" % number * 1000)
@@ -56,7 +57,7 @@ def test_get_buffer_pauses_reading(tls, side):
 @every_side
 @pytest.mark.parametrize("make_second", [Recorder, ViewRecorder])
 def test_get_buffer_replaces_the_protocol(tls, side, make_second):
-    """The first buffer or the second gets the data."""
+    """Either the first buffer or the second gets the data."""
     first, second = ViewRecorder(), make_second()
     secured = tls.open(side, first)
     expected = hold_records(secured)
@@ -77,7 +78,7 @@ def test_get_buffer_replaces_the_protocol(tls, side, make_second):
 @pytest.mark.parametrize("make_first", [Recorder, ViewRecorder])
 @pytest.mark.parametrize("make_second", [Recorder, ViewRecorder])
 def test_data_replaces_the_protocol(tls, side, make_first, make_second):
-    """Between two kinds of protocols and two parts of what was held."""
+    """The protocol changes its kind between two parts of the held data."""
     first = make_first() if make_first is Recorder else ViewRecorder(1000)
     second = make_second()
     secured = tls.open(side, first)

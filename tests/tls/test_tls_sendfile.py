@@ -9,7 +9,7 @@ from support.certificates import every_version
 from support.stepping import run_until
 from support.tls_connections import every_protocol, every_side
 
-DATA = bytes(range(256)) * 4000  # bytes; more than goes into a connection that nobody reads, in several pieces
+DATA = bytes(range(256)) * 4000  # bytes; more than a connection takes while the peer does not read, in several pieces
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def sending(secured, *arguments, **keywords):
 
 
 def is_full(secured):
-    """Whether the transport wants nothing more."""
+    """Return whether the transport has paused writing."""
     return secured.transport.get_write_buffer_size() >= secured.transport.get_write_buffer_limits()[1]
 
 
@@ -101,7 +101,7 @@ def test_what_is_refused(tls, file, arguments, error):
 
 
 def test_a_count_of_nothing(tls, file):
-    """As asyncio takes it: for all."""
+    """Like asyncio, a count of 0 means the whole file."""
     secured = tls.open()
     task = sending(secured, file, 0, 0)
     secured.run_until(task.done)
@@ -138,7 +138,7 @@ def test_on_a_closing_transport(tls, file, ending):
 
 
 def test_a_peer_that_does_not_read(tls, tmp_path):
-    """The file is read no faster than it goes."""
+    """The file is read no faster than the data is sent."""
     path = tmp_path / "large"
     path.write_bytes(DATA * 8)
     secured = tls.open()
@@ -146,7 +146,7 @@ def test_a_peer_that_does_not_read(tls, tmp_path):
         task = sending(secured, file)
         secured.run_until(lambda: is_full(secured), peer_reads=False)
         before = -1
-        while before != (before := file.tell()):  # the executor would read it while this waits
+        while before != (before := file.tell()):  # until the executor reads no further
             tls.loop.run_until_complete(asyncio.sleep(0.02))
         assert not task.done() and before < len(DATA) * 8
         assert secured.receive(len(DATA) * 8) == DATA * 8
@@ -168,7 +168,7 @@ def test_a_peer_that_leaves_in_the_middle(tls, tmp_path):
 
 
 def test_cancelling(tls, tmp_path):
-    """The protocol has its transport back, and what was begun is sent to its end."""
+    """The protocol has its transport back, and the part that was begun is sent to its end."""
     path = tmp_path / "large"
     path.write_bytes(DATA * 8)
     secured = tls.open()
@@ -186,6 +186,6 @@ def test_cancelling(tls, tmp_path):
     sent = len(secured.peer.received) - len(b"the end")
     assert secured.peer.received[:sent] == (DATA * 8)[:sent]
     secured.deliver(b"and back")
-    # Whom asyncio put in its place was told to pause, and is gone.
+    # asyncio's stand-in for the protocol got the pause_writing(), and is gone.
     assert secured.protocol.calls == ["connection_made", "resume_writing", "data"]
     secured.protocol.calls.remove("resume_writing")

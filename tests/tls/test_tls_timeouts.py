@@ -1,7 +1,7 @@
 """TLS: the timeouts of the handshake and of the shutdown, to the second, on loops with virtual time.
 
-P03: after close() the socket is gone within `ssl_shutdown_timeout`, whatever the peer does. What of this a real clock
-shows is in test_tls_closing.py.
+P03: after close() the socket is closed within `ssl_shutdown_timeout`, whatever the peer does. test_tls_closing.py tests
+it on a real clock.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ every_timeout = pytest.mark.parametrize("timeout", [None, 7.5], ids=["default", 
 
 @pytest.fixture
 def loop(hotloop_loop):
-    """What the connections of `tls` are made on."""
+    """The loop of the connections of `tls`."""
     yield hotloop_loop
     check_quiet(hotloop_loop)
 
@@ -41,7 +41,7 @@ def seconds_of(kind, timeout):
 
 
 def whole_second(loop):
-    """Wait for the next one: differences of such times, and of times with few digits after them, are exact."""
+    """Wait for the next whole second: times with few binary digits make exact differences."""
     whole = loop.create_future()
     loop.call_at(math.ceil(loop.time()), whole.set_result, None)
     loop.run_until_complete(whole)
@@ -49,7 +49,7 @@ def whole_second(loop):
 
 
 def closed(secured, peer_acts=lambda: None):
-    """For how many seconds a connection that is closed now stays open. Each second the peer does what it does."""
+    """Return for how many seconds a connection that is closed now stays open. The peer acts once a second."""
     loop, began = secured.loop, whole_second(secured.loop)
     gone = loop.create_future()
     secured.protocol.hooks["connection_lost"] = lambda: gone.set_result(loop.time())
@@ -94,7 +94,7 @@ def test_p03_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version
 @every_timeout
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
 def test_p03_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
-    """Without ever answering our close_notify."""
+    """It never answers our close_notify."""
     secured = tls.open(side, version=version, kind="tcp", **option("shutdown", timeout))
     secured.peer.write(b"s" * 10 * PIECE)
     tls.loop.run_until_complete(asyncio.sleep(0.01))
@@ -122,14 +122,14 @@ def test_p03_a_peer_that_does_not_read(tls, side, timeout):
 @every_side
 @every_timeout
 def test_p03_a_peer_that_closes_but_does_not_read(tls, side, timeout):
-    """Its close_notify has come; what waits to be sent does not go away."""
+    """The peer's close_notify has come; the data to be sent stays queued."""
     secured = tls.open(side, kind="tcp", **option("shutdown", timeout))
     if sys.version_info < (3, 14, 10):
         skip_on_asyncios(
             secured.transport, "with the peer's close_notify its timer ends, before what it has is flushed"
         )
     secured.fill()
-    whole_second(tls.loop)  # before it has something to read
+    whole_second(tls.loop)  # before the peer has something to read
     with contextlib.suppress(ssl.SSLWantReadError):
         secured.peer.tls.unwrap()
     secured.peer.push()
@@ -140,7 +140,7 @@ def test_p03_a_peer_that_closes_but_does_not_read(tls, side, timeout):
 @every_side
 @every_timeout
 def test_p03_with_reading_paused(tls, side, timeout):
-    """The peer's answer is not read by a protocol that has paused: the timeout ends it all the same."""
+    """The protocol has paused, so the peer's answer is not read: the timeout still ends the connection."""
     secured = tls.open(side, **option("shutdown", timeout))
     secured.transport.pause_reading()
 
@@ -172,7 +172,7 @@ def test_p03_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout)
 @every_side
 @pytest.mark.hotloop(seeds=20)
 def test_p03_a_peer_that_answers_when_the_timeout_is_due(tls, side):
-    """Whichever of the two comes first: the connection ends then, and once."""
+    """Whichever comes first ends the connection, and only once."""
     secured = tls.open(side)
 
     def answer():
@@ -189,7 +189,7 @@ def test_p03_a_peer_that_answers_when_the_timeout_is_due(tls, side):
 
 
 def failed(loop, making):
-    """After how many seconds a handshake has failed, and with what."""
+    """Return after how many seconds a handshake has failed, and with which error."""
     began = whole_second(loop)
     loop.run_until_complete(asyncio.wait([making]))
     return loop.time() - began, making.exception()
@@ -262,7 +262,7 @@ def test_a_servers_clients_that_take_too_long(loop, certificates, timeout):
             client.setblocking(False)
             began = loop.time()
             assert await loop.sock_recv(client, 100) == b""
-            # Counted from when it was accepted.
+            # The timeout starts when the connection is accepted.
             assert 0 <= loop.time() - began - seconds_of("handshake", timeout) < 0.01
         assert protocol.calls == []
         server.close()

@@ -1,4 +1,4 @@
-"""start_tls(): a connection that becomes TLS, in both directions, with bytes there already, and TLS inside TLS.
+"""start_tls(): upgrading a connection to TLS, in both directions, with bytes received already, and TLS inside TLS.
 
 P13: a PROXY header and the ClientHello in one segment; start_tls() while writing is paused.
 """
@@ -69,7 +69,7 @@ def test_after_data_both_ways(tls, side):
 @every_side
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
-    """All of it before the first byte of the handshake, however slowly it is read."""
+    """All of it arrives before the first byte of the handshake, however slowly the peer reads."""
     plain = Plain(tls, side, kind="pair")
     if size > 10:
         skip_on_asyncios_protocol(tls, plain)
@@ -91,7 +91,7 @@ def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
 
 
 def skip_on_asyncios_protocol(tls, plain):
-    """Skip if the loop's TLS is asyncio's, whose protocol an upgrade while writing is paused makes fail."""
+    """Skip if the loop's TLS is asyncio's: its protocol fails on an upgrade while writing is paused."""
     probe = Plain(tls, "server", kind="pair").upgrade()
     if is_asyncios(probe.transport):
         plain.transport.abort()
@@ -129,7 +129,7 @@ def test_p13_upgrading_while_writing_is_paused(tls, side, version):
 
 @every_protocol
 def test_while_reading_is_paused(tls, make_protocol):
-    """The handshake is read all the same, and so is what follows."""
+    """The handshake is read despite the pause, and so is the data after it."""
     plain = Plain(tls, "server", make_protocol())
     plain.transport.pause_reading()
     secured = plain.upgrade()
@@ -140,7 +140,7 @@ def test_while_reading_is_paused(tls, make_protocol):
 @every_side
 @every_version
 def test_what_the_peer_sends_before_our_end_is_upgraded(tls, side, version):
-    """It waits in the kernel: the first flight, if the peer is the client."""
+    """The first flight waits in the kernel, if the peer is the client."""
     plain = Plain(tls, side, version=version)
     plain.transport.pause_reading()
     run_once(tls.loop, 2)
@@ -163,7 +163,7 @@ def hello_of(peer):
 @every_version
 @pytest.mark.parametrize("hello_cut", [None, 1, 100])
 def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, version, hello_cut):
-    """Or with the first bytes of the ClientHello only. The server reads a line, then upgrades."""
+    """Or with only the first bytes of the ClientHello. The server reads a line, then upgrades."""
     header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
 
     async def main():
@@ -246,7 +246,7 @@ def test_streams_upgrade_on_both_ends(impl, certificates, version):
 @every_version
 @pytest.mark.parametrize("size", [5, 2_000_000])
 def test_tls_inside_tls(impl, certificates, version, size):
-    """The outer handshake is over, the inner one and all data go through it, in both directions."""
+    """The outer handshake is over; the inner one and all data go through it, in both directions."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -307,7 +307,7 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
     run_until(tls.loop, lambda: upgrading.done() and sock.fileno() == -1)
     run_once(tls.loop, 3)
     assert isinstance(upgrading.exception(), ConnectionResetError)
-    # asyncio tells the protocol when TLS has failed, not when the connection below it has.
+    # asyncio's TLS protocol calls connection_lost() if TLS failed, but not if the connection below it was lost.
     assert plain.protocol.calls == ["connection_made", "connection_lost"][: 2 if how == "end" else 1]
     assert plain.transport.is_closing()
     plain.socket.close()
@@ -316,7 +316,7 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
 @every_side
 @pytest.mark.parametrize("close", ["close", "abort"])
 def test_a_connection_that_was_closed(tls, side, close):
-    """By its owner, in the same turn: there is no transport to give, and no error to raise."""
+    """The program closes it in the same turn: start_tls() returns None and raises no error."""
     plain = Plain(tls, side)
     context = tls.certificates.context(side)
     host = {"server_side": True} if side == "server" else {"server_hostname": HOST}
@@ -325,7 +325,7 @@ def test_a_connection_that_was_closed(tls, side, close):
         getattr(plain.transport, close)()
         assert await tls.loop.start_tls(plain.transport, plain.protocol, context, **host) is None
         if is_asyncios(plain.transport):
-            # It begins the handshake nevertheless.
+            # asyncio begins the handshake nevertheless.
             await asyncio.sleep(0.02)
 
     host["ssl_handshake_timeout"] = 0.01
@@ -337,7 +337,7 @@ def test_a_connection_that_was_closed(tls, side, close):
 @every_side
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 def test_cancelling(tls, side, turns):
-    """It closes the connection. A protocol that is not told so was not asked: the handshake is not over."""
+    """Cancelling closes the connection. The protocol's connection_lost() is not required: the handshake is not over."""
     plain = Plain(tls, side)
     sock = plain.transport.get_extra_info("socket")
     upgrading, _ = plain.begin()
@@ -373,7 +373,7 @@ def test_what_cannot_be_upgraded(tls):
 
 
 def test_the_kind_of_protocol_may_change(tls):
-    """The protocol that is given takes over, whatever had the transport before."""
+    """The given protocol takes over from any protocol that the transport had before."""
     plain = Plain(tls, "server")
     first, plain.protocol = plain.protocol, Recorder()
     secured = plain.upgrade()

@@ -1,4 +1,5 @@
-"""TLS: what may be written and when, from every callback too, and how a protocol is told to stop and to go on."""
+"""TLS: which objects may be written and when, from every callback too, and when the protocol is told to pause and to
+resume."""
 
 import functools
 import random
@@ -52,7 +53,7 @@ def test_views_of_other_shapes(tls, view):
 @pytest.mark.parametrize("size", [0xFFFC, 0x10000, 0x10004, 300_000])
 @pytest.mark.parametrize("shape", ["bytearray", "slice", "strided", "items"])
 def test_much_in_memory_that_others_change(tls, version, shape, size):
-    """In its place between writes that are waiting, whatever happens to the memory afterwards, and while paused too."""
+    """The data keeps its place between waiting writes, even if its memory changes later, and also while paused."""
     secured = tls.open(version=version)
     if shape in ("strided", "items"):
         skip_on_asyncios(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
@@ -70,7 +71,7 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
     run_once(tls.loop)
     expected = b"before" + sent + b"between" + sent + b"after"
     assert secured.receive(len(expected)) == expected
-    # By itself: nothing waits before it.
+    # Alone: nothing waits before it.
     memory[:] = bytes(b"\1" * len(memory))
     sent = bytes(data)
     secured.transport.write(data)
@@ -79,7 +80,7 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
     for view in (data, whole):
         if view is not memory:
             view.release()
-    memory.clear()  # nobody holds on to it
+    memory.clear()  # the transport holds no reference
 
 
 @pytest.mark.parametrize("data", ["text", None, 1, [b"data"], b"data".__iter__()], ids=lambda data: type(data).__name__)
@@ -176,7 +177,7 @@ def test_many_writes_in_one_turn_arrive_in_order(tls, version, turn):
 
 
 def test_the_writes_of_one_turn_share_records(tls):
-    """Small ones, one after the other: fewer bytes on the wire than with a record each."""
+    """Several small writes take fewer bytes on the wire than a record each."""
     secured = tls.open(kind="tcp")
     skip_on_asyncios(secured.transport, "it makes a record of each write")
     tls.loop.call_soon(lambda: [secured.transport.write(b"x") for _ in range(1000)])
@@ -197,7 +198,7 @@ def test_p28_a_bytearray_that_changes_after_write(tls, turn):
             data[:] = bytes([number]) * PIECE
             expected.extend(data)
             secured.transport.write(memoryview(data) if number % 2 else data)
-        data.clear()  # nobody holds on to its memory either
+        data.clear()  # the transport does not keep its memory either
 
     if turn == "inside":
         tls.loop.call_soon(burst)
@@ -285,7 +286,7 @@ def test_limits_set_while_much_waits(tls):
 
 
 def test_a_high_limit_of_nothing(tls):
-    """To pause "whenever the buffer becomes non-empty" (asyncio's documentation): not before."""
+    """pause_writing() comes "whenever the buffer becomes non-empty" (asyncio's documentation), and not before."""
     secured = tls.open(kind="tcp")
     skip_on_asyncios(secured.transport, "it pauses its protocol while there is nothing, and with nothing to resume it")
     secured.transport.set_write_buffer_limits(high=0)
@@ -301,7 +302,7 @@ def test_a_high_limit_of_nothing(tls):
 
 @every_side
 def test_both_ends_write_at_once(tls, side):
-    """Neither waits for the other's reading: what comes is read while much waits to be sent."""
+    """Neither direction waits for the other: data is read while much waits to be sent."""
     secured = tls.open(side, kind="tcp")
     data = random.Random(side).randbytes(4_000_000)
     secured.transport.write(data)
@@ -327,7 +328,7 @@ REENTRANT = ["connection_made", "pause_writing", "resume_writing", "eof_received
 @every_version
 @pytest.mark.parametrize("lines", [False, True], ids=["write", "writelines"])
 def test_p14_writing_from_every_callback(tls, side, make_protocol, version, lines):
-    """Every write has a number, and they come in the order in which they were called, whoever called them."""
+    """Every write has a number, and they arrive in the order of the calls, from whichever callback."""
     protocol = make_protocol()
     written = []
     writers = set()
@@ -366,7 +367,7 @@ def test_p14_writing_from_every_callback(tls, side, make_protocol, version, line
 
 
 def test_p14_each_pause_writes_more(tls):
-    """A protocol that answers pause_writing() with a write and resume_writing() with two."""
+    """The protocol answers pause_writing() with one write and resume_writing() with two."""
     secured = tls.open(kind="tcp")
     written = []
 
@@ -423,7 +424,7 @@ def test_writing_from_connection_lost(tls):
 
 @pytest.mark.parametrize("data", [b"data", MUCH, bytearray(MUCH)], ids=["little", "much", "much uncopied"])
 def test_writing_to_a_peer_that_has_left(tls, data):
-    """The error of the socket is what connection_lost() is told, and is reported to nobody else."""
+    """connection_lost() gets the socket's error, and nothing else reports it."""
     secured = tls.open(kind="tcp")
     secured.transport.pause_reading()
     secured.reset()
@@ -436,7 +437,7 @@ def test_writing_to_a_peer_that_has_left(tls, data):
 
 @pytest.mark.parametrize("callback", ["pause_writing", "resume_writing"])
 def test_flow_control_callbacks_that_fail(tls, callback):
-    """They are reported, and the connection goes on."""
+    """The errors are reported, and the connection goes on."""
 
     def fail():
         raise ZeroDivisionError

@@ -5,7 +5,8 @@
     python -m hotloop program.py                                # an unchanged program
 
 Each public name is imported on first use, for two reasons: `python -m hotloop --impl python ...` chooses the
-implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates.
+implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates. This
+file imports neither `typing` nor `importlib`, which would take longer than everything else in it.
 
 PYTEST_DONT_REWRITE: pytest rewrites the assertions of every distribution that has a plugin. It warns if such a package
 is imported already, as this one is under `python -m hotloop -m pytest`.
@@ -13,9 +14,8 @@ is imported already, as this one is under `python -m hotloop -m pytest`.
 
 import select
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers take a variable of this name as true
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -68,11 +68,13 @@ if TYPE_CHECKING:
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept every name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         try:
             home = _HOMES[name]
         except KeyError:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        from importlib import import_module
+
         value = globals()[name] = getattr(import_module(home), name)
         return value
 

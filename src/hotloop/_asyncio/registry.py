@@ -12,7 +12,7 @@ that fails, nothing is changed and add_source() returns False.
 """
 
 import asyncio
-import sysconfig
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +69,8 @@ def _take_over() -> bool:
     global _tracked
     if _tracked is not None:
         return True
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "free-threading build" in sys.version:
+        # (Importing sysconfig to ask for Py_GIL_DISABLED takes longer than a dozen modules of hotloop.)
         # There, all_tasks() stops the world or copies under locks, which the sources would not respect.
         return False
     try:

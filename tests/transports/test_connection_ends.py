@@ -1,7 +1,7 @@
-"""What was received before a connection's end is delivered before it: paused or not, over TLS and plain, on TCP, Unix
-sockets and pipes, whatever the order in which resuming and the end come.
+"""Data received before a connection's end is delivered before connection_lost(): paused or not, over TLS and plain, on
+TCP, Unix sockets and pipes, in whatever order the end and resume_reading() come.
 
-The tests put both into one turn of the loop, which a loaded machine does by chance.
+The tests put both into one turn of the loop; on a loaded machine that happens by chance.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def end_tls(secured, ending):
 
 
 def hold(secured, data):
-    """Have the paused transport take in `data`."""
+    """Pause the transport and have it take in `data`."""
     secured.transport.pause_reading()
     secured.send(data)
     run_until(secured.loop, lambda: secured.transport.get_read_buffer_size() >= len(data))
@@ -56,7 +56,7 @@ def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_prot
         skip_on_asyncios(secured.transport, AT_THE_END)
     hold(secured, numbered(size))
     end_tls(secured, ending)
-    # It runs ahead of the end, and what it schedules behind it.
+    # This callback runs before the end is processed, and its own callbacks run after it.
     tls.loop.call_soon(secured.transport.resume_reading)
     secured.run_until_lost()
     assert secured.protocol.received == numbered(size)
@@ -69,7 +69,7 @@ def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_prot
 @pytest.mark.parametrize("paused_after", range(3))
 @pytest.mark.parametrize("turns", range(5))
 def test_p36_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after, turns):
-    """Before it and behind it; paused before the data, between two parts, or behind them."""
+    """Resumed before the end and after it; paused before the data, between two parts, or after them."""
     secured = tls.open(side, kind="tcp")
     data = numbered(30_000)
     for number, part in enumerate([data[:10_000], data[10_000:]]):
@@ -94,7 +94,7 @@ def test_p36_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_af
 @every_protocol
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
-    """Also by those that the end brings."""
+    """Also by the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     secured = tls.open("server", protocol, kind="tcp")
     skip_on_asyncios(secured.transport, "what it has when the end comes it does not keep for a protocol that pauses")
@@ -114,7 +114,7 @@ def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
 
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_p36_tls_is_told_of_the_end_twice(tls, ending):
-    """The transport below tells it again when it is resumed: the protocol is still paused."""
+    """The transport below reports the end again when it is resumed: the protocol is still paused."""
     secured = tls.open("server", kind="tcp")
     hold(secured, numbered(1000))
     end_tls(secured, ending)
@@ -149,9 +149,9 @@ def test_p36_tls_is_resumed_ahead_of_a_reset(tls, side, make_protocol):
 
 @every_side
 @every_protocol
-@pytest.mark.only("c", reason="asyncio's TLS drops what it holds when the connection below is lost")
+@pytest.mark.only("c", reason="asyncio's TLS drops held data when the connection below is lost")
 def test_p36_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
-    """Timers come behind what the poller has reported."""
+    """Timers run behind the events of the poll."""
     resume_beside_a_reset(tls, side, make_protocol(), lambda callback: tls.loop.call_later(0, callback))
 
 
@@ -168,7 +168,7 @@ def test_p36_tls_after_start_tls(tls, side, ending):
 
 
 class Streams(asyncio.StreamReaderProtocol):
-    """Called for what arrives, which the other is not."""
+    """data_received() of a subclass is called; asyncio's own class may be bypassed."""
 
 
 async def read_all(reader, turns):
@@ -230,7 +230,7 @@ def test_p36_a_stream_is_resumed_some_turns_from_the_end(loop, connections, kind
 @every_protocol
 @pytest.mark.parametrize("turns", [0, 3])
 def test_p36_a_stream_is_resumed_in_the_turn_of_a_reset(loop, connections, make_protocol, turns):
-    """The kernel keeps what came before it."""
+    """The kernel keeps the data that came before the reset."""
     connection = connections.open("tcp", make_protocol())
     connection.transport.pause_reading()
     connection.send(numbered(50_000))

@@ -1,4 +1,4 @@
-"""Datagram endpoints: what goes wrong reaches error_received() and the endpoint keeps working (P23)."""
+"""Datagram endpoints: errors reach error_received() and the endpoint keeps working (P23)."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from support.endpoints import Datagrams, close, datagram_pair, drain, over, repo
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
-UNREACHABLE = "192.0.2.1"  # RFC 5737: belongs to nobody. A socket bound to loopback cannot send there, nothing leaves
+UNREACHABLE = "192.0.2.1"  # RFC 5737: reserved. A socket bound to loopback cannot send there; nothing leaves
 
 
 async def two_endpoints(loop):
@@ -22,7 +22,7 @@ async def two_endpoints(loop):
 
 
 async def works(sender, receiver):
-    """Something sent by `sender` still arrives, and an answer, too."""
+    """Assert that a datagram of `sender` still arrives, and an answer, too."""
     heard, answers = receiver.get_protocol().received, sender.get_protocol().received
     before = len(heard), len(answers)
     sender.sendto(b"still here", receiver.get_extra_info("sockname"))
@@ -77,7 +77,7 @@ def test_p23_an_error_in_the_midst_of_a_burst(loop):
 
 
 def test_p23_an_error_among_queued_datagrams(loop):
-    """The peer goes while some are queued: error_received() hears of it and the transport stays open."""
+    """The peer goes while some are queued: error_received() gets the error and the transport stays open."""
 
     async def main():
         one, other = datagram_pair()
@@ -117,8 +117,8 @@ def test_p23_a_refused_datagram(loop):
     loop.run_until_complete(main())
 
 
-# A process of its own has a network of its own, in which not even loopback is up, and hands over a socket of it. Told
-# to, it sets loopback up.
+# A process of its own has its own network namespace, in which not even loopback is up, and passes a socket of it. On
+# request it sets loopback up.
 UNCONNECTED_NETWORK = """
 import ctypes, fcntl, os, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -147,7 +147,7 @@ def test_p23_an_unreachable_network(loop):
             text=True,
         )
     with child:
-        with channel:  # closing it ends the child, whatever went wrong here
+        with channel:  # closing it ends the child, however this block ends
             _, fds, _, _ = socket.recv_fds(channel, 10, 1)
             if not fds:
                 pytest.skip(f"no network namespace: {child.stderr.read().strip()}")
@@ -162,7 +162,7 @@ async def unreachable_then_reachable(loop, sock, channel):
     assert protocol.errors[0].errno == errno.ENETUNREACH
     channel.send(b"set it up")
     assert channel.recv(10) == b"up"
-    own = ("127.0.0.1", sock.getsockname()[1])  # the first attempt has bound it
+    own = ("127.0.0.1", sock.getsockname()[1])  # the first attempt has bound the socket
     transport.sendto(b"to myself", own)
     await until(lambda: protocol.received)
     assert (protocol.received, protocol.addresses) == ([b"to myself"], [own])
@@ -245,8 +245,8 @@ BAD_ADDRESSES = {
 
 @pytest.mark.parametrize("case", BAD_ADDRESSES)
 def test_a_bad_address_ends_the_endpoint(loop, case):
-    """What is no error of the system is a mistake of the program; asyncio reports it and closes. An equal address that
-    was good before (1.0 == 1) does not make it good."""
+    """An exception that is not the system's is a mistake of the program; asyncio reports it and closes. An address that
+    equals a valid earlier one (1.0 == 1) is still invalid."""
     make, error = BAD_ADDRESSES[case]
 
     async def main():
@@ -286,7 +286,7 @@ def test_another_address_on_a_connected_endpoint(loop):
 
 
 def test_a_socket_connected_beforehand_ignores_the_address(loop):
-    """asyncio compares the address only if it has connected the socket itself."""
+    """asyncio compares the address only if asyncio itself connected the socket."""
 
     async def main():
         sender, receiver = await two_endpoints(loop)
@@ -303,7 +303,7 @@ def test_a_socket_connected_beforehand_ignores_the_address(loop):
 
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_p09_sendto_on_a_closing_transport(loop, asyncio_log, how):
-    """It raises nothing, also after connection_lost(); from the sixth time on asyncio warns."""
+    """It raises nothing, even after connection_lost(); from the sixth call on asyncio warns."""
 
     async def main():
         sender, receiver = await two_endpoints(loop)
@@ -422,7 +422,7 @@ def datagram_socket():
 
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_an_endpoint_that_cannot_be_made(loop, case):
-    """asyncio's exception, and nothing stays open."""
+    """asyncio's exception is raised, and nothing stays open."""
     keywords, error = BAD_CALLS[case]
     keywords = dict(keywords)
     sock = keywords["sock"] = keywords["sock"]() if "sock" in keywords else None

@@ -1,4 +1,5 @@
-"""Datagram transports: what only shows where the system calls are made without Python's socket object in between."""
+"""Datagram transports: behaviour specific to an implementation that makes system calls without Python's socket
+object."""
 
 import gc
 import selectors
@@ -9,7 +10,7 @@ import pytest
 from support.endpoints import Datagrams, close, over, reports_of, until
 from support.stepping import run_once
 
-compiled = pytest.mark.only("c", reason="the twin's transports are asyncio's, which take one datagram in each turn")
+compiled = pytest.mark.only("c", reason="the pure loop uses asyncio's transports, which take one datagram in each turn")
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_answers_go_to_who_is_meant_whoever_has_sent_last(loop):
 
 
 class Wrapping(socket.socket):
-    """A class of socket that does something of its own to each datagram, as those that speak through a proxy do."""
+    """A socket class that changes each datagram, as a class that speaks through a proxy does."""
 
     def recvfrom(self, *arguments):
         data, address = super().recvfrom(*arguments)
@@ -102,7 +103,7 @@ def test_a_class_of_socket_with_its_own_methods_is_asked(loop, peer, connected):
 
 
 class Failing(socket.socket):
-    """A class of socket whose methods raise what is in `error`, once."""
+    """A socket class whose methods raise `error`, once."""
 
     error = None
 
@@ -123,7 +124,8 @@ class Failing(socket.socket):
 @pytest.mark.parametrize("operation", ["read", "write"])
 @pytest.mark.parametrize("error", [BlockingIOError(), InterruptedError(), OSError("system"), ValueError("program")])
 def test_errors_of_a_class_of_socket(loop, peer, operation, error):
-    """Those that say `not now` are followed by another attempt, those of the system are told, all others are fatal."""
+    """After a `not now` error the transport tries again, an OSError goes to error_received(), any other error is
+    fatal."""
     fatal, told = isinstance(error, ValueError), type(error) is OSError
 
     async def main():
@@ -188,7 +190,8 @@ def test_a_path_that_is_too_long(loop):
 
 
 def test_the_names_are_those_of_the_beginning(loop, peer):
-    """The first datagram gives the socket a port; that is no longer told, as by asyncio."""
+    """The first datagram gives the socket a port; like asyncio's, the transport still reports the names that it began
+    with."""
 
     async def main():
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -212,7 +215,8 @@ def test_what_only_streams_can_do(loop, method):
 
 
 def test_p09_sendto_after_connection_lost(loop, peer, asyncio_log):
-    """A connected endpoint warns. One that is not connected raises what asyncio's does, who looks for its socket."""
+    """A connected endpoint warns. An unconnected one raises asyncio's exception: asyncio uses its socket, by then
+    None."""
     transport, _ = bound(loop)
     connected, _ = loop.run_until_complete(
         loop.create_datagram_endpoint(Datagrams, remote_addr=transport.get_extra_info("sockname"))
@@ -225,7 +229,7 @@ def test_p09_sendto_after_connection_lost(loop, peer, asyncio_log):
     assert set(asyncio_log.take()) == {"socket.send() raised exception."}
 
 
-@pytest.mark.only("c", reason="asyncio's look for the loop that they no longer have")
+@pytest.mark.only("c", reason="asyncio's transports use their loop, which is None by then")
 def test_a_transport_that_has_lost_its_connection_may_be_ended_again(loop):
     transport, _ = bound(loop)
     loop.run_until_complete(close(transport))
@@ -263,7 +267,7 @@ def test_on_any_selector(impl, peer):
 
 
 def test_the_audit_event(impl):
-    """What leaves unconnected has it, as socket.sendto() says there; a hook may refuse."""
+    """Unconnected sends raise the audit event, as socket.sendto() does; a hook may refuse."""
     impl.run_script(
         """if True:
         import asyncio, socket

@@ -1,4 +1,5 @@
-"""Datagram endpoints: what a protocol does in a callback holds at once, also for datagrams that have arrived already.
+"""Datagram endpoints: a protocol's action in a callback takes effect at once, also for datagrams that have arrived
+already.
 
 However many datagrams an endpoint takes from the kernel at a time, the protocol must not be able to tell.
 """
@@ -17,7 +18,7 @@ PENDING = [b"%d" % number for number in range(8)]  # no more: Linux queues 10 da
 
 
 class Acting(Datagrams):
-    """Does something once, upon the third datagram."""
+    """Acts once, on the third datagram."""
 
     def __init__(self, act):
         super().__init__()
@@ -227,7 +228,7 @@ def test_exceptions_in_flow_control_are_reported(loop):
 
 
 def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
-    """Each answers at once, for ever; timers, callbacks and other descriptors go on meanwhile."""
+    """Each answers at once, forever; timers, callbacks and other descriptors go on meanwhile."""
 
     class Answering(Datagrams):
         def datagram_received(self, data, address):
@@ -255,7 +256,7 @@ def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
 
 
 def test_closing_one_endpoint_in_the_callback_of_another(loop):
-    """Both are ready in the same poll. The one that runs first closes the other, which must hear nothing any more."""
+    """Both are ready in the same poll. The one that runs first closes the other, which must get no more callbacks."""
 
     class Rival(Datagrams):
         def datagram_received(self, data, address):
@@ -280,10 +281,11 @@ def test_closing_one_endpoint_in_the_callback_of_another(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a full queue is an error and no wait")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a full queue is an error, without a wait")
 @pytest.mark.parametrize("waiting", [1, 4])
 def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, waiting):
-    """asyncio returns to its loop after the error of a datagram, and resumes a paused protocol only after the last."""
+    """asyncio returns to its loop after each datagram's error, and resumes a paused protocol only after the last
+    one."""
 
     class Noting(Datagrams):
         def error_received(self, error):
@@ -298,12 +300,12 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
         ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
         try:
             with ours, peer:
-                peer.bind(str(tmp_path / implementation.name))  # and not connected: the kernel queues some ten for it
+                peer.bind(str(tmp_path / implementation.name))  # not connected: the kernel queues some ten for it
                 ours.connect(str(tmp_path / implementation.name))
                 ours.setblocking(False)
                 transport, protocol = loop.run_until_complete(over(loop, ours, Noting))
                 protocol.turns = []
-                # asyncio of 3.13.0 counts the header of each datagram and never takes it off again.
+                # asyncio of 3.13.0 adds each datagram's header to the buffer size and never subtracts it.
                 transport.set_write_buffer_limits(high=200, low=200)
                 while "pause" not in protocol.events:
                     transport.sendto(b"x" * 1000)

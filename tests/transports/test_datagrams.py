@@ -1,4 +1,5 @@
-"""Datagram endpoints: what is sent arrives whole, in order and unchanged; the protocol hears of it as with asyncio."""
+"""Datagram endpoints: each datagram arrives whole, in order and unchanged; the protocol gets the same callbacks as with
+asyncio."""
 
 import asyncio
 import contextvars
@@ -53,7 +54,7 @@ async def bound(loop, kind, new_address, factory=Datagrams):
 
 
 def fill(transport, size):
-    """Send numbered datagrams of `size` bytes until some are queued in the transport; all that were sent."""
+    """Send numbered datagrams of `size` bytes until some are queued in the transport; return all that were sent."""
     sent = []
     while transport.get_write_buffer_size() == 0:
         sent.append(b"%06d" % len(sent) + bytes(size - 6))
@@ -130,7 +131,7 @@ def test_an_unnamed_unix_sender_has_no_address(loop, new_address):
 
 
 def link_local_addresses():
-    """Link-local IPv6 addresses of this host with their scope: what is sent to one's own stays in the host."""
+    """Link-local IPv6 addresses of this host with their scope: a datagram to an own address stays in the host."""
     try:
         with open("/proc/net/if_inet6") as file:
             lines = [line.split() for line in file]
@@ -193,7 +194,7 @@ class Number(int):
 
 
 class Index:
-    """A port that is an int by protocol."""
+    """A port that is an int by protocol (__index__)."""
 
     def __init__(self, value):
         self.value = value
@@ -324,7 +325,7 @@ def test_datagrams_arrive_whole(loop, size):
 
 
 def test_a_burst_is_received_completely_and_in_order(loop):
-    """The kernel loses nothing on a Unix socket: what is missing was lost by the endpoint."""
+    """The kernel loses nothing on a Unix socket: any missing datagram was lost by the endpoint."""
     count = 20_000
 
     async def main():
@@ -398,8 +399,8 @@ def test_pause_and_resume_alternate_round_after_round(loop):
     async def main():
         one, other = datagram_pair()
         transport, protocol = await over(loop, one)
-        # From 3.13 on each datagram counts 8 bytes more; 3.13.0 does not take them off again when it is sent. With
-        # datagrams this large that stays below the low mark.
+        # From 3.13 on each datagram counts 8 bytes more; 3.13.0 does not subtract them when it is sent. With datagrams
+        # this large the rest stays below the low mark.
         transport.set_write_buffer_limits(high=20_000, low=10_000)
         with other:
             for _ in range(3):
@@ -524,7 +525,7 @@ def test_p21_the_transport_is_of_asyncios_classes(loop):
         transport.close()
         assert "closing" in repr(transport)
         await until(lambda: protocol.lost)
-        # It is told from others by the number that it had.
+        # The number it had distinguishes it from other closed transports.
         assert f"closed fd={fd}" in repr(transport)
 
     loop.run_until_complete(main())
@@ -572,7 +573,7 @@ def test_a_transport_that_is_dropped_warns(impl):
 
 
 def test_reports_are_not_made_in_ordinary_use(loop):
-    """The whole life of an endpoint, in debug mode: nothing is said to the exception handler."""
+    """The whole life of an endpoint, in debug mode, makes no call of the exception handler."""
 
     async def main():
         with reports_of(loop) as reports:

@@ -1,6 +1,7 @@
-"""What a client says before, while and after the server makes its transport arrives, all of it and in its order.
+"""Data that a client sends before, while and after the server makes its transport arrives complete and in order.
 
-An accepted connection may be read from before the poller is asked about it, or not, and nobody should be able to tell.
+A transport may read an accepted connection before the poller has reported it, or not; the protocol must not be able to
+tell.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from support.recording import BufferedRecorder, Recorder, when_data_comes
 from support.stepping import run_once, run_until
 
 MANY = 40
-"""Connections one after the other: whatever a loop learns from the last ones, it has learned it by then."""
+"""Connections one after the other: the loop may adapt to earlier connections, and has done so by then."""
 
 
 class Served:
@@ -31,7 +32,7 @@ class Served:
         return self.protocols[-1]
 
     def connect(self, said=b"", ended=False):
-        """A client that has said something already when the loop sees it."""
+        """Connect a client that has sent `said` already when the loop sees it."""
         client = socket.create_connection(self.address)
         self.clients.append(client)
         if said:
@@ -41,7 +42,8 @@ class Served:
         return client
 
     def serve(self, *arguments, protocol=Recorder, **keywords):
-        """The client and the protocol of a new connection, which was told of it and of nothing else by this method."""
+        """Return the client and the protocol of a new connection; this method runs the loop only until
+        connection_made()."""
         self.next_protocol = protocol
         client = self.connect(*arguments, **keywords)
         count = len(self.protocols)
@@ -67,7 +69,7 @@ def served(loop):
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
 @pytest.mark.parametrize("pattern", [(True,), (False,), (True, False), (False, False, False, False, False, True)])
 def test_early_and_late_words(loop, served, kind, pattern):
-    """In connections of any order; and what is said later is heard as well."""
+    """Over connections in any order of talking first and late; later data arrives as well."""
     for number in range(MANY):
         early = pattern[number % len(pattern)]
         client, protocol = served.serve(b"early" if early else b"", protocol=kind)
@@ -121,12 +123,12 @@ def test_a_client_that_has_ended_already(loop, served, said, keep_open):
 
 @pytest.mark.parametrize("when", ["in connection_made()", "behind it", "two turns later"])
 def test_paused_before_the_first_word(loop, served, when):
-    """What is paused hears nothing; resumed, it hears all."""
+    """A paused protocol gets nothing; resumed, it gets all."""
 
     def pause():
         (protocol,) = served.protocols
         protocol.transport.pause_reading()
-        # Two turns later it may have been too late.
+        # Two turns later some data may have arrived already.
         protocol.heard = bytes(protocol.received)
 
     def made():
@@ -160,7 +162,7 @@ def test_closed_before_the_first_word(loop, served, how):
 
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_answered_and_closed_at_the_first_word(loop, served, how):
-    """Again and again: the numbers of the descriptors are used again."""
+    """Again and again, so that descriptor numbers are reused."""
     for _ in range(MANY):
         protocol = Recorder()
 
@@ -192,7 +194,7 @@ def test_another_protocol_from_connection_made_on(loop, served):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_at_the_first_word(loop, served, kind):
-    """The loop is left; when it runs again the connection goes on."""
+    """The loop stops; when it runs again the connection goes on."""
 
     def interrupt():
         del protocol.hooks["data_received"]
@@ -232,7 +234,7 @@ def test_the_first_answer_when_the_client_takes_nothing(loop, served):
 
 
 def test_the_first_word_comes_in_the_turn_after_the_beginning(loop, served):
-    """Not before what was queued behind connection_made(), and not after what that queues in turn."""
+    """Not before the callbacks queued behind connection_made(), and not after the callbacks that those queue."""
     order = []
 
     def made():
@@ -248,7 +250,7 @@ def test_the_first_word_comes_in_the_turn_after_the_beginning(loop, served):
 
 
 def test_streams_at_once(loop):
-    """asyncio's own: each connection's handler gets its line, and is answered."""
+    """asyncio's own streams: each connection's handler gets its line, and is answered."""
 
     async def answer(reader, writer):
         writer.write(await reader.readline())

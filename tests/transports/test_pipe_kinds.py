@@ -1,4 +1,4 @@
-"""Pipe transports on everything that is not a plain pipe: FIFOs, terminals, devices, sockets; and what is refused."""
+"""Pipe transports on everything that is not a plain pipe (FIFOs, terminals, devices, sockets), and what they refuse."""
 
 import asyncio
 import contextlib
@@ -211,7 +211,7 @@ def test_a_socket(loop):
 
 @pytest.mark.parametrize("what", ["data", "the end"])
 def test_anything_to_read_is_taken_for_a_hang_up_of_a_written_socket(loop, what):
-    """asyncio watches a write pipe for readability, to see the other side go."""
+    """asyncio watches a write pipe for readability, to notice that the other side has closed."""
 
     async def main():
         one, other = socket.socketpair()
@@ -250,7 +250,7 @@ def test_a_reset_socket(loop):
 @pytest.mark.parametrize("kind", ["read", "write"])
 @pytest.mark.parametrize("what", ["a regular file", "a directory", "a memory file", "a block of nothing"])
 def test_what_is_no_pipe_is_refused(loop, tmp_path, kind, what):
-    """With asyncio's ValueError; the file stays open and its owner's."""
+    """With asyncio's ValueError; the file stays open and remains its owner's."""
 
     async def main():
         with contextlib.ExitStack() as stack:
@@ -283,7 +283,7 @@ def test_what_is_no_pipe_is_refused(loop, tmp_path, kind, what):
 
 
 class Descriptor:
-    """What asyncio asks of a pipe: a descriptor, and a way to close it."""
+    """The interface that asyncio requires of a pipe: a descriptor, and a way to close it."""
 
     def __init__(self, fd):
         self.fd = fd
@@ -312,7 +312,7 @@ def test_any_object_with_a_descriptor(loop):
     loop.run_until_complete(main())
 
 
-half_made = pytest.mark.filterwarnings(  # asyncio's transports have a finalizer that fails when __init__() has
+half_made = pytest.mark.filterwarnings(  # asyncio's transports have a finalizer that fails when __init__() has failed
     "ignore:Exception ignored .*Pipe.*__del__:pytest.PytestUnraisableExceptionWarning"
 )
 
@@ -348,7 +348,7 @@ def test_a_closed_file_is_refused(loop, kind):
 @pytest.mark.parametrize("kind", ["read", "write"])
 @pytest.mark.parametrize("count", range(4))
 def test_a_cancelled_connect_closes_what_it_took(loop, kind, count):
-    """Either the transport was made, and it is closed with the pipe; or the pipe is still its owner's."""
+    """Either the transport exists and closes the pipe, or the pipe still belongs to its owner."""
 
     async def main():
         reading, writing = os.pipe()

@@ -29,7 +29,7 @@ async def close(*transports):
 
 
 def drain(fd):
-    """Everything that is in the pipe by now."""
+    """Read everything that is in the pipe by now."""
     os.set_blocking(fd, False)
     received = bytearray()
     try:
@@ -41,7 +41,7 @@ def drain(fd):
 
 
 def fill(transport):
-    """Write until some of it is queued in the transport; all that was written."""
+    """Write until some of it is queued in the transport; return all that was written."""
     sent = bytearray()
     while transport.get_write_buffer_size() == 0:
         sent += os.urandom(10_000)
@@ -208,8 +208,8 @@ def test_closing_a_read_pipe(loop, inside):
 
 
 def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_next(loop):
-    """A program goes on with another pipe and closes the first. It hears of that end after what was in the second pipe,
-    because asyncio looks for I/O in each iteration."""
+    """A program goes on with another pipe and closes the first. The first one's connection_lost() comes after the data
+    of the second pipe, because asyncio polls for I/O in each iteration."""
     happened = []
 
     class Naming(Bytes):
@@ -229,7 +229,7 @@ def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_nex
         os.write(second_end, b"two")
         transport, _ = await loop.connect_read_pipe(lambda: Naming("first"), os.fdopen(first, "rb", 0))
         await until(lambda: happened)
-        for _ in range(3000):  # the loop has looked for I/O in vain for long
+        for _ in range(3000):  # the loop has polled for I/O without a result for long
             await asyncio.sleep(0)
         other, _ = await loop.connect_read_pipe(lambda: Naming("second"), os.fdopen(second, "rb", 0))
         transport.close()
@@ -412,7 +412,7 @@ def test_p09_writing_after_the_end_is_no_error(loop, asyncio_log):
 
 @pytest.mark.parametrize("data", ["text", 5, None, [b"x"]], ids=repr)
 def test_writing_the_wrong_type(loop, data):
-    """asyncio asserts the type; an implementation may say TypeError as its other transports do."""
+    """asyncio asserts the type; an implementation may raise TypeError as its other transports do."""
 
     async def main():
         reading, writing = pipe()
@@ -430,7 +430,7 @@ def test_writing_the_wrong_type(loop, data):
 
 @pytest.mark.parametrize("queued", [True, False])
 def test_the_reader_goes(loop, queued):
-    """Data that was queued is lost, and that is an error; if there is none, it is not."""
+    """Queued data is lost, so the end is an error; without queued data it is not."""
 
     async def main():
         reading, writing = pipe()
@@ -448,7 +448,7 @@ def test_the_reader_goes(loop, queued):
 
 
 def test_writing_after_the_reader_has_gone(loop):
-    """It is noticed by the write, in the same turn."""
+    """The write notices it, in the same turn."""
 
     async def main():
         reading, writing = pipe()
@@ -589,7 +589,7 @@ def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", "python", reason="asyncio goes on reading, with a hole in what the protocol gets")
+@pytest.mark.only("c", "python", reason="asyncio goes on reading, so the protocol misses data")
 def test_no_memory_for_data_received_ends_a_read_pipe(loop):
     class Failing(Bytes):
         def data_received(self, data):
@@ -655,10 +655,10 @@ def test_a_protocol_factory_that_raises(loop, kind):
 
 
 @limits_memory
-@pytest.mark.only("c", "python", reason="asyncio writes what it could not forget once more")
+@pytest.mark.only("c", "python", reason="asyncio writes data twice if it cannot drop it from the buffer")
 def test_no_memory_for_what_is_written(impl):
     """All of it arrives once, or the pipe ends with a report."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script("""if True:
         import _testcapi, contextlib, gc, itertools
         gc.disable()  # it needs memory, too

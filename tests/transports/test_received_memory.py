@@ -1,5 +1,5 @@
-"""Memory runs out between the kernel and the protocol. What the kernel has handed over is delivered or the connection
-ends: a stream has no holes."""
+"""Memory runs out between the kernel and the protocol. Data that the kernel has handed over is delivered, or the
+connection ends: a stream has no holes."""
 
 import pytest
 from support.interpreter import limits_memory
@@ -103,19 +103,19 @@ SCRIPT = """if True:
 
 
 @limits_memory
-@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for want of memory, as in asyncio")
+@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for lack of memory, as in asyncio")
 @pytest.mark.parametrize("size", [5_000, 50_000])
 @pytest.mark.parametrize("kind", ["tcp", "pipe", "sock", "datagrams"])
 def test_no_memory_for_what_arrives(impl, kind, size):
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(SCRIPT.format(kind=kind, size=size))
 
 
 @limits_memory
-@pytest.mark.only("c", reason="in Python the exit code is lost where its object finds no memory, as in asyncio")
+@pytest.mark.only("c", reason="in Python the exit code is lost if its object cannot be allocated, as in asyncio")
 def test_no_memory_for_an_exit_code(impl):
-    """The kernel tells it once."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    """The kernel reports it once."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script("""if True:
         import _testcapi, gc, signal
         gc.disable()  # it needs memory, too
@@ -149,11 +149,11 @@ def test_no_memory_for_an_exit_code(impl):
 
 
 @limits_memory
-@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for want of memory, as in asyncio")
+@pytest.mark.only("c", reason="in Python calling the protocol may itself fail for lack of memory, as in asyncio")
 @pytest.mark.parametrize("method", ["get_buffer", "eof_received"])
 def test_no_memory_for_the_traceback_of_what_a_protocol_raises(impl, method):
     """The MemoryError that the transport catches is then a bare object."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(f"""if True:
         import _testcapi, gc, socket
         gc.disable()  # it needs memory, too

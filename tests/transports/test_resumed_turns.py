@@ -1,6 +1,6 @@
-"""Reading is resumed in the turn in which something was reported: what has arrived comes in the next, as on asyncio.
+"""Reading is resumed in the turn in which data was reported: the data comes in the next turn, as on asyncio.
 
-asyncio cancels the handle of a read when it is paused, and the next poll reports again what is there to be read.
+Pausing cancels asyncio's handle for the read, and the next poll reports the data again.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Receiver(asyncio.Protocol):
 
 
 async def open_reading(loop, kind):
-    """A transport that reads, and how its other end sends and is closed."""
+    """A transport that reads, and functions by which its other end sends and closes."""
     if kind == "pipe":
         ours, peer = os.pipe()
         transport, protocol = await loop.connect_read_pipe(Receiver, os.fdopen(ours, "rb", 0))
@@ -59,7 +59,7 @@ async def paused_and_resumed(loop, kind):
     if kind == "tcp":
         wait_for(transport.get_extra_info("socket"), select.POLLIN)
     await turns(1)
-    # The poll has reported it, and the transport's turn comes after this task's.
+    # The poll has reported the data, and the transport's turn comes after this task's.
     transport.pause_reading()
     transport.resume_reading()
     count = await turns_until_received(protocol)
@@ -86,7 +86,7 @@ async def resumed_when_writing_is_possible(loop, kind):
     drain(peer)
     wait_for(ours, select.POLLOUT)
     await turns(1)
-    # What the poll has reported is that there is room; the data was there before.
+    # The poll has reported room to write; the data was there before.
     transport.resume_reading()
     count = await turns_until_received(protocol)
     transport.abort()

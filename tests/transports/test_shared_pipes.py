@@ -1,4 +1,4 @@
-"""Two users of one descriptor: a terminal or a socket that is read by one pipe transport and written by another."""
+"""Two users of one descriptor: one pipe transport reads a terminal or a socket and another one writes to it."""
 
 import asyncio
 import os
@@ -20,19 +20,19 @@ def terminal():
     return os.fdopen(master, "r+b", 0), slave
 
 
-# More than a terminal holds in the queues of both of its sides, however late the kernel moves it from one to the other.
+# More than a terminal holds in the queues of both sides, whenever the kernel moves it from one to the other.
 MUCH = 1 << 18
 
 
 def fill(transport):
-    """Write so much that some of it stays queued in the transport until the other side is read; how much that was."""
+    """Write so much that some of it stays queued in the transport until the other side is read; return how much."""
     transport.write(b"x" * MUCH)
     assert transport.get_write_buffer_size() > 0
     return MUCH
 
 
 async def read_all(fd, count):
-    """`count` bytes of a descriptor that has as many, sooner or later."""
+    """Read `count` bytes of a descriptor, waiting until as many have come."""
     received = b""
     os.set_blocking(fd, False)
     while len(received) < count:
@@ -60,7 +60,7 @@ def test_both_directions_of_a_terminal(loop, order):
         await until(lambda: heard.data == b"typed")
         assert await read_all(slave, 5) == b"shown"
 
-        # Neither direction's pauses are the other's.
+        # Pausing one direction does not pause the other.
         target.set_write_buffer_limits(high=MUCH)
         sent = fill(target)
         source.pause_reading()
@@ -103,7 +103,7 @@ def test_a_callback_beside_a_transport(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", reason="asyncio takes what there is to read for a hang-up if the writer comes second")
+@pytest.mark.only("c", reason="asyncio takes readable data for a hang-up if the writer comes second")
 @pytest.mark.parametrize("order", ["reader first", "writer first"])
 def test_both_directions_of_a_socket(loop, order):
     async def main():
@@ -126,10 +126,10 @@ def test_both_directions_of_a_socket(loop, order):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", reason="asyncio goes on with the number, whosever it is")
+@pytest.mark.only("c", reason="asyncio goes on using the number, whichever file has it by then")
 @pytest.mark.parametrize("queued", [True, False])
 def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queued):
-    """One of the two closes the file they share. Its number is a pipe's soon after."""
+    """One of the two closes the shared file. A new pipe gets its number soon after."""
 
     async def main():
         master, slave = terminal()
@@ -165,7 +165,8 @@ def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queue
 
 
 def test_a_writer_that_waits_hears_of_the_end(loop):
-    """The other side of the terminal goes while the writer waits for room. The reader is told, and closes the file."""
+    """The other side of the terminal closes while the writer waits for room. The reader gets the end, and closes the
+    file."""
 
     async def main():
         master, slave = terminal()
@@ -183,7 +184,7 @@ def test_a_writer_that_waits_hears_of_the_end(loop):
 
 
 def test_a_file_that_leaves_its_descriptor_open(loop):
-    """What one transport closes may be only its view of the descriptor."""
+    """A transport may close only its own view of the descriptor."""
 
     async def main():
         master, slave = terminal()
@@ -204,7 +205,7 @@ def test_a_file_that_leaves_its_descriptor_open(loop):
 
 
 def test_nothing_is_reported_while_paused(loop):
-    """A paused pipe that has something to read does not keep the loop busy."""
+    """A paused pipe with unread data does not keep the loop busy."""
 
     async def main():
         reading, writing = os.pipe()
@@ -241,7 +242,7 @@ def test_nothing_is_reported_when_all_is_written(loop):
 
 
 def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
-    """A duplicate keeps it in the kernel's set, which goes on reporting events that no callback waits for."""
+    """A duplicate keeps the file in the kernel's set, which goes on reporting events that no callback waits for."""
 
     async def main():
         master, slave = terminal()
@@ -254,9 +255,9 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
         master.close()
         os.write(slave, b"typed")
         for _ in range(5):
-            await asyncio.sleep(0.001)  # it polls meanwhile
+            await asyncio.sleep(0.001)  # the loop polls meanwhile
         assert heard.data == b""
-        if not told.lost:  # by an attempt to write more: the terminal may have room again
+        if not told.lost:  # an attempt to write more may end it: the terminal may have room again
             target.abort()
         source.close()
         await until(lambda: heard.lost and told.lost)
@@ -275,14 +276,14 @@ def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_wr
         class Writer(Recorder):
             def resume_writing(self):
                 super().resume_writing()
-                # Before the next poll, which reports that the descriptor can be read and written.
+                # This runs before the next poll, which reports the descriptor as readable and writable.
                 handle.cancel()
                 far.send(b"y")
 
         target, told = await loop.connect_write_pipe(Writer, os.fdopen(fd, "wb", 0))
         target.set_write_buffer_limits(0)
         await settle()
-        handle = loop._add_reader(fd, print)  # which the public method refuses beside a transport
+        handle = loop._add_reader(fd, print)  # the public method refuses this beside a transport
         sent = fill(target)
         assert await read_all(far.fileno(), sent) == b"x" * sent
         await until(lambda: "resume" in told.events)
@@ -296,7 +297,7 @@ def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_wr
 
 
 def test_a_loop_whose_iterations_are_asyncios(loop):
-    """Who replaces _run_once() takes the events from select() and hands them to _process_events()."""
+    """A replaced _run_once() takes the events from select() and passes them to _process_events()."""
     loop._run_once = lambda: asyncio.BaseEventLoop._run_once(loop)
 
     async def main():
@@ -321,7 +322,7 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", reason="asyncio's classes are made by their constructors alone")
+@pytest.mark.only("c", reason="asyncio's classes need their constructors")
 @pytest.mark.parametrize("name", ["ReadPipeTransport", "WritePipeTransport"])
 def test_p04_a_transport_that_was_never_opened(impl, name):
     from hotloop._c.transports import pipe

@@ -230,7 +230,8 @@ def test_close_in_one_turn_with_writes(loop, connections):
 @pytest.mark.parametrize("data", [b"data", b""])
 @pytest.mark.parametrize("pending", [False, True])
 def test_writing_after_write_eof(loop, connections, method, data, pending):
-    """Refused, even where there is nothing to write, and not sent. CPython 3.11's writelines() calls itself write()."""
+    """It raises, even with nothing to write, and sends nothing. CPython 3.11's writelines() calls itself write() in the
+    message."""
     connection = connections.open("tcp")
     written = connection.fill() if pending else 0
     connection.transport.write_eof()
@@ -243,7 +244,7 @@ def test_writing_after_write_eof(loop, connections, method, data, pending):
 
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
 def test_p09_writing_after_the_end_is_no_error(loop, connections, asyncio_log, how):
-    """It is dropped, and from the fifth time on asyncio's logger is told."""
+    """The data is dropped, and from the fifth write on asyncio's logger warns."""
     connection = connections.open("tcp")
     if how == "lost":
         connection.reset()
@@ -323,7 +324,7 @@ def test_the_peer_resets_while_data_is_pending(loop, connections, kind):
 
 @every_kind
 def test_writing_to_a_peer_that_is_gone(loop, connections, kind):
-    """Found out by the write, since reading is paused; connection_lost() still comes from the loop."""
+    """The write detects it, since reading is paused; the loop still calls connection_lost() later."""
     connection = connections.open(kind)
     connection.transport.pause_reading()
     connection.reset()
@@ -363,7 +364,7 @@ def test_a_broken_pipe_after_the_end_of_reading(loop, connections):
 
 @every_way
 def test_closing_after_the_peer_reset(loop, connections, how):
-    """We close before we notice: it is an orderly end."""
+    """This end closes before it notices the reset: connection_lost() gets None."""
     connection = connections.open("tcp")
     connection.reset()
     getattr(connection.transport, how)()
@@ -451,12 +452,12 @@ def test_many_connections_end_at_once(loop, connections):
 
 @every_way
 def test_the_end_takes_its_turn_when_it_is_asked_for(loop, connections, how):
-    """Not earlier because something is reported of the connection, which has a turn of its own by then."""
+    """An event reported for the connection, in a later turn, does not bring it forward."""
     first, second = connections.open("tcp"), connections.open("tcp")
     order = []
 
     def end_the_other(other):
-        # Whichever comes first: the other one has been reported already, and waits for its turn.
+        # Whichever runs first: the event of the other one has been reported already, and waits for its turn.
         if not order:
             order.append("end")
             loop.call_soon(order.append, "before")
@@ -475,7 +476,8 @@ def test_the_end_takes_its_turn_when_it_is_asked_for(loop, connections, how):
 @every_way
 @pytest.mark.parametrize("debug", [False, True, "from then on"])
 def test_the_end_in_connection_made(loop, how, debug):
-    """Whoever waits for the connection gets it; the end comes behind what connection_made() has queued before."""
+    """The caller that waits for the connection gets it; the end comes behind the callbacks that connection_made()
+    queued."""
     order = []
 
     class Ending(Recorder):

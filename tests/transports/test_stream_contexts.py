@@ -11,12 +11,12 @@ from support.stream_connections import MORE_THAN_FITS, connected_sockets, skip_o
 
 whose = contextvars.ContextVar("whose", default="nobody")
 
-# python/cpython#140947 gave servers a context that their connections keep, in 3.15.
+# python/cpython#140947, in 3.15, gave servers a context that their connections keep.
 NOT_KEPT = "its callbacks run in the context of whoever resumed reading last, or wrote last"
 
 
 class Connected:
-    """A connection made by a task in whose context `whose` is "maker", and what its callbacks found there."""
+    """A connection made by a task in whose context `whose` is "maker", and the value that its callbacks found there."""
 
     def __init__(self, loop, make_protocol):
         self.loop = loop
@@ -109,7 +109,7 @@ def test_p27_after_pause_and_resume_from_a_task(connect, make_protocol):
 
 
 def test_p27_resume_writing(connect):
-    """pause_writing() comes from inside write(), so it runs in the writer's context; its counterpart in the maker's."""
+    """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
         skip_on_asyncios(connected.transport, NOT_KEPT)
@@ -137,7 +137,7 @@ def test_p27_connection_lost(connect, how):
 
 @every_protocol
 def test_what_one_read_sets_the_next_one_sees(connect, make_protocol):
-    """One context for all reads, not a fresh copy each time; and nobody outside sees it."""
+    """All reads share one context, with no fresh copy for each; code outside does not see its changes."""
     connected = connect(make_protocol)
     numbers = contextvars.ContextVar("numbers", default=0)
     seen = []
@@ -162,7 +162,7 @@ def test_contexts_of_two_connections_do_not_mix(connect):
 
 
 def test_p27_accepted_connections(loop):
-    """They run in a copy of the context that the server was made in."""
+    """Their callbacks run in a copy of the context that the server was made in."""
     found = []
     made = []
 

@@ -1,4 +1,4 @@
-"""Stream transports: exceptions from protocol callbacks, what the exception handler is told, and garbage."""
+"""Stream transports: exceptions from protocol callbacks, reports to the exception handler, and garbage collection."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def raising(error):
 
 
 def trigger(connection, where):
-    """Make the callback called `where` happen."""
+    """Make the loop call the callback `where`."""
     loop = connection.loop
     if where in ("data_received", "get_buffer", "buffer_updated"):
         connection.send(b"data")
@@ -65,7 +65,7 @@ FATAL = ["data_received", "get_buffer", "buffer_updated", "eof_received"]
 
 
 def happening(implementation, where, error, debug=False):
-    """What comes of `error` raised in the callback `where`, in words that compare: the report and the callbacks."""
+    """The outcome of raising `error` in the callback `where`, in comparable form: the report and the callbacks."""
     loop = implementation.new_event_loop()
     loop.set_debug(debug)
     loop.slow_callback_duration = 3600
@@ -145,7 +145,7 @@ def test_the_words_of_the_report_on_flow_control(loop, connections, where):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("kind", [ConnectionAbortedError, OSError])
 def test_an_oserror(load_implementation, impl, where, kind):
-    """From the fatal places it ends the connection without a report."""
+    """In a FATAL callback it ends the connection without a report."""
     expected = happening(load_implementation("asyncio"), where, kind("oops"))
     assert bool(expected[0]) == (where not in FATAL)
     assert happening(impl, where, kind("oops")) == expected
@@ -162,7 +162,7 @@ def test_exceptions_that_are_special_elsewhere(load_implementation, impl, where,
 @pytest.mark.parametrize("where", [place for place in PLACES if place != "connection_made"])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_leaves_run_forever(loop, connections, where, kind):
-    """And the next run goes on where this one was left; the connection lives, unless this was its end."""
+    """The next run continues the turn; the connection lives, unless the callback was its connection_lost()."""
     protocol = PLACES[where]()
     connection = connections.open("tcp", protocol)
     if where == "resume_writing":
@@ -236,7 +236,7 @@ def test_buffers_that_cannot_be_written_into(loop, connections, pair, buffer):
 
 
 def test_an_accepted_connections_buffer_that_cannot_be_written_into(loop, pair):
-    """Its transport has no Python socket until then."""
+    """An accepted connection has no Python socket before the error."""
     with pytest.raises(TypeError) as caught:
         pair[0].recv_into(b"constant")
     protocols, reports = [], []
@@ -258,7 +258,7 @@ def test_an_accepted_connections_buffer_that_cannot_be_written_into(loop, pair):
 
 
 def test_an_error_after_closing_inside_the_callback(loop, connections):
-    """The report is made; the connection's end is that of close()."""
+    """The error is reported, and connection_lost() gets None, as after close()."""
     protocol = Recorder()
     connection = connections.open("tcp", protocol)
 
@@ -307,7 +307,7 @@ def test_a_handler_that_fails(loop, connections, asyncio_log):
 
 @contextlib.contextmanager
 def unclosed_transport():
-    """Expects the warning. Of a cycle the collector may finish the socket first, which then warns as well."""
+    """Expect the warning. The collector may finalize the socket of a cycle first; then that one warns as well."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -316,7 +316,7 @@ def unclosed_transport():
 
 
 def open_and_paused(loop):
-    """A transport, and its peer, that nothing refers to but the caller."""
+    """A transport, its protocol and its peer; only the caller refers to them."""
     ours, peer = connected_sockets("pair")
     transport, protocol = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=ours))
     transport.pause_reading()
@@ -324,7 +324,7 @@ def open_and_paused(loop):
 
 
 def test_an_unclosed_transport_that_is_dropped(loop):
-    """One that is paused is known to no poller: it is garbage, which warns and closes its socket."""
+    """No poller knows a paused transport: it is garbage, warns and closes its socket."""
     transport, protocol, peer = open_and_paused(loop)
     dies = weakref.ref(transport)
     with unclosed_transport():
@@ -351,7 +351,7 @@ def test_an_unclosed_transport_of_a_closed_loop(impl):
 
 
 def test_a_transport_that_is_read_stays_alive(loop, connections):
-    """Though nobody refers to it but the loop."""
+    """The loop alone keeps it."""
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -381,11 +381,11 @@ def test_what_is_closed_dies_without_the_collector(loop, how, make_protocol):
         else:
             getattr(connection.transport, how)()
         connection.run_until_lost()
-    loop.set_exception_handler(None)  # the helper's own, through which it refers to the connection
+    loop.set_exception_handler(None)  # the helper's handler refers to the connection
     run_once(loop, 2)
     protocol, transport = weakref.ref(connection.protocol), weakref.ref(connection.transport)
     asyncios = is_asyncios(connection.transport)
-    connection.protocol.error = None  # the frames of its traceback refer to this one
+    connection.protocol.error = None  # the frames of its traceback refer to this frame
     gc.collect()
     gc.disable()
     try:
@@ -423,7 +423,7 @@ def test_sent_data_is_let_go(loop, connections):
 
 
 def states(implementation):
-    """The representation of a transport in all its states, without what differs by class and number."""
+    """The representation of a transport in all its states, without the parts that differ by class and number."""
     loop = implementation.new_event_loop()
     seen = []
 

@@ -1,5 +1,5 @@
-"""Stream transports and servers among bad peers, signals and cancelled tasks. Beside what each test asserts, the
-fixtures see to it that no descriptor, callback or report is left behind."""
+"""Stream transports and servers among bad peers, signals and cancelled tasks. Beside each test's assertions, the
+fixtures check that no descriptor, callback or report is left behind."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def connections(loop):
 
 
 class Serving:
-    """An echo server on the loop under test, with every connection that it ever had."""
+    """An echo server on the loop under test; it keeps every connection that it ever had."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -129,7 +129,7 @@ def test_a_peer_that_reads_single_bytes(loop, connections, kind):
 
 
 def test_a_peer_that_never_reads(loop, connections):
-    """It stops its own connection only, and its end is found out when it leaves."""
+    """It stops only its own connection; the server notices its end when it leaves."""
     stuck = [connections.open("tcp") for _ in range(5)]
     for connection in stuck:
         connection.fill()
@@ -159,7 +159,7 @@ def test_a_full_socket_buffer_that_drains_a_little(loop, connections, kind):
 
 
 def test_a_half_closing_peer_gets_its_answer(loop, serving):
-    """The server closes at the end, having sent everything."""
+    """The server sends everything, then closes at the peer's end of file."""
     data = bytes(range(256)) * 200
     with socket.create_connection(serving.address) as client:
         client.sendall(data)
@@ -179,8 +179,8 @@ def test_a_half_closing_peer_gets_its_answer(loop, serving):
 
 
 def test_a_fast_peer_does_not_starve_the_others(loop, connections):
-    """One connection's kernel buffer is never empty; the others, and callbacks, are served all the same, within a
-    bounded number of its reads."""
+    """One connection's kernel buffer is never empty; the others, and callbacks, still run within a bounded number of
+    its reads."""
     fast = connections.open("pair")
     slow = connections.open("pair")
     flood = bytes(1 << 20)
@@ -206,14 +206,15 @@ def test_a_fast_peer_does_not_starve_the_others(loop, connections):
         seen = len(reads_before)
         slow.send(b"x")
         run_until(loop, lambda seen=seen: len(reads_before) > seen)
-    # asyncio needs one or two turns, each with one read of the flood; a named bound on reads per turn may be higher.
+    # asyncio needs one or two turns, each with one read of the flood; a constant that bounds reads per turn may be
+    # higher.
     assert max(reads_before) <= 64
     fast.transport.pause_reading()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends itself signals with setitimer()")
+@pytest.mark.skipif(sys.platform == "win32", reason="uses setitimer() to send signals to itself")
 def test_signals_amid_traffic(loop, connections):
-    """EINTR: system calls are interrupted all the time, and Python handlers run in between."""
+    """EINTR: signals interrupt system calls all the time, and Python handlers run in between."""
     connection = connections.open("tcp")
     interruptions = 0
 
@@ -255,7 +256,7 @@ def test_signal_handlers_of_the_loop_amid_traffic(loop, connections):
 
 
 def test_descriptors_are_reused_at_once(loop):
-    """Each connection's descriptor is the next one's, and none gets what was meant for another."""
+    """Each connection reuses the descriptor of the previous one, and none gets data meant for another."""
     for number in range(200):
         ours, peer = connected_sockets("pair")
         transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=ours))
@@ -270,7 +271,7 @@ def test_descriptors_are_reused_at_once(loop):
 
 
 def test_a_closed_transport_leaves_the_next_user_of_its_descriptor_alone(loop):
-    """Everything is called on transports that are gone while their descriptors belong to others."""
+    """Every method is called on transports that have ended while their descriptors belong to others."""
     gone = []
     for _ in range(10):
         ours, peer = connected_sockets("pair")
@@ -293,7 +294,7 @@ def test_a_closed_transport_leaves_the_next_user_of_its_descriptor_alone(loop):
 
 
 def test_an_error_that_another_thread_causes(loop, connections):
-    """The peer is closed by a thread while the loop sleeps in its poll."""
+    """A thread closes the peer while the loop sleeps in its poll."""
     connection = connections.open("tcp")
     thread = threading.Timer(0.01, reset, [connection.peer])
     thread.start()
@@ -303,7 +304,7 @@ def test_an_error_that_another_thread_causes(loop, connections):
 
 
 async def cancelled_after(turns, coroutine):
-    """Run a coroutine, cancel it after so many turns; whether it was cancelled, and its result if not."""
+    """Run a coroutine and cancel it after so many turns; return whether it was cancelled, and its result if not."""
     task = asyncio.ensure_future(coroutine)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -317,7 +318,8 @@ async def cancelled_after(turns, coroutine):
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
 @pytest.mark.parametrize("turns", range(8))
 def test_cancelling_open_connection(impl, turns):
-    """After each number of turns, so at each of its awaits; the server may or may not have had a connection."""
+    """Cancelled after each number of turns, so at each of its awaits; the server may or may not have had a
+    connection."""
     ended = []
 
     async def serve(reader, writer):
@@ -405,7 +407,7 @@ def test_cancelling_wait_closed(impl):
 
 @every_kind
 def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop, connections, kind):
-    """An interrupted run of the loop costs no event: what waits to be sent is sent in the next one."""
+    """An interrupted run of the loop loses no event: the next run sends the waiting data."""
 
     def interrupt():
         raise KeyboardInterrupt
@@ -428,7 +430,7 @@ def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop,
 @pytest.mark.only("c", reason="asyncio leaves the descriptor with the selector")
 @every_kind
 def test_p04_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
-    """After its end, whatever has brought it about, a transport does nothing."""
+    """Once it has ended, by whichever call, a transport does nothing."""
     connection = connections.open(kind)
     transport = connection.transport
     loop.call_soon(transport._call_connection_lost, None)

@@ -23,7 +23,7 @@ def flow(connection):
 
 
 def set_limits(transport, *arguments):
-    """What set_write_buffer_limits() comes to: the limits then, or the exception."""
+    """The outcome of set_write_buffer_limits(): the limits, or the exception."""
     try:
         assert transport.set_write_buffer_limits(*arguments) is None
     except Exception as error:
@@ -118,7 +118,7 @@ def test_p28_paused_above_the_high_limit_and_resumed_at_the_low_one(loop, connec
 
 
 def test_p28_exactly_at_the_limits(loop, connections):
-    """A size equal to the high limit is not above it; the call that goes beyond pauses before it returns."""
+    """A size equal to the high limit is not above it; the write that exceeds it pauses before it returns."""
     connection = connections.open("tcp")
     transport = connection.transport
     transport.set_write_buffer_limits(high=10**12)
@@ -152,9 +152,9 @@ def test_p28_resumed_before_the_buffer_is_empty(loop, connections):
     assert 0 < sizes[0] <= high
 
 
-@pytest.mark.skipif("pair" not in KINDS, reason="there are no Unix sockets, whose buffers are as small as one says")
+@pytest.mark.skipif("pair" not in KINDS, reason="no Unix sockets here, whose buffers are as small as setsockopt() says")
 def test_p28_paused_before_write_returns_whatever_waits_for_the_end_of_the_turn(loop, connections):
-    """A limit that is low holds in each turn, although much more than it may be sent together at the turn's end."""
+    """A low limit holds within each turn, although much more than it may be sent at once at the turn's end."""
     ours, peer = connected_sockets("pair")
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = connections.over(ours, peer)
@@ -187,7 +187,7 @@ def test_lower_limits_pause_at_once(loop, connections):
     assert flow(connection) == ["pause"]
     with pytest.raises(ValueError):
         transport.set_write_buffer_limits(high=-1)
-    transport.set_write_buffer_limits(high=10**12)  # higher ones resume only when something is sent
+    transport.set_write_buffer_limits(high=10**12)  # raising the limit resumes only when something is sent
     assert flow(connection) == ["pause"]
     connection.receive(written)
     assert flow(connection) == ["pause", "resume"]
@@ -218,7 +218,8 @@ def test_writelines_pauses(loop, connections):
 
 
 def test_p28_writing_more_when_resumed(loop, connections):
-    """Each resume_writing() fills the buffer again; it is paused inside, and resumed when that has been sent."""
+    """Each resume_writing() fills the buffer again: writing is paused inside it, and resumed when that data has been
+    sent."""
     protocol = Recorder()
     connection = connections.open("tcp", protocol)
     rounds = 5
@@ -260,7 +261,7 @@ def test_ended_inside_the_callbacks(loop, connections, how, where):
     if how == "abort" and where == "pause_writing":
         assert len(received) < MORE_THAN_FITS
         assert flow(connection) == ["pause"]
-    elif how == "abort":  # what was left then, at most the low limit
+    elif how == "abort":  # the rest at that time, at most the low limit
         assert len(received) >= MORE_THAN_FITS - 16 * 1024
         assert flow(connection) == ["pause", "resume"]
     else:
@@ -298,7 +299,7 @@ def test_another_protocol_gets_the_resume(loop, connections):
     run_once(loop)
     assert (flow(connection), second.calls) == (["pause"], ["resume_writing"])
     connection.transport.set_protocol(connection.protocol)
-    connection.protocol.calls.append("resume_writing")  # its own life cycle is complete now
+    connection.protocol.calls.append("resume_writing")  # completes its own life cycle
 
 
 def test_limits_of_what_is_closed(loop, connections):

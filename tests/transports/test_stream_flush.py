@@ -1,6 +1,6 @@
-"""P19: when what is written reaches the kernel, and in how many system calls. The peers are blocking sockets that are
-read while the loop stands still: what they get has been sent without its help. A test that fails hangs in recv()
-until the guard of the `impl` fixture ends it."""
+"""P19: when written data reaches the kernel, and in how many system calls. The peers are blocking sockets that the test
+reads while the loop stands still, so all that they get has been sent before. A test that fails hangs in recv() until
+the guard of the `impl` fixture ends it."""
 
 import asyncio
 import socket
@@ -84,7 +84,7 @@ def test_p19_however_the_run_ends(loop, connections, how, where):
         loop.call_later(0.001, write)
     elif where == "task":
         running = loop.create_task(task())
-        # Where it fails, that is the task's to tell.
+        # On a failure stop the loop; the task has the error.
         running.add_done_callback(lambda task: loop.call_soon(loop.stop) if task.exception() else None)
     else:
         when_data_comes(connection.protocol, write)
@@ -103,7 +103,7 @@ def test_p19_however_the_run_ends(loop, connections, how, where):
 
 
 def test_p19_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
-    """The callback after the writing one, in the next turn, finds it at the peer."""
+    """The data is at the peer when the callback after the writing one runs, in the next turn."""
     connection = connections.open("tcp")
     found = []
 
@@ -121,7 +121,7 @@ def test_p19_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
 
 
 def test_p19_a_busy_loop_does_not_delay_it(loop, connections):
-    """Work queued without end, and a peer that answers each message only when it has come."""
+    """Callbacks are queued without end, and the peer answers each message only when it has come."""
     connection = connections.open("tcp")
     answers = 0
 
@@ -155,7 +155,7 @@ def test_p19_written_before_the_first_run(impl):
 
 
 def test_p19_order_between_sockets(loop, connections):
-    """What is written first to one connection is there when the second one's data is, if the turn is the same."""
+    """Within one turn, data written first to one connection has arrived when the second connection's data has."""
     one, other = connections.open("pair"), connections.open("pair")
 
     def write():
@@ -189,7 +189,7 @@ def test_written_and_closed_in_one_turn(loop, connections):
 
 
 def test_a_buffer_with_pending_data_keeps_its_order(loop, connections):
-    """A later small write does not overtake, though there may be room for it first."""
+    """A later small write does not overtake the pending data, though there may be room for it first."""
     connection = connections.open("tcp")
     written = connection.fill()
     connection.peer_read(65536)
@@ -206,8 +206,8 @@ DATA_SEGMENTS_OUT = 156
 
 
 def data_segments(sock):
-    """How many segments with data in them a TCP socket has sent. Without Nagle's algorithm a system call that is taken
-    in full makes at least one, and one that fits into a segment makes exactly one."""
+    """How many segments with data a TCP socket has sent. Without Nagle's algorithm a system call whose data is taken in
+    full makes at least one, and one that fits into a segment makes exactly one."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
     return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
 
@@ -216,7 +216,7 @@ def data_segments(sock):
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 def test_p19_writelines_is_one_system_call(loop, connections, turn):
     connection = connections.open("tcp")
-    # What is counted is what it is taken for: sends that are apart are segments apart.
+    # Check the counter first: separate sends make separate segments.
     before = data_segments(connection.socket)
     with connection.socket.dup() as sock:
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Stream transports: what they tell of themselves, and what they are (P21, P30)."""
+"""Stream transports: their extra information, and their classes and attributes (P21, P30)."""
 
 import asyncio
 import importlib
@@ -24,7 +24,7 @@ def connections(loop):
 
 
 class Serving:
-    """A server on the loop that keeps what it accepted."""
+    """A server on the loop that keeps its accepted protocols."""
 
     def __init__(self, loop, **options):
         self.loop = loop
@@ -37,7 +37,7 @@ class Serving:
         return self.accepted[-1]
 
     def accept(self, count=1):
-        """Run until so many connections have been made; their transports."""
+        """Run until so many connections have been made; return their transports."""
         run_until(self.loop, lambda: sum(bool(one.calls) for one in self.accepted) == count)
         return [one.transport for one in self.accepted]
 
@@ -128,7 +128,7 @@ def test_p30_the_socket_is_a_transport_socket(loop, connections):
 
 @pytest.mark.parametrize("protocol", [0, socket.IPPROTO_TCP])
 def test_nodelay_as_asyncio_sets_it(loop, connections, protocol):
-    """Only on a socket that was made with the protocol named."""
+    """Only for a socket that was created with an explicit protocol number."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
         ours.connect(listener.getsockname())
@@ -190,7 +190,7 @@ def test_addresses_of_unix_sockets(loop, tmp_path, named):
     run_once(loop)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere accept() fails if the peer has gone already")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere accept() fails if the peer has already left")
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_p30_peername_is_known_though_the_peer_has_left(loop, how):
     with Serving(loop) as serving:
@@ -213,9 +213,9 @@ def test_p30_peername_is_kept_when_the_peer_leaves(loop):
         assert accepted.get_extra_info("peername") == address
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the name of a reset socket may be known")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peer name of a reset socket may still be known")
 def test_a_given_socket_whose_peer_has_left(loop, connections):
-    """asyncio asks it for its peer's name, which is not known any more."""
+    """asyncio asks the socket for its peer's name, which the kernel no longer knows."""
     ours, peer = connected_sockets("tcp")
     name = ours.getsockname()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -258,7 +258,7 @@ def test_the_number_of_a_closed_transports_descriptor(loop, connections, kind):
     assert f"closed fd={fd}" in repr(connection.transport)
 
 
-@pytest.mark.only("c", reason="asyncio's classes are made by their constructors alone")
+@pytest.mark.only("c", reason="asyncio's classes need their constructors")
 @pytest.mark.parametrize("name", ["stream.StreamTransport", "datagram.DatagramTransport"])
 def test_p04_a_transport_that_was_never_opened(impl, name):
     module, name = name.split(".")
@@ -293,7 +293,7 @@ def test_a_descriptor_is_free_again_when_its_transport_is_closing(loop, connecti
 
 
 def test_sockets_that_are_refused(load_implementation, impl):
-    """Of another type, closed, not a socket at all: asyncio's exception."""
+    """A socket of another type, a closed one, no socket at all: asyncio's exception is raised."""
 
     def outcomes(implementation):
         found = []
@@ -327,7 +327,7 @@ def test_a_blocking_socket_is_made_non_blocking(loop, method):
 
 
 def test_an_unconnected_socket(loop, connections):
-    """It is the caller's to connect; without that asyncio finds it at its end at once."""
+    """The caller must connect it; otherwise asyncio reads an error or end of file at once."""
     ours = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     ours.setblocking(False)
     connection = connections.over(ours, socket.socket())
@@ -350,7 +350,7 @@ def test_a_protocol_factory_that_fails(loop):
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # asyncio leaves it to the garbage collector
 def test_a_protocol_factory_that_fails_while_accepting(loop):
-    """The connection is closed, silently except in debug mode; the server goes on."""
+    """The connection is closed, with a report only in debug mode; the server goes on."""
     reports = []
     loop.set_exception_handler(lambda loop, context: reports.append(context))
     working = Recorder()
@@ -372,7 +372,7 @@ def test_a_protocol_factory_that_fails_while_accepting(loop):
 @pytest.mark.parametrize("asked", ["before", "after"])
 @pytest.mark.parametrize("holder", ["protocol", "test", "another protocol"])
 def test_the_addresses_of_a_closed_connection(loop, asked, holder):
-    """Whoever has the transport still may ask for them, also for the first time."""
+    """Code that still has the transport may ask for them, also for the first time."""
     with Serving(loop) as serving, socket.create_connection(serving.address) as client:
         (transport,) = serving.accept()
         names = serving.address, client.getsockname()
@@ -385,7 +385,7 @@ def test_the_addresses_of_a_closed_connection(loop, asked, holder):
             transport.set_protocol(lost)
             serving.accepted.clear()
         elif holder == "test":
-            # Nobody has the protocol, and so it has nobody.
+            # Nothing else refers to the protocol, and the protocol refers to nothing.
             serving.accepted.clear()
             done = []
             lost.hooks["connection_lost"] = lambda: done.append(True)
@@ -403,7 +403,7 @@ def test_the_addresses_of_a_closed_connection(loop, asked, holder):
 
 @pytest.mark.parametrize("cls", [asyncio.BaseTransport, asyncio.Transport])
 def test_a_program_patches_asyncios_classes(loop, connections, cls):
-    """As tests of libraries do."""
+    """Tests of libraries do this."""
     transport = connections.open().transport
     with unittest.mock.patch.object(cls, "get_extra_info", return_value="patched") as patched:
         assert transport.get_extra_info("sockname") == "patched"

@@ -1,5 +1,5 @@
-"""P35: what a program does itself with a transport's socket, and what it asks the transport, comes after what it has
-written before in the same turn. The peers are blocking sockets, read while the loop stands still."""
+"""P35: within a turn, a program's own use of a transport's socket, and the transport's answers, come after everything
+that was written before. The peers are blocking sockets; the test reads them while the loop stands still."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def connection(loop, way):
 
 
 def in_one_turn(loop, function):
-    """Run a function as a callback; what it raises is raised."""
+    """Run a function as a callback; raise its exception."""
 
     async def run():
         return function()
@@ -103,7 +103,7 @@ def test_p35_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exp
         assert in_one_turn(loop, write) == b"onetwothree"
 
 
-@pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="passes descriptors along")
+@pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="uses send_fds() to pass descriptors")
 def test_p35_descriptors_sent_by_the_program(loop):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
@@ -151,7 +151,7 @@ def test_p35_drain_tells_of_a_peer_that_is_gone(loop):
             _, writer = await asyncio.open_connection(*listener.getsockname())
             peer, _ = listener.accept()
             reset(peer)
-            # Nothing of the loop's runs in between.
+            # The loop does not run in between.
             info = writer.get_extra_info("socket")
             while info.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x07":
                 time.sleep(0.001)
@@ -169,11 +169,11 @@ if sys.platform != "linux":
         globals()[test.__name__] = pytest.mark.skip(reason="looks at Linux's TCP_INFO")(test)
 
 
-# pytest's faulthandler_timeout has a thread of its own, of which fork() warns; from 3.15 on the warning can be raised.
+# pytest's faulthandler_timeout has its own thread, so fork() warns; from 3.15 on the warning can be raised.
 @pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("end", ["close", "abort", "is_closing"])
 def test_p35_a_forked_child_sends_nothing_of_its_parents(loop, end):
-    """What was written before the fork is sent once."""
+    """Data written before the fork is sent once."""
     with connection(loop, "accepted") as opened:
 
         def write_and_fork():
@@ -192,7 +192,7 @@ def test_p35_a_forked_child_sends_nothing_of_its_parents(loop, end):
 
 
 def test_p35_another_thread_may_look_on(loop):
-    """It asks what it likes; the loop's thread alone sends, and calls the protocol."""
+    """The other thread may ask anything; only the loop's thread sends, and calls the protocol."""
     with connection(loop, "accepted") as opened:
 
         def look():
@@ -215,11 +215,11 @@ def test_p35_another_thread_may_look_on(loop):
 DATA_SEGMENTS_OUT = 156
 
 
-@pytest.mark.only("c", reason="gathers what is written in a turn")
+@pytest.mark.only("c", reason="gathers the writes of a turn")
 @pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
 @pytest.mark.parametrize("way", ["connected", "accepted"])
 def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
-    """Servers ask each connection for its addresses and set TCP_NODELAY: that costs no segment for each write."""
+    """Servers ask each connection for its addresses and set TCP_NODELAY; a turn's writes still share one segment."""
 
     def segments(sock):
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
@@ -244,9 +244,9 @@ def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
         assert segments(opened.socket) == before + 1
 
 
-@pytest.mark.only("c", reason="asyncio's transports are part of cycles of their own")
+@pytest.mark.only("c", reason="asyncio's transports are part of their own cycles")
 def test_asking_for_the_socket_makes_no_garbage(loop):
-    """What it is given, which knows the transport, does not keep it."""
+    """The object given to the caller refers to the transport, but does not keep it alive."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         protocol = Recorder()
         loop.run_until_complete(loop.create_connection(lambda: protocol, *listener.getsockname()))

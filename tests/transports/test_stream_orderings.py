@@ -1,13 +1,13 @@
-"""Any sequence of calls on a transport and of deeds of its peer comes to what it comes to on asyncio.
+"""Any sequence of calls on a transport and of actions of its peer has the same outcome as on asyncio.
 
-Hypothesis makes the scripts. Each is played on the implementation and on asyncio, step by step, with the loop run
-until nothing moves any more in between. The same protocol callbacks must have come in the same order, with the same
-data between them, and the same bytes must have reached the peer.
+Hypothesis makes the scripts. Each is played step by step on the implementation and on asyncio, and between two steps
+the loop runs until nothing moves any more. The protocol callbacks must come in the same order, with the same data
+between them, and the same bytes must reach the peer.
 
-What a script cannot contain is what asyncio leaves to chance or may change without anybody being wrong: how data is cut
-into pieces, whether a call later in the turn of a write finds an error of that write already, and how much of a
-transfer the kernel takes at once. So sizes are either small or more than the kernel takes, limits are far from what may
-be in the buffer, and the calls that depend on an earlier failure stand alone.
+Scripts leave out what asyncio leaves to chance or may change without a bug: how data is cut into pieces, whether a call
+later in the turn of a write already finds that write's error, and how much of a transfer the kernel takes at once. So
+sizes are either small or more than the kernel takes, limits are far from possible buffer sizes, and calls that depend
+on an earlier failure have a step of their own.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
 ]
 
-# TCP is watched through Linux's ioctl(); the socket pair delivers within the system call that sends.
+# Linux's ioctl() shows TCP's progress; the socket pair delivers within the system call that sends.
 KINDS = ["tcp", "pair"] if sys.platform == "linux" else ["pair"]
 
 BROKEN = (BrokenPipeError, ConnectionResetError)
@@ -40,7 +40,7 @@ BROKEN = (BrokenPipeError, ConnectionResetError)
 
 @dataclasses.dataclass(frozen=True)
 class Deed:
-    """One call on the transport, or one thing that the peer does."""
+    """One call on the transport, or one action of the peer."""
 
     name: str
     arguments: tuple = ()
@@ -110,7 +110,7 @@ class Stage:
         ours, self.peer = connected_sockets(kind)
         self.transport, _ = loop.run_until_complete(loop.create_connection(lambda: self.protocol, sock=ours))
         self.socket = self.transport.get_extra_info("socket")
-        self.written = bytearray()  # what was given to the transport while it would take it
+        self.written = bytearray()  # bytes given to the transport while it accepted data
         self.at_peer = bytearray()
         self.sent = 0
 
@@ -135,14 +135,14 @@ class Stage:
         for one in step:
             writes += one.name in ("write", "writelines")
             if writes > 1 and self.peer.fileno() == -1:
-                continue  # the second of two system calls finds the reset that the first one brought; one finds none
+                continue  # the second of two system calls finds the reset caused by the first; a single call finds none
             try:
                 getattr(self, one.name)(*one.arguments)
             except Exception as error:
                 self.trace.append((one.name, type(error).__name__))
 
     def settle(self):
-        """Run until nothing moves: what the peer did has arrived, and the callbacks stay away for some turns."""
+        """Run until nothing moves: the peer's actions have arrived, and no callback comes for some turns."""
         quiet = 0
         while quiet < 4:
             before = self.state()
@@ -153,7 +153,7 @@ class Stage:
         return len(self.trace), len(self.protocol.received), self.transport.get_write_buffer_size()
 
     def has_arrived(self):
-        """Whether the kernel holds nothing of the peer's any more that the other end does not have."""
+        """Whether the other end has received everything that the kernel had of the peer."""
         if self.kind != "tcp" or self.peer.fileno() == -1:
             return True
         return struct.unpack("i", fcntl.ioctl(self.peer, termios.TIOCOUTQ, bytes(4)))[0] == 0 or self.protocol.lost
@@ -163,7 +163,7 @@ class Stage:
         self.trace.append((transport.is_closing(), transport.is_reading(), transport.get_write_buffer_size() > 0))
 
     def finish(self):
-        """The peer reads what there is and leaves; then the connection ends, if it has not."""
+        """The peer reads the rest and leaves; then the connection ends, if it has not yet."""
         self.trace.append("finish")
         self.peer_read_all()
         if not self.protocol.lost:
@@ -177,7 +177,7 @@ class Stage:
         self.trace.append("broken" if isinstance(error, BROKEN) else type(error).__name__)
         assert self.protocol.lost and self.socket.fileno() == -1
 
-    # What is done to the transport
+    # Actions on the transport
 
     def data(self, size):
         first = len(self.written) % 251
@@ -192,7 +192,7 @@ class Stage:
 
     def writelines(self, sizes):
         if is_asyncios(self.transport) and (3, 12) <= sys.version_info < (3, 14, 10):
-            self.write(sum(sizes))  # its writelines() fails once it is closed and does not pause its protocol
+            self.write(sum(sizes))  # its writelines() fails after close and does not pause its protocol
             return
         data = self.data(sum(sizes))[: sum(sizes)]
         accepting = not self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
@@ -209,7 +209,7 @@ class Stage:
         self.transport.set_write_buffer_limits(*limits)
 
     def pause_reading(self):
-        if "eof_received" not in self.protocol.calls:  # asyncio would read, and tell, the end once more after it
+        if "eof_received" not in self.protocol.calls:  # asyncio would read and report the end once more after it
             self.transport.pause_reading()
 
     def resume_reading(self):
@@ -226,7 +226,7 @@ class Stage:
         if not self.protocol.lost:  # before CPython 3.14.10 asyncio's abort() fails then
             self.transport.abort()
 
-    # What the peer does
+    # Actions of the peer
 
     def peer_send(self, size):
         data = bytes((self.sent + number) % 253 for number in range(size))
@@ -247,7 +247,7 @@ class Stage:
         return data
 
     def peer_read_all(self):
-        """Until nothing more comes, so this runs the loop."""
+        """Read until nothing more comes; this runs the loop."""
         quiet = 0
         while quiet < 4:
             data = self.peer_read(1 << 20)
@@ -259,7 +259,7 @@ class Stage:
     def on_its_way(self):
         if self.kind != "tcp" or self.peer.fileno() == -1:
             return False
-        if self.socket.fileno() == -1:  # its last bytes are the kernel's business, and so is the end after them
+        if self.socket.fileno() == -1:  # the kernel delivers its last bytes, and the end after them
             wait_for(self.peer, select.POLLIN)
             return False
         return struct.unpack("i", fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4)))[0] > 0
@@ -305,7 +305,7 @@ def test_any_script_comes_to_the_same_as_on_asyncio(load_implementation, impl, a
     expected = played(load_implementation("asyncio"), kind, keep_open, script)
     actual = played(impl, kind, keep_open, script)
     if impl.name == "c":
-        # asyncio's own transports tell a write() after the end of their own None, sometimes:
+        # asyncio's own transports sometimes pass a write() after their end a None:
         # https://github.com/python/cpython/issues/156512
         expected = [one for one in expected[0] if one not in ASYNCIOS_OWN], expected[1]
     assert actual == expected

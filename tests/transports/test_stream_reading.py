@@ -1,4 +1,4 @@
-"""Stream transports: what arrives, in which order, and how reading is paused."""
+"""Stream transports: received data and its order, and how reading is paused."""
 
 import array
 import asyncio
@@ -13,7 +13,7 @@ from support.recording import RECORDERS, BufferedRecorder, Recorder, Recording, 
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, connected_sockets, connections_on, reset, wait_for
 
-TURNS = 5  # more than anything needs that has arrived in the kernel already
+TURNS = 5  # enough for data that is in the kernel already
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_protocol = pytest.mark.parametrize("make_protocol", RECORDERS)
@@ -42,7 +42,7 @@ def test_a_connection_from_its_beginning_to_its_end(loop, connections, kind, mak
 
 @every_protocol
 def test_nothing_is_received_before_connection_made(loop, connections, make_protocol):
-    """What the peer sent before the transport was made comes after connection_made(), and so does the end."""
+    """The peer's data from before the transport was made comes after connection_made(), and so does its end."""
     ours, peer = connected_sockets("tcp")
     peer.send(b"early")
     peer.close()
@@ -140,7 +140,7 @@ def test_a_reset_that_arrives_while_paused_is_noticed_on_resuming(loop, connecti
 @every_kind
 @every_protocol
 def test_pausing_from_inside_the_callback(loop, connections, kind, make_protocol):
-    """A flood, of which a protocol takes one piece at a time."""
+    """A flood, of which the protocol takes one piece at a time."""
     protocol = make_protocol()
     connection = connections.open(kind, protocol)
     pieces = 0
@@ -280,7 +280,7 @@ def test_closed_before_waiting_data_is_read(loop, connections, make_protocol, ho
 
 @every_protocol
 def test_data_of_the_same_turn_in_which_another_callback_closes(loop, connections, make_protocol):
-    """Both are readable in one poll. Whichever is served first closes the other, which hears no more."""
+    """Both are readable in one poll. The one served first closes the other, which gets no more data."""
     one = connections.open("tcp", make_protocol())
     other = connections.open("tcp", make_protocol())
     when_data_comes(one.protocol, other.transport.abort)
@@ -326,7 +326,7 @@ def test_another_protocol_takes_over(loop, connections, kind, make_protocol, rep
     run_until(loop, lambda: second.lost)
     assert (first.calls, first.received) == (["connection_made", "data"], b"hello")
     assert (second.calls, second.received) == (["data", "eof_received", "connection_lost"], b"goodbye")
-    connection.protocol = None  # neither had a whole life
+    connection.protocol = None  # neither had a complete life cycle
 
 
 @every_protocol
@@ -389,7 +389,7 @@ def test_a_memory_map_may_be_offered(loop, connections):
 
 
 def test_the_offered_buffer_may_be_resized_in_buffer_updated(loop, connections):
-    """The transport has let go of it by then."""
+    """The transport has released the buffer by then."""
     protocol = BufferedRecorder(size=4)
     connection = connections.open("tcp", protocol)
     when_data_comes(protocol, lambda: protocol.buffer.extend(b"more room"))
@@ -399,7 +399,7 @@ def test_the_offered_buffer_may_be_resized_in_buffer_updated(loop, connections):
 
 
 def test_what_was_received_is_the_protocols_to_keep(loop, connections):
-    """Each piece is an object of its own, which what comes later does not touch."""
+    """Each piece is an object of its own; later data does not change it."""
 
     class Keeping(Recorder):
         pieces = ()
@@ -460,7 +460,7 @@ def test_reading_goes_on_while_writing_is_blocked(loop, connections):
 
 
 def test_reading_is_paused_while_writing_is_blocked(loop, connections):
-    """Waiting for room must not bring reading back."""
+    """Waiting for room to write must not resume reading."""
     connection = connections.open("tcp")
     written = connection.fill()
     connection.transport.pause_reading()
@@ -473,7 +473,7 @@ def test_reading_is_paused_while_writing_is_blocked(loop, connections):
 
 
 def test_a_reset_right_after_data(loop, connections):
-    """What was delivered to the protocol stays delivered; the reset is reported once."""
+    """Data that was delivered stays delivered; the reset is reported once."""
     connection = connections.open("tcp")
     connection.send(b"data")
     run_until(loop, lambda: connection.protocol.received == b"data")
@@ -484,7 +484,7 @@ def test_a_reset_right_after_data(loop, connections):
 
 
 class ByMethods(Recording):
-    """A buffered protocol that does not say so: no subclass of asyncio's."""
+    """A buffered protocol by its methods alone, not a subclass of asyncio's."""
 
     def __init__(self):
         super().__init__()
@@ -504,9 +504,7 @@ class Both(ByMethods):
         self.happened("data_received", "data")
 
 
-takes_uvloops = pytest.mark.only(
-    "c", "python", reason="asyncio asks for a subclass of BufferedProtocol, uvloop does not"
-)
+takes_uvloops = pytest.mark.only("c", "python", reason="asyncio wants a subclass of BufferedProtocol, uvloop does not")
 
 
 @takes_uvloops

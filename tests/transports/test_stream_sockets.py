@@ -1,4 +1,4 @@
-"""P24: any stream socket that the system has works as `sock=`, whatever its family and the form of its addresses."""
+"""P24: every stream socket of the system works as `sock=`, whatever its family and the form of its addresses."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from support.endpoints import Bytes, settle, until
 LINUX = sys.platform.startswith("linux")
 HAS_UNIX = hasattr(socket, "AF_UNIX")
 IPPROTO_MPTCP = getattr(socket, "IPPROTO_MPTCP", 262)  # not where libc is older than the kernel
-VMADDR_CID_LOCAL = 1  # refused by bind() where the kernel has no loopback for vsock
+VMADDR_CID_LOCAL = 1  # bind() refuses it where the kernel has no loopback for vsock
 MUCH = bytes(range(256)) * 4096  # more than a socket takes at once
 FLOW = ("pause", "resume")
 
@@ -34,7 +34,7 @@ UNIX_NAMES = {
 
 
 class Subclass(socket.socket):
-    """Its recv() and send() are its own, so that no transport may go past them."""
+    """It has its own recv() and send(), which a transport must not bypass."""
 
     used = 0
 
@@ -66,7 +66,7 @@ def connected(listener):
 
 
 def to_be_had(make, *arguments):
-    """What `make()` returns, or a skip that says why this system has no such sockets."""
+    """Return the result of `make()`, or skip with the reason why this system has no such sockets."""
     try:
         return make(*arguments)
     except (OSError, AttributeError) as error:
@@ -89,7 +89,7 @@ async def talk(one, other):
 
 
 async def serve_and_talk(loop, listener, client):
-    """Both the listening and the connected socket are given to the loop. What it tells of them is what they say."""
+    """The loop gets both the listening and the connected socket. The extra information matches the sockets."""
     accepted = []
 
     def accept():
@@ -172,7 +172,7 @@ def test_p24_a_subclass_of_socket_is_read_by_its_own_method(loop):
 @pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)])
 def test_p24_other_sockets_are_refused_as_streams(loop, kind):
-    """And are left to their owner, untouched."""
+    """They stay with their owner, untouched."""
 
     async def main():
         one, other = socket.socketpair(socket.AF_UNIX, kind)

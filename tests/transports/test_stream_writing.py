@@ -1,4 +1,4 @@
-"""Stream transports: what is written arrives, once, in order and as it was."""
+"""Stream transports: written data arrives once, in order and unchanged."""
 
 import array
 import asyncio
@@ -166,7 +166,7 @@ WRONG = ["text", 5, None, 1.5, [b"bytes"], object, array.array("B", b"bytes")]
 @pytest.mark.parametrize("number", range(len(WRONG)))
 @pytest.mark.parametrize("blocked", [False, True])
 def test_what_cannot_be_written(load_implementation, impl, method, number, blocked):
-    """asyncio's exception or, where the running Python has none for it, none; and the transport goes on."""
+    """It raises asyncio's exception or, where the running Python raises none, nothing; and the transport goes on."""
 
     def attempt(implementation):
         loop = implementation.new_event_loop()
@@ -199,7 +199,7 @@ def test_lines_that_cannot_be_written(loop, connections, lines):
 
 
 def test_a_view_with_gaps_ends_the_connection(loop, connections):
-    """The system calls take no such buffer; asyncio reports what they say and closes."""
+    """The system calls take no such buffer; asyncio reports their error and closes."""
     connection = connections.open()
     connection.transport.write(memoryview(b"abcdef")[::2])
     connection.run_until_lost()
@@ -241,7 +241,7 @@ def test_big_buffers_arrive_intact_at_a_slow_reader(loop, connections, kind, pie
 
 
 def test_p28_a_small_buffer_changed_at_once(loop, connections):
-    """Whether a write reaches the kernel now or at the end of the turn, it is what was there when it was called."""
+    """Whether a write reaches the kernel now or at the end of the turn, it sends the bytes at the time of the call."""
     connection = connections.open("tcp")
     buffer = bytearray(4)
 
@@ -301,7 +301,7 @@ def test_a_big_view_of_items_that_are_no_bytes(loop, connections):
 
 
 def test_writing_from_every_callback(loop, connections):
-    """Each callback of the transport writes on it, and all arrives in the order in which it was written."""
+    """Each callback writes on the transport, and all of it arrives in the order in which it was written."""
     protocol = Recorder()
     names = ["connection_made", "data_received", "pause_writing", "resume_writing", "eof_received"]
     for name in names:

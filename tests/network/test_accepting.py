@@ -1,4 +1,4 @@
-"""Accepting: what a server does with connections, sockets and factories, the good ones and the others."""
+"""Accepting: what a server does with connections, sockets and factories, working and failing ones."""
 
 import asyncio
 import errno
@@ -27,7 +27,7 @@ async def stop(server):
 
 
 class Made:
-    """A protocol factory that keeps what it made."""
+    """A protocol factory that keeps its protocols."""
 
     def __init__(self, kind=Bytes):
         self.kind = kind
@@ -47,7 +47,7 @@ def reset(sock):
 
 
 def test_a_burst_of_connections(loop):
-    """More than the backlog of one turn; each gets a protocol of its own, and its bytes."""
+    """More than the backlog of one turn; each gets its own protocol and its bytes."""
 
     async def main():
         made = Made()
@@ -96,7 +96,7 @@ def test_accepted_sockets(loop):
 
 @pytest.mark.parametrize("leaving", ["closed", "reset"])
 def test_p30_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
-    """The client has left before the loop looks at it. getpeername() would fail by now."""
+    """The client has left before the loop accepts it. getpeername() would fail by now."""
 
     async def main():
         made = Made()
@@ -119,7 +119,7 @@ def test_p30_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
 
 
 def test_p30_connecting_and_vanishing_again_and_again(loop):
-    """Half of them by a reset, between others that stay: the server loses nobody and goes on."""
+    """Half of them by a reset, between others that stay: the server loses no connection and goes on."""
 
     async def main():
         made = Made()
@@ -158,8 +158,8 @@ FACTORIES = {
 @pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_factory_that_is_no_good(loop, bad, debug):
-    """The client is hung up on, nothing stays open, and the server goes on. asyncio reports some of it, in debug mode
-    more, and leaves closing the socket to the garbage collector; an implementation may do that at once."""
+    """The server closes the connection, leaves nothing open and goes on. asyncio reports some of these errors, more in
+    debug mode, and leaves closing the socket to the garbage collector; an implementation may close it at once."""
     factory = {"use": FACTORIES[bad]}
     made = Made()
 
@@ -192,7 +192,7 @@ def test_a_factory_that_is_no_good(loop, bad, debug):
 @pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_factory_that_interrupts_leaves_the_loop(loop, asyncio_log, caplog, error):
-    """In asyncio it is a task's exception as well, and the socket is left to the garbage collector."""
+    """In asyncio the exception is also a task's, and the socket is left to the garbage collector."""
 
     def factory():
         raise error
@@ -249,7 +249,7 @@ def is_established(sock):
 
 
 def clients_of(server):
-    """Connections that the server still counts, however this version counts them."""
+    """Connections that the server still counts, in the way of this Python version."""
     return getattr(server, "_clients", None) or getattr(server, "_active_count", 0)
 
 
@@ -345,7 +345,8 @@ BAD_SERVERS = {
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_servers_that_cannot_be(loop, case):
-    """asyncio's exception; sockets that asyncio leaves to the garbage collector may be closed at once."""
+    """asyncio's exception is raised; an implementation may close at once the sockets that asyncio leaves to the garbage
+    collector."""
     arguments, keywords, error = BAD_SERVERS[case]
     kind = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}.get(keywords.get("sock"))
     sock = socket.socket(socket.AF_INET, kind) if kind else None
@@ -435,7 +436,7 @@ def test_connect_accepted_socket_refuses(loop):
 
 @UNIX
 def test_a_unix_server(loop, tmp_path):
-    """The name is made; an old socket in its place is replaced; from 3.13 on it is removed at the end."""
+    """The server creates the name and replaces an old socket there; from 3.13 on it removes the name at the end."""
     path = str(tmp_path / "socket")
 
     async def main():
@@ -470,7 +471,7 @@ def test_p26_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
         else:
             server = await loop.create_unix_server(Bytes, str(path), cleanup_socket=case != "kept")
         if case in ("replaced", "gone"):
-            # Kept until the end, so that the file in its place cannot have the same inode number.
+            # The file stays until the end, so that the file in its place cannot have the same inode number.
             path.rename(tmp_path / "elsewhere")
         if case == "replaced":
             path.write_text("somebody else's")
@@ -586,7 +587,7 @@ def test_a_replaced_accept_of_the_socket_class(loop, monkeypatch):
 
 
 def test_a_servers_methods_of_another_server(loop):
-    """What is bound to another server counts there."""
+    """A method bound to another server counts the connection there."""
 
     async def main():
         made = Made()
@@ -608,8 +609,8 @@ def test_a_servers_methods_of_another_server(loop):
 @pytest.mark.only("c", reason="in Python the descriptor is lost between accept4() and the socket object, as in asyncio")
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 def test_no_memory_to_accept(impl, kind):
-    """The client is served or hung up on, and nothing stays open."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    """The client is served or its connection is closed, and nothing stays open."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(
         f"""if True:
         import _testcapi, gc, socket, tempfile

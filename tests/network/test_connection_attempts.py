@@ -1,6 +1,7 @@
 """create_connection() where a host has several addresses, not all of which answer (P12).
 
-With the system's own sockets: test_happy_eyeballs.py has what a network in memory can do."""
+These tests use the system's own sockets; those in test_happy_eyeballs.py use a network in memory.
+"""
 
 import asyncio
 import errno
@@ -13,13 +14,13 @@ from support.endpoints import Bytes, cancelled, close, started, until
 
 has_all_errors = pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors came with CPython 3.12")
 black_holes = pytest.mark.skipif(
-    sys.platform != "linux", reason="elsewhere a listening socket without room refuses, or takes connections beyond it"
+    sys.platform != "linux", reason="elsewhere a listening socket without room refuses connections, or takes more"
 )
 
 
 @pytest.fixture
 def black_hole():
-    """An address that drops what comes: of a listening socket whose queue of one place is taken (listen(2), tcp(7))."""
+    """An address that drops packets: a listening socket whose queue of one place is taken (listen(2), tcp(7))."""
     with socket.socket() as listener, socket.socket() as taking:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -36,7 +37,7 @@ def listener():
 
 @pytest.fixture
 def refused():
-    """Addresses that refuse: each is bound, by a socket that does not listen."""
+    """Addresses that refuse connections: a socket that does not listen is bound to each."""
     with socket.socket() as one, socket.socket() as other:
         for sock in (one, other):
             sock.bind(("127.0.0.1", 0))
@@ -44,7 +45,7 @@ def refused():
 
 
 class Attempts:
-    """Has a loop find these addresses for any host, and writes down how the attempts to connect go."""
+    """Has a loop resolve any host to these addresses, and records how each attempt to connect ends."""
 
     def __init__(self, loop, *addresses):
         self.begun = []
@@ -78,7 +79,7 @@ def test_p12_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole
         assert loop.time() == 0.25
         assert transport.get_extra_info("peername") == listener.getsockname()
         assert attempts.begun == [black_hole, listener.getsockname()]
-        # The first attempt had not come to an end: it was given up when the second had succeeded.
+        # The first attempt had not ended: it was cancelled when the second had succeeded.
         await until(lambda: len(attempts.ended) == 2)
         assert attempts.ended == {black_hole: asyncio.CancelledError, listener.getsockname(): None}
         await close(transport)
@@ -147,7 +148,7 @@ def test_p12_without_all_errors_they_are_one(loop, refused, delay):
     async def main():
         with pytest.raises(OSError) as caught:
             await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=delay)
-        # Different addresses make different texts, which asyncio joins.
+        # Different addresses make different messages, which asyncio joins.
         assert str(caught.value).startswith("Multiple exceptions: ")
         assert all(str(address) in str(caught.value) for address in refused)
 

@@ -1,4 +1,4 @@
-"""P24: any datagram socket that the system has works as `sock=`, whatever its family and the form of its addresses."""
+"""P24: every datagram socket of the system works as `sock=`, whatever its family and the form of its addresses."""
 
 import os
 import socket
@@ -9,11 +9,11 @@ import pytest
 from support.endpoints import Datagrams, close, over, until
 
 LINUX = sys.platform.startswith("linux")
-ANY_TYPE_BUT_STREAM = sys.version_info >= (3, 13)  # before, asyncio asks for SOCK_DGRAM
+ANY_TYPE_BUT_STREAM = sys.version_info >= (3, 13)  # earlier versions of asyncio require SOCK_DGRAM
 
 
 def pair_or_skip(make):
-    """What `make()` returns, or a skip that says why this system has no such sockets."""
+    """Return the result of `make()`, or skip with the reason why this system has no such sockets."""
     try:
         return make()
     except (OSError, AttributeError) as error:
@@ -21,7 +21,7 @@ def pair_or_skip(make):
 
 
 async def exchange(loop, one, other, *, answer=True):
-    """Two endpoints on bound sockets talk. The address of each is as the system gives it to plain sockets."""
+    """Two endpoints on bound sockets talk. Each one's address is the one that the system gives plain sockets."""
     first, heard_first = await over(loop, one)
     second, heard_second = await over(loop, other)
     assert first.get_extra_info("sockname") == one.getsockname()
@@ -72,7 +72,7 @@ def test_p24_unix(loop, tmp_path, names):
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 def test_p24_an_unnamed_pair_receives(loop):
-    """It does not send: asyncio takes a socket whose peer has the name "" for one that is not connected."""
+    """It does not send: asyncio takes a socket whose peer has the name "" for an unconnected one."""
 
     async def main():
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -137,7 +137,7 @@ def test_p24_udplite(loop):
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="this platform has no netlink")
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
 def test_p24_netlink(loop, kind):
-    """The kernel is asked for the interfaces; an address is a pair of numbers."""
+    """The test asks the kernel for its interfaces; an address is a pair of numbers."""
     if kind == "SOCK_RAW" and not ANY_TYPE_BUT_STREAM:
         pytest.skip("before CPython 3.13 asyncio asks for SOCK_DGRAM")
     header, get_link, request_dump, new_link, done = struct.Struct("=LHHLL"), 18, 0x301, 16, 3
@@ -168,7 +168,7 @@ def test_p24_vsock(loop):
     loop.run_until_complete(exchange(loop, *pair_or_skip(make)))
 
 
-@pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio asks for SOCK_DGRAM")
+@pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio requires SOCK_DGRAM")
 def test_p24_can(loop):
     """A CAN frame sent on a virtual bus reaches the other sockets on it."""
     frame = struct.pack("=IB3x8s", 0x123, 8, b"8 bytes!")
@@ -204,7 +204,7 @@ def test_p24_ping_sockets(loop):
     )
 
 
-@pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio asks for SOCK_DGRAM")
+@pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio requires SOCK_DGRAM")
 @pytest.mark.skipif(not LINUX, reason="Unix sockets of this type are Linux's")
 def test_p24_sequenced_packets(loop):
     async def main():
@@ -220,7 +220,7 @@ def test_p24_sequenced_packets(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.skipif(ANY_TYPE_BUT_STREAM, reason="CPython 3.13 takes them")
+@pytest.mark.skipif(ANY_TYPE_BUT_STREAM, reason="CPython 3.13 accepts them")
 @pytest.mark.skipif(not LINUX, reason="Unix sockets of this type are Linux's")
 def test_sequenced_packets_are_refused_by_old_pythons(loop):
     async def main():

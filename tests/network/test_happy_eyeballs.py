@@ -1,7 +1,7 @@
 """create_connection() with `happy_eyeballs_delay` where addresses are silent, slow or refuse, to the millisecond (P12).
 
-In a network in memory with virtual time, where an address is as silent as one wishes, on every system. The delays are
-those of RFC 8305, which the keyword follows; what a client does that hears nothing is what Linux does.
+The tests run in a network in memory with virtual time, where an address can be silent on every system. The delays are
+those of RFC 8305, which the keyword follows; a client that gets no answer behaves as on Linux.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ PORT = 80
 LATENCY = 2**-7  # seconds; sums of such numbers are exact
 ROUND_TRIP = 2 * LATENCY
 DELAY = 0.25
-GIVEN_UP = 127.0  # seconds, after which TCP has TimeoutError
+GIVEN_UP = 127.0  # seconds, after which TCP raises TimeoutError
 
 
 @pytest.fixture
 async def network(hotloop_network):
-    """With a host that has ADDRESSES, and listens on all of them."""
+    """The network, with a host that has ADDRESSES and listens on all of them."""
     hotloop_network.link(latency=LATENCY)
     hotloop_network.host("a.test", *ADDRESSES)
     with hotloop_network.at("a.test"):
@@ -51,7 +51,7 @@ async def test_p12_each_silent_address_costs_a_delay(network, silent):
         network.partition(address)
     async with connected(network, happy_eyeballs_delay=DELAY) as reached:
         assert reached == (ADDRESSES[silent], silent * DELAY + ROUND_TRIP)
-        # The other attempts have been given up.
+        # The other attempts have been cancelled.
         await turns(5)
         assert len(network.connections) == 1
 
@@ -78,7 +78,7 @@ async def test_p12_an_address_that_refuses_costs_no_delay(network):
 
 @pytest.mark.parametrize(("slow", "winner", "after"), [(0.5, 0, 1.0), (1.0, 1, DELAY + 1.5)])
 async def test_p12_an_address_that_is_slow_may_win_still(network, slow, winner, after):
-    """The second attempt does not end the first: whoever answers first has it."""
+    """The second attempt does not end the first: the first address that answers wins."""
     network.link(ADDRESSES[0], latency=slow)
     network.link(ADDRESSES[1], latency=0.75)
     for address in ADDRESSES[2:]:

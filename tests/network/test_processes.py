@@ -1,4 +1,4 @@
-"""How the end of a child is noticed, without asyncio's child watchers."""
+"""How the loop notices the end of a child, without asyncio's child watchers."""
 
 import asyncio
 import contextvars
@@ -13,13 +13,13 @@ from support.endpoints import reports_of, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no subprocesses on Windows")
 
-ours = pytest.mark.only("c", reason="the pure loop has asyncio's child watcher")
+ours = pytest.mark.only("c", reason="the pure loop uses asyncio's child watcher")
 watchers_exist = pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 has no child watchers to set")
 
 
 @pytest.fixture(params=[None, errno.ENOSYS, errno.EPERM, errno.EMFILE], ids=["pidfd", "ENOSYS", "EPERM", "EMFILE"])
 def refusal(request, monkeypatch):
-    """The kernel as it is, or one that gives no pidfd."""
+    """The kernel as it is, or one that refuses a pidfd."""
     from hotloop._c.network import child_process
 
     def refuse(pid):
@@ -46,12 +46,12 @@ def test_exit_codes(impl, refusal):
 
 @ours
 def test_the_loops_own_thread_reaps(impl, refusal):
-    """Until then the child's number is nobody else's, and may be signalled."""
+    """Until then no other process can get the child's pid, so it may be signalled."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
         process.kill()
-        # While the loop is kept from running, the child ends and stays a zombie.
+        # While the loop does not run, the child ends and stays a zombie.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         for thread in threading.enumerate():
             if thread.name == f"hotloop-waitpid-{process.pid}":
@@ -78,7 +78,7 @@ def test_a_child_that_was_reaped_by_somebody_else(impl, refusal, asyncio_log):
 
 @ours
 def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, asyncio_log):
-    """As happens where SIGCHLD is ignored."""
+    """This happens where SIGCHLD is ignored."""
     from hotloop._c.network import child_process
 
     pidfd_open = child_process.pidfd_open
@@ -98,7 +98,7 @@ def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, a
 
 @ours
 def test_a_child_that_its_popen_object_has_reaped(impl, refusal):
-    """That object knows the exit code. asyncio says 255, unless it is faster."""
+    """That object knows the exit code. asyncio reports 255, unless it is faster."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
@@ -135,7 +135,7 @@ def test_a_loop_closed_while_a_child_runs(impl, refusal, asyncio_log):
 
 @ours
 def test_waiting_fails(impl, monkeypatch):
-    """It is reported once, and the child watched no more."""
+    """The error is reported once, and the child is no longer watched."""
     loop = impl.new_event_loop()
 
     async def main():
@@ -159,9 +159,9 @@ def test_waiting_fails(impl, monkeypatch):
 
 
 @ours
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # says Popen, who was not asked
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # Popen's: it was not polled
 def test_no_thread_can_be_started(impl, monkeypatch):
-    """Where neither a pidfd nor a thread is to be had, spawning fails and the child does not go on."""
+    """If neither a pidfd nor a thread is available, spawning fails and the child is killed."""
     from hotloop._c.network import child_process
 
     def refuse(*arguments, **keywords):
@@ -221,9 +221,9 @@ def test_a_child_watcher_that_the_program_has_set_is_used(loop):
         policy._watcher = before
 
 
-@pytest.mark.only("c", reason="a thread, in which asyncio waits on 3.11, has a context of its own")
+@pytest.mark.only("c", reason="on 3.11 asyncio waits in a thread, which has its own context")
 def test_the_protocol_is_told_in_the_context_of_the_call(loop, refusal):
-    """process_exited() too, which comes of the end of the child."""
+    """Also process_exited(), which the end of the child causes."""
     variable = contextvars.ContextVar("variable", default="none")
     seen = []
 

@@ -151,7 +151,7 @@ def test_a_blocking_socket_is_refused_in_debug_mode(loop, pair, file):
 
 @pytest.mark.parametrize("make", ["a file", "memory"])
 def test_sendfile_between_writes(loop, pair, file, make):
-    """What was written before goes first, what is written afterwards goes last."""
+    """Data written before goes first, data written afterwards goes last."""
 
     async def main():
         transport, protocol = await loop.create_connection(Bytes, sock=pair[0])

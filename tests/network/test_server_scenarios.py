@@ -1,7 +1,7 @@
-"""P26: each scenario of a server's life takes the course that it takes on the running Python's own loop.
+"""P26: each scenario of a server's life takes the same course as on the running Python's own loop.
 
-What close(), wait_closed() and serve_forever() do has changed with almost every version. So a scenario states no
-result: it runs on asyncio's loop first, and the same must happen on the implementation.
+The behaviour of close(), wait_closed() and serve_forever() has changed with almost every version. So a scenario states
+no result: it runs on asyncio's loop first, and must take the same course on the implementation.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ def scenario(function):
 
 
 class Course:
-    """A loop with a server, its clients, and what happened in words."""
+    """A loop with a server, its clients, and a record in words of what happened."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -51,7 +51,7 @@ class Course:
         return client
 
     async def attempt(self, name, awaitable):
-        """Start it, and say how it stands when everything else has settled."""
+        """Start it, and record its state when everything else has settled."""
         task = asyncio.ensure_future(awaitable)
         self.tasks.append((name, task))
         await settle()
@@ -69,7 +69,7 @@ class Course:
             self.say(name, "returned", task.result())
 
     async def stand(self, word):
-        """How everything stands."""
+        """Record the state of everything."""
         await settle()
         self.say(word, self.server.is_serving(), len(self.server.sockets))
         for protocol in self.accepted:
@@ -179,7 +179,7 @@ async def serve_forever_is_cancelled(course):
 
 @scenario
 async def serve_forever_is_cancelled_with_a_client(course):
-    """From 3.13.15 and 3.14.7 on the client is closed, before that it is waited for."""
+    """From 3.13.15 and 3.14.7 on the server closes the client; before, it waits for it."""
     await course.serve()
     await course.connect()
     (await course.attempt("serve_forever", course.server.serve_forever())).cancel()
@@ -209,7 +209,7 @@ async def start_serving_when_closed(course):
 
 @scenario
 async def closed_before_anything_was_accepted(course):
-    """The client is in the queue of the listening socket when that is closed."""
+    """The client is in the queue of the listening socket when that socket is closed."""
     await course.serve()
     client = socket.create_connection(course.address)
     course.clients.append(client)

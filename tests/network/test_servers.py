@@ -1,4 +1,5 @@
-"""Servers, streams, TLS, Unix sockets and datagrams: the standard library's own code on our loop (P26, and smoke)."""
+"""Servers, streams, TLS, Unix sockets and datagrams: the standard library's own code on the loop (P26, and smoke
+tests)."""
 
 import asyncio
 import socket
@@ -30,7 +31,7 @@ async def echo(reader, writer):
 
 
 async def settle():
-    """Let connection_lost() calls and the like happen."""
+    """Let the loop make pending calls such as connection_lost()."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -288,7 +289,7 @@ def test_p26_closing_and_aborting_the_clients(impl, how):
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="servers know their transports since CPython 3.13")
 def test_the_clients_that_a_server_knows(impl):
-    """By weak references: those who look at them find the open connections, each until its end."""
+    """The references are weak: `_clients` has the open connections, each until its end."""
 
     async def main():
         server, connections, client = await serving_one_client()
@@ -314,7 +315,8 @@ def test_the_clients_that_a_server_knows(impl):
 
 @pytest.mark.parametrize("of", ["the class", "the object"])
 def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
-    """By a program that counts connections, say: it is told of each, once at its beginning and once at its end."""
+    """For example by a program that counts connections: each is called once per connection, at its beginning or its
+    end."""
     told = []
     methods = {name: getattr(asyncio.base_events.Server, name) for name in ("_attach", "_detach")}
 
@@ -426,7 +428,7 @@ def test_sendfile(impl, tmp_path):
 
 
 def test_urgent_data_does_not_hide_what_follows(impl):
-    """A read ends before it, so that this one was short does not mean that nothing is left."""
+    """A read stops before urgent data, so a short read does not mean that nothing is left."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The sock_* methods: what they refuse, and that they are coroutines like any other."""
+"""The sock_* methods: which arguments they refuse, and that they are coroutines like any other."""
 
 import asyncio
 import errno
@@ -120,7 +120,7 @@ def test_they_are_coroutines(loop, call):
 
 @every_call
 def test_nothing_happens_before_they_are_awaited(loop, call):
-    """Errors included, but for arguments that do not fit the signature."""
+    """Not even an error, except for arguments that do not fit the signature."""
     call(loop, "no socket").close()
 
 

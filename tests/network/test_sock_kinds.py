@@ -1,4 +1,4 @@
-"""The sock_* methods with what is not simply a non-blocking socket: subclasses, look-alikes, timeouts."""
+"""The sock_* methods with anything but a plain non-blocking socket: subclasses, look-alikes, timeouts."""
 
 import socket
 from unittest import mock
@@ -8,7 +8,7 @@ from support.endpoints import assert_free, cancelled, started
 
 
 class Counting(socket.socket):
-    """A subclass with its own idea of receiving."""
+    """A subclass that overrides recv()."""
 
     calls = 0
 
@@ -37,7 +37,7 @@ def test_the_methods_of_a_subclass_are_called(loop, pair):
 
 
 class LookAlike:
-    """Not a socket, but with the methods that are needed. Some events come too early for it."""
+    """Not a socket, but with the necessary methods. It refuses the first calls, as after spurious events."""
 
     def __init__(self, sock, refusals):
         self.sock = sock
@@ -92,7 +92,7 @@ def test_methods_put_into_the_class(loop, pair):
 
 
 def test_a_blocking_socket_that_is_ready(loop, pair):
-    """Without debug mode nobody forbids it. It is only used where it does not block."""
+    """Only debug mode forbids it. The loop uses it only where it does not block."""
     one, other = pair
     one.setblocking(True)
 
@@ -157,7 +157,7 @@ def test_where_datagrams_come_from(impl, loop, tmp_path, family):
                 assert (count, address) == (3, sender.getsockname())
                 addresses.append(address)
             if impl.name == "c" and family != "AF_UNIX":
-                # One object for a peer that sends twice in a row, where asyncio makes one for each datagram.
+                # A peer that sends twice in a row has one address object, where asyncio makes one for each datagram.
                 assert all(first is second for first, second in zip(addresses[::2], addresses[1::2], strict=True))
 
     if not hasattr(socket, family) or (family == "AF_INET6" and not socket.has_ipv6):

@@ -46,7 +46,7 @@ def client():
 
 
 def fill(sock):
-    """Write until the socket is full; how much that was."""
+    """Write until the socket is full; return how much."""
     sent = 0
     try:
         while True:
@@ -113,7 +113,7 @@ def test_receiving_the_end(loop, pair, receive, before):
 
 
 async def connected(loop, listener, client):
-    """The server's end of a TCP connection."""
+    """Connect `client`; return the server's end of the TCP connection."""
     _, (server, _) = await asyncio.gather(loop.sock_connect(client, listener.getsockname()), loop.sock_accept(listener))
     return server
 
@@ -177,7 +177,7 @@ def test_cancelled_before_it_began(loop, pair, receive):
 
 @receiving
 def test_cancelled_in_the_turn_in_which_data_arrives(loop, pair, receive):
-    """The cancellation runs first: what has arrived meanwhile is for the next."""
+    """The cancellation runs first: data that has arrived meanwhile is for the next call."""
 
     async def main():
         task = await started(receive(loop, pair[0]))
@@ -241,7 +241,7 @@ def test_both_directions_of_one_socket(loop, pair):
 
 
 def test_the_one_who_waits_last_in_a_direction_gets_the_event(loop, pair):
-    """Not a use that asyncio supports, but the end of the first must not disturb the second."""
+    """asyncio does not support this use, but the end of the first must not disturb the second."""
     one, other = pair
 
     async def main():
@@ -269,7 +269,7 @@ def test_recv_into_parts_of_a_buffer(loop, pair):
         other.send(b"xyz")
         assert await waiting == (2, None)
         assert buffer == b"deabc.xy.."
-        buffer.append(0)  # nobody holds it any more
+        buffer.append(0)  # fails if the buffer is still exported
 
     loop.run_until_complete(main())
 
@@ -319,7 +319,8 @@ def test_sendto_waits_for_room(loop, tmp_path):
         other.setblocking(False)
         path = str(tmp_path / "socket")
         other.bind(path)
-        # An unconnected sender is not told that its target has room again, so the socket itself must be what is full.
+        # The kernel does not tell an unconnected sender that its target has room again, so the socket itself must be
+        # full.
         one.connect(path)
 
         async def main():
@@ -370,7 +371,7 @@ def test_sendall_against_a_slow_reader(loop, pair, make, size):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", reason="asyncio takes the number of items for that of bytes, and never comes to an end")
+@pytest.mark.only("c", reason="asyncio takes the number of items for the number of bytes, and never ends")
 @pytest.mark.parametrize("make", [lambda data: array.array("I", data), lambda data: memoryview(data).cast("I")])
 @pytest.mark.parametrize("size", [4, 3_000_000])
 def test_sendall_sends_bytes_whatever_the_items_are(loop, pair, make, size):
@@ -559,7 +560,7 @@ def test_an_accept_cancelled_in_the_turn_in_which_a_connection_arrives(impl, loo
 
 
 def test_the_loop_sleeps_while_everybody_waits(loop, pair, listener):
-    """A waiting method costs no iterations: the loop runs its next one when there is something to do."""
+    """A waiting method costs no iterations: the loop runs the next one when there is work."""
     turns = counted_turns(loop)
 
     async def main():
@@ -574,7 +575,7 @@ def test_the_loop_sleeps_while_everybody_waits(loop, pair, listener):
 
 
 def test_descriptors_of_closed_sockets_are_used_again(loop):
-    """The number of a socket that was waited on and closed stands for a new one, that nothing was sent to."""
+    """A new socket reuses the number of a closed one that was waited on; nothing was sent to that one."""
 
     async def main():
         for number in range(50):

@@ -1,4 +1,5 @@
-"""How the sock_* methods wait: descriptors that change their file, share it, or are watched by others as well."""
+"""How the sock_* methods wait: descriptors whose number gets another file, that share a file, or that have other
+watchers."""
 
 import asyncio
 import gc
@@ -10,7 +11,7 @@ import weakref
 import pytest
 from support.endpoints import assert_free, cancelled, counted_turns, settle, started, turns
 
-# In debug mode what takes longer is told of, as it may on a machine that has much else to do.
+# Debug mode reports callbacks that take longer, as they may on a busy machine.
 NEVER_SLOW = 3600
 
 
@@ -26,7 +27,7 @@ def registered(loop, sock):
 
 
 async def ping(loop, one, other, content=b"ping"):
-    """Have `one` wait, and get what it waits for."""
+    """Have `one` wait for `content`, and send it from `other`."""
     waiting = await started(loop.sock_recv(one, 100))
     other.send(content)
     assert await waiting == content
@@ -80,7 +81,7 @@ def test_another_file_put_under_the_number_by_dup2(loop, pair, ended):
         with replacement, peer:
             await ping(loop, one, other)
             if ended:
-                # Nothing has happened in between: not even a turn of the loop.
+                # Nothing happens in between: not even a turn of the loop.
                 waiting = await started(loop.sock_recv(one, 100))
                 other.close()
                 assert await waiting == b""
@@ -95,7 +96,7 @@ def test_another_file_put_under_the_number_by_dup2(loop, pair, ended):
 
 
 def test_the_file_of_a_closed_socket_lives_on(loop):
-    """In a child process, say. What happens to it is reported under a number that is another socket's by now."""
+    """In a child process, say. Its events are reported under a number that another socket has by now."""
 
     async def main():
         one, other = new_pair()
@@ -193,7 +194,7 @@ def test_the_map_shows_what_is_waited_for_and_nothing_else(loop, pair):
 
 
 def test_a_reader_in_place_of_who_receives(loop, pair):
-    """He does not come back before he is cancelled; and then the reader stays."""
+    """The receiver waits on until it is cancelled; then the reader stays."""
     one, other = pair
 
     async def main():
@@ -313,7 +314,7 @@ def test_ended_by_hand(loop, pair, method):
         coroutine = loop.sock_recv(one, 100)
         future = coroutine.send(None)
         assert asyncio.isfuture(future) and registered(loop, one) is not None
-        future.cancel()  # asyncio's leaves the reader there without
+        future.cancel()  # otherwise asyncio's leaves the reader there
         if method == "close":
             coroutine.close()
         else:
@@ -373,7 +374,7 @@ def test_awaited_by_two(loop, pair):
 
 
 def test_tasks_of_asyncio(loop, pair):
-    """Its own, in C and in Python."""
+    """asyncio's own tasks, in C and in Python."""
     one, other = pair
 
     async def main():
@@ -440,7 +441,7 @@ def test_a_call_soon_of_somebody_else(loop, pair):
 
 
 def test_others_have_their_turn_while_much_is_sent(loop, pair):
-    """To a reader that is as fast."""
+    """The data goes to a reader that is as fast."""
     one, other = pair
     size = 20_000_000
 
@@ -478,7 +479,7 @@ def test_the_loop_is_closed_meanwhile(impl, pair):
 
 
 def test_garbage(impl, pair):
-    """A loop that is dropped with somebody waiting on it."""
+    """A loop is dropped while a coroutine waits on it."""
     loop = impl.new_event_loop()
     coroutine = loop.sock_recv(pair[0], 100)
     future = coroutine.send(None)

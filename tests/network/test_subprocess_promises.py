@@ -1,4 +1,4 @@
-"""Subprocesses: P02 (keywords, threads, pipes, waiting) and P15 (SIGCHLD and the children of others)."""
+"""Subprocesses: P02 (keywords, threads, pipes, waiting) and P15 (SIGCHLD and other children of the program)."""
 
 import asyncio
 import contextlib
@@ -20,18 +20,18 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops 
 PIPE, STDOUT, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT, asyncio.subprocess.DEVNULL
 PYTHON = (sys.executable, "-S", "-c")
 
-# The promise speaks of 10 threads with 100 children each. These take about a second here; HOTLOOP_CHILDREN=100 makes
-# it all of them.
+# The promise speaks of 10 threads with 100 children each. The default number takes about a second; HOTLOOP_CHILDREN=100
+# makes all of them.
 THREADS = 10
 CHILDREN_PER_THREAD = int(os.environ.get("HOTLOOP_CHILDREN", "10"))
 
-# asyncio silences a warning of its own around every spawn on 3.12 and 3.13, in a way that is not safe with threads.
+# On 3.12 and 3.13 asyncio silences one of its own warnings around every spawn, which is not safe with threads.
 spawning_in_threads = pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning")
 
 
 @spawning_in_threads
 def test_p02_ten_threads_with_a_loop_and_children_each(impl):
-    """Every child has its own exit code and its own output, and each is told to the loop that spawned it."""
+    """Every child has its own exit code and output, which reach the loop that spawned it."""
 
     async def child(number):
         process = await asyncio.create_subprocess_exec("sh", "-c", f"echo {number}; exit {number % 200}", stdout=PIPE)
@@ -63,7 +63,7 @@ def test_p02_ten_threads_with_a_loop_and_children_each(impl):
 
 
 def test_p02_many_children_of_one_loop(loop):
-    """More at a time than descriptors are handed out in one poll; those that end at once are not missed."""
+    """More children than one poll returns descriptors; those that end at once are not missed."""
 
     async def main():
         processes = await asyncio.gather(
@@ -113,7 +113,7 @@ def test_p15_spawning_sets_no_handler(loop):
 
 
 def test_p15_children_of_others_are_left_alone(loop):
-    """Those of the subprocess module and of os.fork(), which end while the loop waits for its own."""
+    """Children of the subprocess module and of os.posix_spawn() end while the loop waits for its own."""
 
     async def main():
         popen = subprocess.Popen(["sh", "-c", "exit 5"])
@@ -156,7 +156,7 @@ def test_a_child_that_was_reaped_by_somebody_else(loop, asyncio_log):
 
 
 NOBODY = 65534
-POPEN_KEYWORDS = {  # values that differ from the default, where asyncio takes such a one
+POPEN_KEYWORDS = {  # values that differ from the default, where asyncio accepts any
     "args": None,  # the positional arguments of create_subprocess_exec()
     "bufsize": {"bufsize": 0},
     "close_fds": {"close_fds": False},
@@ -168,7 +168,7 @@ POPEN_KEYWORDS = {  # values that differ from the default, where asyncio takes s
     "executable": {"executable": "/bin/echo"},
     "extra_groups": {"extra_groups": [NOBODY]},
     "group": {"group": NOBODY},
-    "pass_fds": {},  # of the descriptor that the test opens
+    "pass_fds": {},  # the descriptor that the test opens
     "pipesize": None,  # see test_p02_the_size_of_pipes
     "preexec_fn": {"preexec_fn": lambda: os.umask(0o27)},
     "process_group": {"process_group": 0},
@@ -184,11 +184,11 @@ POPEN_KEYWORDS = {  # values that differ from the default, where asyncio takes s
     "universal_newlines": {"universal_newlines": False},
     "user": {"user": NOBODY},
 }
-# Of these asyncio takes the default alone; the others must make a difference.
+# asyncio accepts only the default of these; each of the others must make a difference.
 ONLY_THE_DEFAULT = {
     *("bufsize", "creationflags", "encoding", "errors", "shell", "startupinfo", "text", "universal_newlines")
 }
-# What each keyword decides; $1 is a descriptor that the test has opened.
+# Shows the effect of each keyword; $1 is a descriptor that the test has opened.
 REPORT = """
 pwd; umask; echo "$MARK"; id -u; id -g; id -G; grep SigIgn /proc/self/status; readlink /proc/$$/fd/0
 test -e /proc/$$/fd/$1; echo inherited $?
@@ -200,15 +200,16 @@ exit 9
 
 
 def test_every_keyword_is_in_the_table():
-    """So that one that a new Python adds is not forgotten."""
+    """A keyword that a new Python adds must be added here."""
     assert set(inspect.signature(subprocess.Popen).parameters) <= set(POPEN_KEYWORDS)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the child looks at itself in /proc")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the child reads its own /proc")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # preexec_fn in a process that has had threads
 @pytest.mark.parametrize("keyword", [keyword for keyword, value in POPEN_KEYWORDS.items() if value is not None])
 def test_p02_every_keyword_of_popen(loop, keyword):
-    """The same command with the same keyword says the same to subprocess.run(), and not what it says without it."""
+    """The command prints the same with subprocess.run() and the same keyword, and something else without the
+    keyword."""
     if keyword in ("extra_groups", "group", "user") and os.geteuid() != 0:
         pytest.skip("only root may set users and groups")
     usual = {"stdin": subprocess.PIPE, "stdout": PIPE, "stderr": PIPE, "env": {"PATH": os.defpath}}
@@ -240,7 +241,7 @@ def test_p02_every_keyword_of_popen(loop, keyword):
         assert without_numbers(ours) != without_numbers(default)
 
 
-@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="this platform does not tell the size of a pipe")
+@pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="this platform does not report the size of a pipe")
 def test_p02_the_size_of_pipes(loop):
     async def main():
         for size in (4096, 65536):
@@ -347,7 +348,7 @@ def test_p02_line_by_line(loop):
 
 
 def test_waiting(loop):
-    """By several at once, by one that is cancelled, with a timeout, and afterwards."""
+    """By several tasks at once, by one that is cancelled, with a timeout, and afterwards."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sh", "-c", "read line; exit 4", stdin=PIPE)
@@ -397,7 +398,7 @@ def test_a_stopped_child_has_not_ended(loop):
 
 
 class Told(asyncio.SubprocessProtocol):
-    """Writes down what it is told."""
+    """Records its callbacks."""
 
     def __init__(self):
         self.events = []
@@ -461,7 +462,7 @@ def test_closing_the_transport_kills_the_child(loop):
 
 
 def test_a_grandchild_that_keeps_the_pipe_open(impl, load_implementation):
-    """Up to 3.14.6 asyncio's wait() waits for the pipes, too. Whatever the running Python does, so does the loop."""
+    """Up to 3.14.6 asyncio's wait() waits for the pipes, too. The loop does the same as the running Python."""
 
     async def main():
         process = await asyncio.create_subprocess_exec(
@@ -483,7 +484,7 @@ def test_a_grandchild_that_keeps_the_pipe_open(impl, load_implementation):
 
 
 def test_a_cancelled_spawn(loop):
-    """After any number of turns: the child is gone and no descriptor is left."""
+    """After any number of turns the child is gone and no descriptor is left."""
 
     async def main():
         for count in range(6):
@@ -503,7 +504,7 @@ def test_a_cancelled_spawn(loop):
 
 
 def test_a_child_of_a_loop_that_is_stopped_meanwhile(loop):
-    """It ends while the loop does not run; the next run tells."""
+    """It ends while the loop does not run; the next run reports it."""
     process = loop.run_until_complete(asyncio.create_subprocess_exec("sh", "-c", "read line; exit 8", stdin=PIPE))
     process.stdin.close()
     loop.run_until_complete(settle())

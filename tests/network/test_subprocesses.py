@@ -1,4 +1,4 @@
-"""Subprocesses (the beginnings of P02) and executors."""
+"""Subprocesses (the basics of P02) and executors."""
 
 import asyncio
 import concurrent.futures
@@ -83,7 +83,7 @@ def test_p02_popen_keywords(impl, tmp_path):
     assert impl.run(main()) == [str(tmp_path), "value", "True"]
 
 
-# asyncio silences a warning of its own around every spawn on 3.12 and 3.13, in a way that is not safe with threads.
+# On 3.12 and 3.13 asyncio silences one of its own warnings around every spawn, which is not safe with threads.
 @pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning")
 def test_p02_many_children_from_many_threads(impl):
     async def main():

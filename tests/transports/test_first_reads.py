@@ -69,7 +69,7 @@ def served(loop):
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
 @pytest.mark.parametrize("pattern", [(True,), (False,), (True, False), (False, False, False, False, False, True)])
 def test_early_and_late_words(loop, served, kind, pattern):
-    """Over connections in any order of talking first and late; later data arrives as well."""
+    """Clients that talk early or late, in any order of connections; later data arrives as well."""
     for number in range(MANY):
         early = pattern[number % len(pattern)]
         client, protocol = served.serve(b"early" if early else b"", protocol=kind)

@@ -1,9 +1,9 @@
 """Stage 1: blocking sockets, one page after another.
 
-To fetch a page takes four system calls: connect to the server, send the request, receive until the server closes
-the connection, close ours. Each of them blocks: the kernel puts the program to sleep until the call can return.
+Fetching a page takes four system calls: connect to the server, send the request, receive until the server closes
+the connection, close the socket. Each of them blocks: the kernel puts the program to sleep until the call can return.
 
-The code reads exactly like what it does, and nothing beats it at one page. Its limit is what it does at many: the
+The code reads exactly like what it does, and nothing beats it at one page. Its limit shows with many pages: the
 program spends nearly all its time asleep, waiting for one server to answer one request, while all the other
 requests have not even been sent. Ten pages at 0.1 s a response take a second, and no faster computer helps.
 """

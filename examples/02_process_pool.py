@@ -1,11 +1,11 @@
 """Stage 2: the same blocking code, in a pool of processes.
 
-If one program can wait for one answer only, run ten programs. The operating system has always been good at that:
-while one process sleeps in recv(), another one runs. `fetch` is stage 1's, unchanged; the waits now overlap, and ten
-pages take little more than the time of one.
+If one program can only wait for one answer, run ten programs. The operating system has always been good at that: while
+one process sleeps in recv(), another one runs. `fetch` is stage 1's, unchanged; the waits now overlap, and ten pages
+take little more time than one.
 
-The limit is the price of a process: milliseconds to start it, megabytes to keep it, and everything that goes in or
-out of it is pickled. Ten are fine, a thousand are not, and a crawler wants thousands of connections that mostly wait.
+The limit is the price of a process: milliseconds to start it, megabytes to keep it, and everything that goes in or out
+of it is pickled. Ten are fine, a thousand are not, and a crawler wants thousands of connections that mostly wait.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ MAX_PROCESSES = 10
 
 
 def prepare_worker() -> None:
-    """Let a worker end when its pool says so, by SIGTERM, but not by Ctrl-C, which terminals send to every process."""
+    """Let a worker end by SIGTERM, which its pool sends, but not by Ctrl-C, which terminals send to every process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

@@ -2,11 +2,11 @@
 
 Threads live in one process: they start in microseconds instead of milliseconds and share its memory, so nothing is
 pickled. That CPython runs Python code in one thread at a time (the global interpreter lock) does not hurt here: a
-thread that waits in a system call gives the lock away, and these threads do nothing but wait.
+thread that waits in a system call releases the lock, and these threads do nothing but wait.
 
-The limit is lower than one would like: each thread has a stack and a place in the kernel's scheduler, and switching
+The limit is still low: each thread has a stack and a place in the kernel's scheduler, and switching
 among thousands of them costs more than their work. And they may be interrupted between any two bytecodes, so whatever
-they share (a queue, a set of addresses seen, a counter) needs a lock, and forgetting one shows up once a month.
+they share (a queue, a set of addresses seen, a counter) needs a lock, and a forgotten lock shows up once a month.
 """
 
 import importlib
@@ -22,7 +22,7 @@ MAX_THREADS = 10
 
 def fetch_all(target: common.Target, paths: list[str]) -> dict[str, bytes]:
     with ThreadPoolExecutor(MAX_THREADS) as pool:
-        # map() cancels what has not begun yet when an error or Ctrl-C ends this line early.
+        # When an error or Ctrl-C ends this line early, map() cancels the calls that have not begun.
         responses = pool.map(lambda path: fetch(target, path), paths)
         return dict(zip(paths, responses, strict=True))
 

@@ -2,11 +2,11 @@
 
 A non-blocking socket never puts the program to sleep. connect() returns at once with the connection still under way,
 send() and recv() raise BlockingIOError if they would have had to wait. So one thread can hold any number of
-conversations: it goes round and tries each one. Ten pages arrive in the time of one, without a second thread.
+connections: it goes round and tries each one. Ten pages arrive in the time of one, without a second thread.
 
 The limit is the going round. Between two bytes from the network the loop asks "now?" hundreds of thousands of times,
 each time with a system call: see how the processor time of this stage nears its wall time, while in stages 1 to 3 it
-was close to nothing. What is missing is one call that sleeps until *any* of the sockets has something to say.
+was close to nothing. The missing piece is one call that sleeps until *any* of the sockets is ready.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import common
 
 
 class Conversation:
-    """One page on its way: first a request to get rid of, then a response to collect."""
+    """One page on its way: first a request to send, then a response to collect."""
 
     def __init__(self, target: common.Target, path: str) -> None:
         self.target = target
@@ -29,7 +29,7 @@ class Conversation:
 
     def connect(self) -> None:
         self.sock.setblocking(False)
-        with contextlib.suppress(BlockingIOError):  # the usual case: the connection is under way
+        with contextlib.suppress(BlockingIOError):  # as usual: the connection is under way
             self.sock.connect(self.target.address)
 
     def advance(self) -> bool:
@@ -42,7 +42,7 @@ class Conversation:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno == errno.ENOTCONN:  # what BSD and macOS say while a connection is under way
+            if error.errno == errno.ENOTCONN:  # BSD and macOS, while a connection is under way
                 return False
             raise
         self.chunks.append(chunk)

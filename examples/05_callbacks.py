@@ -2,14 +2,14 @@
 
 The call that stage 4 missed is called select, poll, epoll or kqueue, and `selectors.DefaultSelector` is the best one
 that the platform has: register any number of sockets, sleep in select() until at least one is ready, get the list of
-those that are. With each socket we register a function to call when its moment has come. The loop that does no more
+those that are. With each socket we register a function to call when the socket is ready. The loop that does no more
 than "sleep until something is ready, call what was registered" is an event loop, the heart of asyncio, Node.js and
 nginx. One thread, no locks, ten pages in the time of one, and the processor is idle meanwhile.
 
 The limit is in the code, not in the machine: one page used to be five lines read from top to bottom (stage 1), now it
 is three methods. What used to be a local variable became an attribute, what used to be a `while` became "register me
 again", and an exception in `readable` has no idea which call of `fetch` it belongs to: the stack below it holds only
-the event loop. Add a login and a retry, and nobody can follow it any more.
+the event loop. Add a login and a retry, and the code cannot be followed any more.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class EventLoop:
         self.selector.unregister(sock)
 
     def run(self) -> None:
-        """Call back until nobody waits for anything."""
+        """Call back until no socket is registered any more."""
         while self.selector.get_map():
             ready = self.selector.select(common.TIMEOUT)
             if not ready:
@@ -57,7 +57,7 @@ class Fetcher:
         self.sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):  # the connection is under way
             self.sock.connect(self.target.address)
-        # The socket becomes writable when the connection stands, and when it has failed.
+        # The socket becomes writable when it is connected, and when connecting has failed.
         self.loop.call_when(EVENT_WRITE, self.sock, self.connected)
 
     def connected(self) -> None:
@@ -86,7 +86,7 @@ def fetch_all(target: common.Target, paths: list[str]) -> dict[str, bytes]:
             fetcher.fetch()
         loop.run()
     finally:
-        # Another price of callbacks: no `with` statement spans a conversation, so nothing closes a socket on errors.
+        # Another price of callbacks: no `with` statement spans a whole fetch, so nothing closes a socket on errors.
         for fetcher in fetchers:
             fetcher.sock.close()
         loop.selector.close()

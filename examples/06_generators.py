@@ -1,15 +1,15 @@
 """Stage 6: generators as coroutines, with a Future and a Task of twenty lines.
 
 A generator is a function that can stop in the middle and go on later, its local variables intact: just what callbacks
-lack. So let `fetch` be a generator that *yields* whenever it has to wait, and let somebody else wake it up.
+lack. So let `fetch` be a generator that *yields* whenever it has to wait, and let other code wake it up.
 
-Two small classes do that. A **Future** stands for a result that is not there yet and knows whom to tell once it is.
-A **Task** drives one generator: it runs it to the next `yield`, gets a Future there, and asks that Future to call the
+Two small classes do that. A **Future** stands for a result that is not there yet, and keeps callbacks for when it is. A
+**Task** drives one generator: it runs it to the next `yield`, gets a Future there, and asks that Future to call the
 task's `step` when it is resolved. The callbacks have not gone away, but they are all alike now and hidden in one place;
 `fetch` reads from top to bottom again, with a `while` loop, local variables and a `with` statement, as in stage 1.
 
 The limit: `fetch` itself still makes the futures, registers with the selector and unregisters. A generator that called
-another one would have to pass on by hand everything the inner one yields, so nothing of this can be moved out and used
+another one would have to pass on by hand everything the inner one yields, so no part of this can be moved out and used
 again. That is what stage 7 is for.
 """
 
@@ -101,7 +101,7 @@ def fetch_all(target: common.Target, paths: list[str]) -> dict[str, bytes]:
             run_until_idle(selector)
         finally:
             for coroutine in coroutines:
-                coroutine.close()  # one that an error has left waiting closes its socket now
+                coroutine.close()  # if an error has left it waiting, it closes its socket now
     return pages
 
 

@@ -1,15 +1,15 @@
 """Stage 7: the same, taken apart with `yield from` into connect, read and read_all.
 
-`yield from inner()` runs the generator `inner` inside the present one. What `inner` yields goes straight out to the
-task, what the task sends goes straight in, exceptions find their way through, and what `inner` returns is the value of
-the whole expression. So coroutines can call coroutines, and waiting for a socket becomes a function like any other:
-`connect` and `read` know the selector, `read_all` is a loop around `read`, and `fetch` knows neither futures nor
-selectors. A Future gets an `__iter__`, so that `yield from future` waits for it the same way.
+`yield from inner()` runs the generator `inner` inside the present one. The values that `inner` yields go straight out
+to the task, the values that the task sends go straight in, exceptions pass through, and the return value of `inner` is
+the value of the whole expression. So coroutines can call coroutines, and waiting for a socket becomes a function like
+any other: `connect` and `read` know the selector, `read_all` is a loop around `read`, and `fetch` knows neither futures
+nor selectors. A Future gets an `__iter__`, so that `yield from future` waits for it the same way.
 
-This is how asyncio itself was written in Python 3.4. What was left to the language came in Python 3.5: a generator
-that is a coroutine looks just like one that is an iterator, and forgetting `yield from` gives a silent no-op. `async
-def` and `await` are these very mechanics with names of their own, and they are stage 8. A limit of this toy loop that
-asyncio does not have: an exception in one task ends everything, and nothing can be cancelled or timed out singly.
+This is how asyncio itself was written in Python 3.4. Its problem is that a generator that is a coroutine looks just
+like one that is an iterator, and forgetting `yield from` gives a silent no-op. Python 3.5 solved it: `async def` and
+`await` are these very mechanics with names of their own, and they are stage 8. A limit of this toy loop that asyncio
+does not have: an exception in one task ends everything, and nothing can be cancelled or timed out singly.
 """
 
 import os
@@ -71,7 +71,7 @@ class EventLoop:
         self.selector.unregister(sock)
 
     def run(self) -> None:
-        """Resolve futures until nobody waits for anything."""
+        """Resolve futures until no socket is waited for any more."""
         while self.selector.get_map():
             ready = self.selector.select(common.TIMEOUT)
             if not ready:
@@ -120,7 +120,7 @@ def fetch_all(target: common.Target, paths: list[str]) -> dict[str, bytes]:
             loop.run()
         finally:
             for coroutine in coroutines:
-                coroutine.close()  # one that an error has left waiting closes its socket now
+                coroutine.close()  # if an error has left it waiting, it closes its socket now
     return pages
 
 

@@ -1,18 +1,19 @@
 """Stage 9: a complete crawler, with aiohttp.
 
 It starts at one address, follows the links and ends when there is nothing new. aiohttp speaks HTTP, keeps connections
-open and uses them again; what is left is what a crawler is about:
+open and uses them again. The rest is what a crawler is about:
 
 * A **queue** of addresses, and a bounded number of **workers**, each a task that takes an address, fetches it and puts
   the links it finds back on the queue. The number of workers, not the number of links, is the load on the server.
 * The crawl is over when the queue is empty *and* no worker is busy, for a busy one may still find links. That is what
-  `queue.join()` waits for: each get() is answered by a task_done(). Then the workers, who wait for more, are cancelled.
+  `queue.join()` waits for: each get() is answered by a task_done(). Then the workers, which wait for more, are
+  cancelled.
 * `hops_left` is the **seen set**: an address in it is never fetched again. It also says how many redirects may follow.
-* **Redirects** are not left to aiohttp, which would follow a hundred links to one page and fetch it a hundred times.
-  A redirect is a link that costs a hop: its target goes through the same seen set, so two that lead to the same page
-  merge there. When the hops are used up, that is an error of this address. If an address turns up again with more
-  hops left than before, what is known about it is followed further and not fetched again. So the result does not
-  depend on the order in which the answers arrive.
+* **Redirects** are not left to aiohttp, which would follow a hundred links to one page and fetch it a hundred times. A
+  redirect is a link that costs a hop: its target goes through the same seen set, so two that lead to the same page
+  merge there. When the hops are used up, that is an error of this address. If an address turns up again with more hops
+  left than before, what is known about it is followed further and not fetched again. So the result does not depend on
+  the order in which the answers arrive.
 * An **error** belongs to its address. It is written down, and the crawl goes on.
 
 There are no locks: between two `await`s nothing else runs.
@@ -46,12 +47,12 @@ HTML = {"text/html", "application/xhtml+xml"}
 
 @dataclass
 class Answer:
-    """What came back for an address: a page, a redirect, an error, or something else that leads nowhere."""
+    """The answer for an address: a page, a redirect, an error, or something else that leads nowhere."""
 
     status: int | None = None  # None if there was not even a status
     size: int | None = None  # of a page, in bytes
     links: list[str] = field(default_factory=list)  # on that page
-    redirect: str | None = None  # where it sends us
+    redirect: str | None = None  # where it leads
     error: str | None = None
 
 
@@ -63,14 +64,14 @@ class Crawler:
         self.max_pages = max_pages
         self.queue: asyncio.Queue[str] = asyncio.Queue()
         self.hops_left: dict[str, int] = {}  # every address seen, and how many redirects may follow it
-        self.redirects: dict[str, str] = {}  # address -> where it sends us
+        self.redirects: dict[str, str] = {}  # address -> where it leads
         self.pages: dict[str, int] = {}  # address of a page (status 200, HTML) -> its size in bytes
         self.errors: dict[str, str] = {}
         self.statuses: Counter[int] = Counter()
         self.enough = asyncio.Event()
 
     async def crawl(self) -> None:
-        """Fetch all there is to fetch; the results are in the attributes."""
+        """Fetch everything that can be reached; the results are in the attributes."""
         self.add_address(self.start, self.max_redirects)
         timeout = aiohttp.ClientTimeout(total=common.TIMEOUT)
         connector = aiohttp.TCPConnector(limit=self.workers)
@@ -93,7 +94,7 @@ class Crawler:
                 self.queue.task_done()
 
     def take(self, address: str, answer: Answer) -> None:
-        """Note what came back for an address, and queue what it leads to."""
+        """Record the answer for an address, and queue the addresses that it leads to."""
         if answer.status is not None:
             self.statuses[answer.status] += 1
         if answer.error is not None:
@@ -179,10 +180,10 @@ async def fetch(session: aiohttp.ClientSession, address: str) -> Answer:
 
 
 def find_links(base: str, body: bytes, charset: str | None) -> Iterator[str]:
-    """The absolute addresses that a page links to; what cannot be read as an address is no link."""
+    """The absolute addresses that a page links to; text that is no valid address is no link."""
     try:
         text = body.decode(charset or "utf-8", errors="replace")
-    except LookupError:  # a charset that Python does not know; the links in it are ASCII all the same
+    except LookupError:  # a charset that Python does not know; its links are ASCII anyway
         text = body.decode("latin-1")
     for link in LINK.findall(text):
         with contextlib.suppress(ValueError):

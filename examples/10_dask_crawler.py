@@ -1,17 +1,16 @@
 """Stage 10: the crawler on a Dask cluster, on more than one core and, where there are some, on more than one machine.
 
-What stage 9 knows of the crawl stays here, in one process: the seen set, the redirects, the errors. What it does, the
-fetching and the search for links, which take the time, is spread over **workers**, each a process with an event loop of
-its own. The crawl goes in rounds: the addresses that are waiting are dealt out, by hash, so that an address always
-belongs to the same worker; each gets a `fetch_shard()` for those that are its own; what comes back leads to the
-addresses of the next round.
+The state of the crawl stays here, in one process: the seen set, the redirects, the errors. The work that takes the
+time, fetching and the search for links, is spread over **workers**, each a process with an event loop of its own. The
+crawl goes in rounds. The waiting addresses are dealt out by hash, so that an address always belongs to the same worker;
+each worker gets a `fetch_shard()` for its addresses; the answers lead to the addresses of the next round.
 
 `fetch_shard()` is a coroutine function. Dask runs such a task on the worker's event loop itself, not in its threads, so
 one worker has many fetches in flight, as stage 9 has.
 
 The cluster is started here and ended afterwards: a scheduler and `--workers` workers, by the commands that would start
-them on any machine. They run on the event loop that this program runs on: if it was started by `python -m hotloop`, so
-are they. `--scheduler ADDRESS` uses a cluster that is there already. Its workers need aiohttp, and this folder on their
+them on any machine. They run on the same event loop as this program: if it was started by `python -m hotloop`, so are
+they. `--scheduler ADDRESS` uses a cluster that is already running. Its workers need aiohttp, and this folder on their
 PYTHONPATH.
 """
 
@@ -73,7 +72,7 @@ def dask_command(module: str, *arguments: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def running(command: list[str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A part of the cluster, which is ended again. What it says is in the file `log`."""
+    """A part of the cluster, ended when the block ends. Its output is in the file `log`."""
     path = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -82,7 +81,7 @@ async def running(command: list[str], log: Path) -> AsyncIterator[asyncio.subpro
             stdout=output,
             stderr=output,
             env=os.environ | {"PYTHONPATH": path},
-            process_group=0,  # the terminal's Ctrl-C is for us, and we end it
+            process_group=0,  # the terminal's Ctrl-C is for this program, which ends the child
         )
     try:
         yield process
@@ -97,9 +96,9 @@ async def running(command: list[str], log: Path) -> AsyncIterator[asyncio.subpro
 
 
 async def address_in(file: Path, scheduler: asyncio.subprocess.Process, log: Path) -> str:
-    """Where a scheduler listens, which writes that into a file when it does."""
+    """Where a scheduler listens; it writes its address into a file when it does."""
     for _ in range(SECONDS_TO_START * 20):
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not there yet, or not all of it
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not there yet, or not complete
             return str(json.loads(file.read_text(encoding="utf-8"))["address"])
         if scheduler.returncode is not None:
             break
@@ -110,14 +109,14 @@ async def address_in(file: Path, scheduler: asyncio.subprocess.Process, log: Pat
 
 @contextlib.asynccontextmanager
 async def cluster(workers: int) -> AsyncIterator[str]:
-    """A scheduler with so many workers on this machine; yields its address."""
+    """A scheduler with this many workers on this machine; yields its address."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crawler-")))
         file, log = folder / "scheduler.json", folder / "scheduler.log"
         command = dask_command("dask_scheduler", "--host=127.0.0.1", "--port=0", "--no-dashboard")
         scheduler = await stack.enter_async_context(running([*command, f"--scheduler-file={file}"], log))
         address = await address_in(file, scheduler, log)
-        # No nanny: it would start the worker anew, on a loop of its own choice.
+        # No nanny: it would start the worker again, on a loop that it chooses itself.
         options = ("--no-nanny", "--nthreads=1", "--no-dashboard", f"--local-directory={folder}")
         for number in range(workers):
             command = dask_command("dask_worker", address, *options)
@@ -133,10 +132,10 @@ class DaskCrawler(stage9.Crawler):
 
     def __init__(self, start: str, fetches_at_once: int, max_redirects: int, max_pages: int | None) -> None:
         super().__init__(start, fetches_at_once, max_redirects, max_pages)
-        self.fetched_by: dict[str, dict[str, Any]] = {}  # address of a worker -> what it runs on, and how much it did
+        self.fetched_by: dict[str, dict[str, Any]] = {}  # address of a worker -> its event loop, and how much it did
 
     async def crawl_on(self, client: Client) -> None:
-        """Fetch all there is to fetch, in rounds."""
+        """Fetch everything that can be reached, in rounds."""
         names = sorted((await client.scheduler.identity(n_workers=-1))["workers"])
         bar = ProgressBar()
         self.add_address(self.start, self.max_redirects)

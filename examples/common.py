@@ -1,4 +1,4 @@
-"""What the stages of the crawler share: the command line, a site to fetch from, and the report at the end.
+"""The parts that all stages of the crawler share: the command line, a site to fetch from, and the report at the end.
 
 A stage file holds one function `fetch_all(target, paths)`, which returns the raw response to each path, and passes
 it to `main`. What the stage teaches is in that function; nothing here knows how its pages are fetched.
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 TIMEOUT = 30.0  # seconds without progress after which a stage gives up
 MAX_PAGES = 100_000  # of website.py, which renders all before the first request, so that no client pays for another's
 SITE = Path(__file__).with_name("website.py")
-INTERRUPTED, TERMINATED = 130, 143  # exit codes by which a shell tells that Ctrl-C or SIGTERM ended a program
+INTERRUPTED, TERMINATED = 130, 143  # exit codes that a shell gives a program ended by Ctrl-C or SIGTERM
 Number = TypeVar("Number", int, float)
 
 
@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 
 class UserError(Exception):
-    """Something went wrong that is no fault of the program; the message is for the user."""
+    """An error that is no bug of the program; the message is for the user."""
 
 
 # ---- The site ----
@@ -49,7 +49,7 @@ class UserError(Exception):
 
 @contextlib.contextmanager
 def held_back(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals for a moment: the exceptions that they become must not lose a process that is just being started.
+    """Block signals for a moment: the exceptions that they become must not lose a process that is being started.
 
     They arrive afterwards. The new process inherits the block; `run` lifts it there.
     """
@@ -64,8 +64,8 @@ def held_back(*signals: signal.Signals) -> Iterator[None]:
 def running_site(pages: int, delay: float) -> Iterator[str]:
     """Run website.py in a process of its own; yields its URL.
 
-    What a terminal sends to our process group does not reach it: it ends when we end it, after those who fetch from it,
-    or when its standard input closes because we died.
+    A terminal's signals to this process group do not reach it. It ends when this function ends it, after its clients
+    have ended, or when its standard input closes because this process died.
     """
     command = [sys.executable, str(SITE), f"--pages={pages}", f"--delay={delay}", "--until-stdin-closes"]
     process = None
@@ -83,7 +83,7 @@ def running_site(pages: int, delay: float) -> Iterator[str]:
         if process is not None:
             with process:
                 process.terminate()
-                process.wait()  # before its pipes are closed: it may just be about to say that it is ready
+                process.wait()  # before its pipes are closed: it may be about to write that it is ready
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def body_of(path: str, response: bytes) -> bytes:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments."""
+    """Reports wrong arguments in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (--help shows the options)\n")
@@ -180,7 +180,7 @@ def argument_parser(description: str) -> Parser:
 
 
 def run(function: Callable[[], int]) -> NoReturn:
-    """Exit with what `function` returns; what goes wrong becomes one line for the user.
+    """Exit with the code that `function` returns; an error becomes one line for the user.
 
     Ctrl-C and SIGTERM become exceptions, so that whatever was started is ended on the way out.
     """
@@ -204,7 +204,7 @@ def run(function: Callable[[], int]) -> NoReturn:
 
 
 def reason(error: BaseException) -> str:
-    """What to tell the user; some exceptions, timeouts above all, have a name only."""
+    """The message for the user; some exceptions, timeouts above all, only have a name."""
     return str(error) or type(error).__name__
 
 
@@ -220,7 +220,7 @@ def note_engine(engine: object) -> None:
 
 
 def engine() -> dict[str, str | None]:
-    hotloop = sys.modules.get("hotloop")  # there if the program was started with `python -m hotloop`
+    hotloop = sys.modules.get("hotloop")  # imported if the program was started with `python -m hotloop`
     return {"engine": _engine, "implementation": getattr(hotloop, "implementation", None)}
 
 

@@ -3,7 +3,7 @@
 First, ten pages of a site that takes 0.1 s for each response, fetched by every stage of the crawler's evolution. The
 stages that use a selector or asyncio run through `python -m hotloop`, unchanged. Then a crawl of a large site that
 answers at once, by the last stage, on asyncio and on both implementations of hotloop. The three must find the same
-pages. Everything runs in a process of its own, and the loops take turns, so that none of them profits from the others.
+pages. Each crawl runs in its own process, and the loops take turns, so that none of them profits from the others.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import common
 FOLDER = Path(__file__).parent
 CRAWLER = "09_aiohttp_crawler.py"
 STAGE_PAGES = 10
-STAGES = {  # file: (what it uses, whether hotloop can have a part in it)
+STAGES = {  # file: (what it uses, whether it can run on hotloop)
     "01_blocking.py": ("blocking sockets", False),
     "02_process_pool.py": ("process pool", False),
     "03_thread_pool.py": ("thread pool", False),
@@ -46,7 +46,7 @@ SECONDS_TO_END = 3.0  # for a process that was told to end, before it is killed
 
 
 def end_once(signal_number: int, frame: object) -> NoReturn:
-    """On Ctrl-C or SIGTERM: end, and do not let an impatient second one interrupt the tidying up."""
+    """On Ctrl-C or SIGTERM: end, and do not let a second signal interrupt the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if signal_number == signal.SIGINT:
@@ -55,9 +55,9 @@ def end_once(signal_number: int, frame: object) -> NoReturn:
 
 
 def run_child(command: list[str], limit: float, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process group of its own, of which nothing is left when this returns or raises.
+    """Run a program in a process group of its own; no process of it is left when this returns or raises.
 
-    Being in another group, the child does not get the terminal's Ctrl-C: we get it, and end the group.
+    In another group the child does not get the terminal's Ctrl-C: this program gets it, and ends the group.
     """
     process = None
     try:
@@ -75,11 +75,11 @@ def run_child(command: list[str], limit: float, **options: Any) -> subprocess.Co
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
-    """End a child that still runs and whatever it has started, and close our side of its pipes."""
+    """End a child that still runs and every process it has started, and close this side of its pipes."""
     with process:
         if process.returncode is not None:
             return
-        # It may be gone all the same, if the signal that ends us came right after it was waited for.
+        # It may be gone, if the signal that ends this program came right after the child was waited for.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -101,7 +101,7 @@ def report_of(starter: list[str], stage: str, url: str, limit: float, *options: 
 
 
 def check_installation() -> str:
-    """One line about what will be shown here; UserError if something is missing."""
+    """One line about what the demonstration shows; UserError if something is missing."""
     done = run_child([*LOOPS["hotloop c"], "info", "--json"], limit=60, stderr=subprocess.PIPE)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

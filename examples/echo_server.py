@@ -4,11 +4,11 @@
 
 sends back whatever a client sends, until the client closes its side. `sock_accept`, `sock_recv` and `sock_sendall` look
 like the blocking calls of a server from a textbook, but each `await` lets all the other clients go on meanwhile. A slow
-reader holds up nobody but itself: sock_sendall waits until the kernel has taken everything, and only then the next
-sock_recv runs, so no more than one buffer a client is ever in memory.
+reader holds up only itself: sock_sendall waits until the kernel has taken everything, and only then the next sock_recv
+runs, so at most one buffer for each client is in memory.
 
-Every client belongs to one task group. Ctrl-C or SIGTERM cancels the accepting task, with it the group cancels the
-clients, each of them closes its socket on the way out, and the program ends when the last one has.
+All clients belong to one task group. Ctrl-C or SIGTERM cancels the accepting task, and so the group cancels the
+clients. Each of them closes its socket on the way out, and the program ends when the last one has.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import socket
 import common
 
 BUFFER = 64 * 1024  # bytes read at once
-ACCEPT_PAUSE = 0.5  # seconds to wait for a free descriptor or memory, as hammering the kernel yields neither
+ACCEPT_PAUSE = 0.5  # seconds to wait for a free descriptor or memory: trying again at once yields neither
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -31,7 +31,7 @@ async def echo(connection: socket.socket) -> None:
             while data := await loop.sock_recv(connection, BUFFER):
                 await loop.sock_sendall(connection, data)
         except ConnectionError:
-            return  # the client is gone; that ends its conversation and nobody else's
+            return  # the client is gone; that ends its own task only
 
 
 async def accept_clients(listener: socket.socket) -> None:

@@ -7,7 +7,7 @@ WIDTH = 30  # characters of the bar itself
 
 
 class ProgressBar:
-    """Draws on standard error, and only if that is a terminal: nothing of it ends up in a file or a pipe."""
+    """Draws on standard error, and only if that is a terminal: nothing is drawn into a file or a pipe."""
 
     def __init__(self) -> None:
         self.visible = sys.stderr.isatty()

@@ -18,7 +18,7 @@ serves on a free port of 127.0.0.1, prints its address when it is ready, and end
     /stats              what the server has seen so far, as JSON: requests by path, connections, requests at once
 
 The server is one asyncio.Protocol and needs nothing outside the standard library. It speaks enough HTTP/1.1 and 1.0
-for real clients: keep-alive, pipelined requests answered in order, GET and HEAD, 400 for what is no HTTP.
+for real clients: keep-alive, pipelined requests answered in order, GET and HEAD, 400 for anything that is not HTTP.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def is_number(text: str) -> bool:
 
 
 class Site:
-    """What is at which address; knows nothing of connections."""
+    """The contents of each address; knows nothing of connections."""
 
     def __init__(self, pages: int) -> None:
         self.pages = [Response(200, self._render(number, pages).encode()) for number in range(pages)]
@@ -128,7 +128,7 @@ class Site:
 
 
 class BadRequest(Exception):
-    """What the client sent is not a request this server answers; the argument is the status to send."""
+    """The client has sent a request that this server does not answer; the argument is the status to send."""
 
 
 class Request(NamedTuple):
@@ -157,7 +157,7 @@ def parse_request(head: bytes) -> Request:
     if method not in ("GET", "HEAD"):
         raise BadRequest(405)
     if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
-        raise BadRequest(413)  # no page takes a body, and one left unread would be taken for the next request
+        raise BadRequest(413)  # no page takes a body, and an unread body would be taken for the next request
     if target.startswith("http://"):
         target = "/" + target[len("http://") :].partition("/")[2]
     options = {option.strip() for option in headers.get("connection", "").lower().split(",")}
@@ -288,7 +288,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
     if arguments.until_stdin_closes:
-        # The write end of this pipe is in the process that started us: however that one ends, we end too.
+        # The write end of this pipe is in the parent process: however the parent ends, this process ends, too.
         loop.add_reader(sys.stdin.fileno(), stop.set)
     site = Site(arguments.pages)
     connections: set[Connection] = set()

@@ -27,13 +27,13 @@ NUMBERED = re.compile(r"test_(p\d\d)_\w+")
 
 HEAD = """# Promises
 
-Fast event loops have bitten their users before. Each promise below is one sentence that a test can hold, most of them
-after a public thread about what went wrong somewhere; each is held by the tests that carry its number. If no more is
-said, a test runs on both of hotloop's implementations and on asyncio itself, which is the oracle: what asyncio fails
-is a test of nothing.
+Users of fast event loops have had problems before. Each promise below is one sentence that a test can check; most of
+them answer a public thread about such a problem. The tests that carry a promise's number check it. Unless the table
+says otherwise, a test runs on both of hotloop's implementations and on asyncio itself, which is the oracle: a test that
+asyncio fails needs a reason.
 
-This page is made by `make promises`, and a test fails when it is not current. Where a promise names a number of
-operations, an ordinary run of the tests does with fewer; `make promises-test` does them all.
+`make promises` makes this page, and a test fails when it is not current. Where a promise names a number of operations,
+an ordinary run of the tests makes fewer; `make promises-test` makes them all.
 """
 
 
@@ -50,7 +50,7 @@ class Test:
         names = [name for name in EVERYWHERE if name in self.implementations]
         if names in ([], list(EVERYWHERE)):
             return f"`{self.name}`"
-        return f"`{self.name}`, on {' and '.join(names)} alone: {'; '.join(self.reasons)}"
+        return f"`{self.name}`, only on {' and '.join(names)}: {'; '.join(self.reasons)}"
 
 
 class Collector:
@@ -112,7 +112,7 @@ def section(number: str, promise: dict[str, Any], tests: list[Test]) -> Iterator
     yield promise["promise"].strip()
     if threads := promise.get("threads"):
         links = (f"[{name}](https://github.com/{name.replace('#', '/issues/')})" for name in threads)
-        yield f"\nTold by {', '.join(links)}."
+        yield f"\nThreads: {', '.join(links)}."
     yield "\n| file | tests |\n|---|---|"
     for file in dict.fromkeys(test.file for test in tests):
         yield f"| `{file}` | {'<br>'.join(test.cell() for test in tests if test.file == file)} |"

@@ -56,9 +56,9 @@ def test_the_page_names_threads_tests_and_reasons():
     promise = {"promise": "\nOnce.", "threads": ["a/b#1"], "also": [["tests/promises.py", "other tests"]]}
     text = promises.page({"P01": promise}, {"P01": [TEST, another, alone]})
     assert text.removeprefix(promises.HEAD) == (
-        "\n## P01\n\nOnce.\n\nTold by [a/b#1](https://github.com/a/b/issues/1).\n"
+        "\n## P01\n\nOnce.\n\nThreads: [a/b#1](https://github.com/a/b/issues/1).\n"
         "\n| file | tests |\n|---|---|\n"
         "| `tests/test_x.py` | `test_p01_x`<br>`test_p01_z` |\n"
-        "| `tests/test_y.py` | `test_p01_y`, on c alone: asyncio cannot |\n"
+        "| `tests/test_y.py` | `test_p01_y`, only on c: asyncio cannot |\n"
         "| `tests/promises.py` | other tests |\n"
     )

@@ -315,8 +315,7 @@ def test_the_clients_that_a_server_knows(impl):
 
 @pytest.mark.parametrize("of", ["the class", "the object"])
 def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
-    """For example by a program that counts connections: each is called once per connection, at its beginning or its
-    end."""
+    """For example to count connections: each is called once per connection, one at its beginning, one at its end."""
     told = []
     methods = {name: getattr(asyncio.base_events.Server, name) for name in ("_attach", "_detach")}
 

@@ -1,7 +1,8 @@
-"""What programs are made of, in a hundred orders of all that is independent: nothing is lost, nobody waits for ever.
+"""asyncio's building blocks of programs, in a hundred orders of all that is independent: nothing is lost, no task waits
+forever.
 
-Much happens at the same moment, timeouts and cancellations included, so that every seed has something to decide. That
-somebody waits for ever is a DeadlockError of the loop. asyncio's own loop with the same clock is the oracle.
+Much happens at the same moment, timeouts and cancellations included, so that every seed has something to decide. The
+loop raises DeadlockError if a task waits forever. asyncio's own loop with the same clock is the oracle.
 `--hotloop-seeds=5000` tries more.
 """
 
@@ -17,12 +18,12 @@ pytestmark = pytest.mark.hotloop(seeds=100)
 
 @pytest.fixture
 def chance(hotloop_loop):
-    """What a test leaves to chance, and the seed decides."""
+    """Random choices of a test, which the seed decides."""
     return random.Random(f"chance {hotloop_loop._shuffler.seed}")
 
 
 async def ended(tasks):
-    """Wait for tasks some of which are cancelled. What else they raise is an error."""
+    """Wait for tasks, some of which are cancelled. Any other exception of theirs is an error."""
     results = await asyncio.gather(*tasks, return_exceptions=True)
     wrong = [result for result in results if isinstance(result, Exception)]
     assert not wrong, wrong
@@ -41,7 +42,7 @@ async def test_a_queue_loses_nothing_and_keeps_the_order_of_each_producer(hotloo
     async def consume():
         while True:
             try:
-                # Items come when this is over.
+                # Items come when this timeout is due.
                 item = await asyncio.wait_for(queue.get(), 1)
             except TimeoutError:
                 continue
@@ -60,7 +61,7 @@ async def test_a_queue_loses_nothing_and_keeps_the_order_of_each_producer(hotloo
 
 
 async def test_a_semaphore_that_clients_leave_while_they_are_let_in(chance):
-    """As many as it lets in at the most are inside, and all places are free at the end."""
+    """At most as many clients as it lets in are inside, and all places are free at the end."""
     semaphore = asyncio.Semaphore(2)
     inside = most = served = 0
 
@@ -110,7 +111,7 @@ async def test_a_lock_whose_timeouts_end_when_it_becomes_free():
 
 
 async def test_a_result_that_comes_when_the_timeout_is_due(hotloop_clock):
-    """One of the two, whole: nobody has both, or is left cancelled."""
+    """Each task gets either the result or the timeout, never both, and none stays cancelled."""
     loop = asyncio.get_running_loop()
 
     async def wait(future, how):
@@ -135,11 +136,11 @@ async def test_a_result_that_comes_when_the_timeout_is_due(hotloop_clock):
     waiting = []
     for how in ["wait_for", "shielded", "timeout"] * 2:
         future = loop.create_future()
-        # Whichever is set first, the seed decides which of the timers that are due together comes first.
+        # Whichever timer is set first, the seed decides the order of those that are due together.
         loop.call_at(1, answer, future)
         waiting.append(wait(future, how))
     assert set(await asyncio.gather(*waiting)) <= {"in time", "too late"}
-    # Nothing that was cancelled comes later.
+    # No cancelled timer fires later.
     await asyncio.sleep(1)
 
 
@@ -165,13 +166,13 @@ async def test_a_group_one_of_whose_tasks_fails_while_others_end(chance, hotloop
         assert task.done() and ends[number] == min(seconds[number], failed_at)
         if number != 3 and seconds[number] != failed_at:
             assert task.cancelled() == (seconds[number] > failed_at)
-    if sys.version_info >= (3, 13):  # before, a group did not take back that it had cancelled its own task
+    if sys.version_info >= (3, 13):  # before, a group did not undo the cancellation of its own task
         assert asyncio.current_task().cancelling() == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_cancelled_around_the_moment_of_the_wake_up(chance):
-    """A task that is done is done, one that is cancelled has passed on what it was woken for."""
+    """A task that has its item is done; a cancelled one has passed its wake-up on."""
     queue, event = asyncio.Queue(), asyncio.Event()
     got = []
 
@@ -200,7 +201,7 @@ async def test_cancelled_around_the_moment_of_the_wake_up(chance):
 
 
 async def test_what_comes_first_comes_once(chance):
-    """as_completed(), wait() and callbacks of the same futures, each of which is told of each of them once."""
+    """as_completed(), wait() and callbacks of the same futures each get every future once."""
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(6)]
     called = []
@@ -223,7 +224,7 @@ async def test_what_comes_first_comes_once(chance):
 
 
 async def test_generators_and_contexts_that_are_left_in_the_middle(chance):
-    """What is in a finally has run, whoever ends it."""
+    """Every finally block has run, however the code ended."""
     opened, closed = [], []
 
     @contextlib.asynccontextmanager
@@ -244,7 +245,7 @@ async def test_generators_and_contexts_that_are_left_in_the_middle(chance):
     for user in users[:2]:
         asyncio.get_running_loop().call_at(chance.randrange(1, 6), user.cancel)
     await asyncio.wait(users)
-    # Those whose closing was cancelled have not come to its end.
+    # A cancelled closing does not come to its end.
     assert set(closed) <= set(opened) and set("cd") <= set(closed)
     for user in users[2:]:
         assert user.exception() is None or isinstance(user.exception(), TimeoutError)

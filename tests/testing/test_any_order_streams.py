@@ -1,8 +1,8 @@
-"""Streams over networks that are slow, cut all into pieces and break, in many orders of what is independent.
+"""Streams over networks that are slow, cut data into pieces and break, in many orders of what is independent.
 
-P28: pause_writing() and resume_writing() strictly alternate. Beyond that: what arrives is what was written, in its
-order; each protocol has the life that asyncio's documentation of Protocol gives it; and nobody waits for ever, which is
-a DeadlockError of the loop. The seed decides what the network does, too.
+P28: pause_writing() and resume_writing() strictly alternate. Beyond that: the data that was written arrives, in its
+order; each protocol has the life that asyncio's documentation of Protocol gives it; and no task waits forever, which
+would be a DeadlockError of the loop. The seed decides the network's behaviour, too.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ HIGH, LOW = 5000, 1000  # bytes
 
 @pytest.fixture
 def chance(hotloop_loop):
-    """What a test leaves to chance, and the seed decides."""
+    """Random choices of a test, which the seed decides."""
     return random.Random(f"chance {hotloop_loop._shuffler.seed}")
 
 
 @pytest.fixture
 def hotloop_network(hotloop_loop):
-    """One that holds little, so that writers are paused by what is written in no time."""
+    """A network that holds little, so that few writes pause the writers."""
     with testing.pipe_network(loop=hotloop_loop, buffer=4096) as network:
         yield network
 
 
 @pytest.fixture
 def network(hotloop_network, chance):
-    """Its latency and pieces differ from one moment to the next."""
+    """A network whose latency and pieces differ from one moment to the next."""
     hotloop_network.host("server.test")
     hotloop_network.link(
         latency=(0.0, chance.choice([0.0, 0.001, 0.1])),
@@ -45,7 +45,7 @@ def network(hotloop_network, chance):
 
 
 class Ending:
-    """A protocol whose end can be waited for."""
+    """A protocol with a future for its end."""
 
     def __init__(self):
         super().__init__()
@@ -87,12 +87,12 @@ async def ended(*protocols):
 
 
 def numbered(size, first=0):
-    """Bytes by which each place is known."""
+    """Bytes that identify each position."""
     return b"".join(number.to_bytes(4) for number in range(first, first + size // 4))
 
 
 async def test_p28_paused_and_resumed_in_turns_whoever_writes(network, chance):
-    """Many write at the same moments, without minding who is paused; the reader pauses, too."""
+    """Several tasks write at the same moments and ignore the pauses; the reader pauses, too."""
     writer, reader = await connected(network, chance)
     transport = writer.transport
     transport.set_write_buffer_limits(high=HIGH, low=LOW)
@@ -109,7 +109,7 @@ async def test_p28_paused_and_resumed_in_turns_whoever_writes(network, chance):
             if chance.random() < 0.5:
                 transport.write(data)
             else:
-                transport.writelines([data[:20], data[20:]])  # no empty one: asyncio would try for ever to send it
+                transport.writelines([data[:20], data[20:]])  # no empty one: asyncio would try forever to send it
 
     async def pause_now_and_then():
         for _ in range(4):
@@ -128,7 +128,7 @@ async def test_p28_paused_and_resumed_in_turns_whoever_writes(network, chance):
 
 
 async def test_p28_drain_holds_many_writers_of_one_stream(network, chance):
-    """Each has at most what it has written last in the buffer beyond the limit, and all go on."""
+    """Beyond the limit, the buffer has at most the last write of each writer, and all writers go on."""
     done = asyncio.get_running_loop().create_future()
 
     async def serve(reader, writer):
@@ -208,7 +208,7 @@ async def test_whatever_ends_a_connection_ends_it_once(network, chance, hotloop_
 
 
 async def test_clients_of_a_server_that_closes(network, chance):
-    """Those it has accepted are served to the end, others are refused, and none is left in between."""
+    """Accepted clients are served to the end, others are refused, and none is left in between."""
     outcomes = []
 
     async def serve(reader, writer):
@@ -226,7 +226,7 @@ async def test_clients_of_a_server_that_closes(network, chance):
         except ConnectionError:
             outcomes.append("refused")
             return
-        # One that was in the queue when the listener was closed has no answer at all.
+        # A client that was in the queue when the listener was closed gets no answer at all.
         outcomes.append("served" if data == b"%d\nend\n" % number else f"cut off after {data}")
         writer.close()
 

@@ -1,7 +1,7 @@
-"""The pytest plugin: which tests run with virtual time, what they may use, and what is said of those that are wrong.
+"""The pytest plugin: which tests run with virtual time, what they may use, and the messages for wrong ones.
 
-Each test writes test files and has pytest run them, in this process. What is about seeds is in
-test_pytest_plugin_seeds.py, and other plugins for asynchronous tests are in test_pytest_plugin_others.py.
+Each test writes test files and has pytest run them in this process. test_pytest_plugin_seeds.py tests seeds, and
+test_pytest_plugin_others.py other plugins for asynchronous tests.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-# Or the first run would import it, and pytest forgets at its end what it has imported, which a compiled module is not
-# made for.
+# Otherwise the first run would import it, and pytest drops at its end the modules that the run imported, which a
+# compiled module does not support.
 import hotloop.testing  # noqa: F401
 from hotloop import pytest_plugin
 
@@ -385,7 +385,7 @@ def test_asynchronous_fixtures_that_go_wrong(run):
     result.stdout.fnmatch_lines(["*the fixture yielding_twice has more than one yield", "*at its end"])
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- wrong tests -------------------------------------------------------------------------------------------------------
 
 MARKED = {
     "200": "it takes keywords only, such as seeds=200",
@@ -498,7 +498,7 @@ def test_bad_options(run, options, said):
     result.stderr.fnmatch_lines([f"*{said}"])
 
 
-# -- what pytest says of it --------------------------------------------------------------------------------------------
+# -- pytest's output ---------------------------------------------------------------------------------------------------
 
 
 def test_help(run):

@@ -1,7 +1,7 @@
-"""How pytest comes to the plugin: by its entry point, by its name, or not at all; and that it warns of nothing then.
+"""How pytest loads the plugin: by its entry point, by its name, or not at all; and that this causes no warning.
 
 Each test runs pytest in a process of its own, beside the metadata of an installed hotloop: an editable install lists
-none of the package's files, and so pytest does not look at the package as it does where a wheel is installed.
+none of the package's files, so pytest would not examine the package as it does for an installed wheel.
 """
 
 import os
@@ -49,7 +49,7 @@ def installed(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, installed):
-    """Run `python ... -m pytest ...` on a test file with this source: its output."""
+    """Run `python ... -m pytest ...` on a test file with this source; return its output."""
 
     def run(before, source, *options, check=True, **environ):
         (tmp_path / "test_it.py").write_text(source)
@@ -96,7 +96,7 @@ def test_it_can_be_asked_for_by_the_environment_and_a_conftest(run, tmp_path):
 
 
 def test_warnings_of_other_plugins_stay(run, tmp_path):
-    """hotloop's package is not among what pytest warns of; another plugin that is imported already is."""
+    """pytest does not warn of hotloop's package; it does warn of another plugin that is imported already."""
     (tmp_path / "imported_already.py").write_text("")
     (tmp_path / "conftest.py").write_text("import imported_already\npytest_plugins = ['imported_already']\n")
     output = run(["-m", "hotloop"], TEST_OF_OURS, check=False)

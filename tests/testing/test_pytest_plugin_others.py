@@ -103,7 +103,8 @@ EXPECTED = [
 
 @pytest.fixture
 def run(pytester):
-    """Run pytest in a new process, in which these plugins are what is installed; its outcomes, and what has run."""
+    """Run pytest in a new process with the plugin and `options`; return its exit code, its output, and which tests
+    ran."""
 
     def run(source, *options):
         pytester.makepyfile(source)
@@ -120,7 +121,7 @@ def run(pytester):
 def test_each_test_is_run_by_its_plugin(run, mode):
     code, told, noted = run(TESTS, *MODES[mode])
     if mode == "anyio's auto":
-        # It takes those of pytest-asyncio as well, whose fixture it does not know of.
+        # It also takes pytest-asyncio's tests, whose fixture it does not know.
         assert [name for name in noted if "ours" in name] == [name for name in EXPECTED if "ours" in name], told
     else:
         assert (code, noted) == (0, EXPECTED), told

@@ -1,4 +1,4 @@
-"""The pytest plugin: tests that run under many seeds, which are one test each all the same."""
+"""The pytest plugin: tests that run under many seeds and still count as one test each."""
 
 import re
 import subprocess
@@ -37,14 +37,14 @@ def run(pytester):
 
 
 async def order():
-    """As above, for a run in this process."""
+    """The same for a run in this process."""
     names = {}
     exec(SEVERAL_ORDERS, names)
     return await names["order"]()
 
 
 def first_seed(condition):
-    """The first seed that brings an order that `condition` holds for."""
+    """The first seed whose order fulfils `condition`."""
     return next(seed for seed in range(1000) if condition(hotloop.testing.run(order(), shuffle=seed)))
 
 
@@ -142,7 +142,7 @@ def test_a_plain_one(hotloop_loop):
 
 
 def test_the_first_seed_that_fails_is_reported(run):
-    """With what that run has printed, and nothing of those before it."""
+    """The report has the output of that run, and none of the runs before it."""
     failing = first_seed(lambda order: order == "cba")
     result = run(FAILING, "-rA", "--junitxml=report.xml", "-o", "junit_family=xunit1")
     result.assert_outcomes(failed=2)
@@ -150,7 +150,7 @@ def test_the_first_seed_that_fails_is_reported(run):
     assert re.findall(r"^the order is (.*)$", told, re.MULTILINE) == ["cba"]
     message = f"seed {failing} is the first that fails, {failing} passed before it; again: --hotloop-seed={failing}"
     assert told.splitlines().count(message) == 2
-    # That of the coroutine. Where $CI is set, messages are in the summary once more.
+    # The coroutine's report. Where $CI is set, the summary repeats the messages.
     assert told.splitlines().count(f"E       hotloop.testing: this was with shuffle={failing}") == 1
     with open("report.xml") as report:
         assert re.findall('<property name="order" value="(.*?)"', report.read()) == ["cba"]
@@ -175,7 +175,7 @@ def test_a_seed_for_the_shell(run):
 
 
 def test_what_is_made_anew_for_each_seed(run):
-    """Fixtures of function scope and the instance of the class; not what has a wider scope."""
+    """Fixtures of function scope and the instance of the class, but no fixture of a wider scope."""
     result = run(
         """
         import asyncio, pytest
@@ -223,7 +223,7 @@ def test_what_is_made_anew_for_each_seed(run):
 
 @pytest.mark.parametrize("when", ["setup", "call", "teardown"])
 def test_a_seed_that_fails_at_any_time(run, when):
-    """And what goes on afterwards: fixtures of wider scope end once, and the next test has its own."""
+    """Afterwards fixtures of wider scope end once, and the next test has its own."""
     result = run(
         f"""
         import pytest

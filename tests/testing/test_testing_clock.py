@@ -1,6 +1,6 @@
-"""hotloop.testing: a clock that jumps, what holds it, and what moves it by hand.
+"""hotloop.testing: a clock that jumps, ways to hold it, and ways to move it by hand.
 
-The oracle is asyncio's own loop with the same clock on top: what hotloop's loops do there, asyncio's has to do, too.
+The oracle is asyncio's own loop with the same clock on top: it must behave like hotloop's loops there.
 """
 
 import asyncio
@@ -39,11 +39,9 @@ async def ticking(seen):
 # -- jumping -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.only(
-    "c", "python", reason="asyncio's timers are never due where its clock's resolution is lost in rounding"
-)
+@pytest.mark.only("c", "python", reason="asyncio's timers are never due where rounding swallows its clock's resolution")
 def test_sleeping_takes_no_time(run):
-    """A year of real time would be noticed by the hang guard."""
+    """The hang guard would notice a year of real time."""
 
     async def main():
         await asyncio.sleep(365 * 86400)
@@ -170,7 +168,8 @@ def test_a_server_and_its_client(run):
 
 
 def test_what_is_on_its_way_comes_before_a_timeout(run):
-    """More than the sockets hold, so it takes many turns of both ends, while a timeout of no length at all waits."""
+    """The data exceeds what the sockets hold, so both ends need many turns, while a timeout of almost no length
+    waits."""
 
     async def flood(reader, writer):
         writer.write(bytes(2**22))
@@ -213,7 +212,7 @@ def test_kinds_of_descriptors_that_may_be_late(pair):
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_socket_that_is_watched_blocks_as_before(run, pair, blocks):
-    """Whatever a new socket object on the same descriptor would make of it: the default timeout's, on PyPy always."""
+    """A new socket object on the same descriptor would set the default timeout's mode, on PyPy always."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -234,7 +233,8 @@ def test_a_socket_that_is_watched_blocks_as_before(run, pair, blocks):
 
 
 def test_an_executor_holds_the_clock(run):
-    """The thread waits until the loop is asleep, with a timer pending; were the clock not held, that would run."""
+    """The thread waits until the loop is asleep, with a timer pending; if nothing held the clock, the timer would
+    run."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ def test_an_executor_holds_the_clock(run):
 
 def looked_at_from_a_thread(loop):
     assert loop.clock.held
-    time.sleep(0.02)  # a chance to go wrong, not a condition
+    time.sleep(0.02)  # gives a mistake a chance to show; the result does not depend on it
     return loop.time()
 
 
@@ -277,7 +277,7 @@ def test_a_name_is_looked_up_in_real_time(run):
 
 
 def test_shutting_down_the_executor_takes_no_virtual_time(run):
-    """asyncio gives it five minutes, which must not pass at once."""
+    """asyncio allows it five minutes, which must not pass at once."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -317,7 +317,7 @@ def test_a_subprocess_that_is_not_there(run):
 
 
 def test_time_goes_on_past_a_hold_where_that_is_asked_for(run):
-    """How to test the timeout for a program that does not answer."""
+    """This tests the timeout for a program that does not answer."""
 
     async def main():
         clock = asyncio.get_running_loop().clock
@@ -366,7 +366,7 @@ def test_a_signal_comes_before_a_timer(run):
         loop.add_signal_handler(signal.SIGUSR1, came.set)
         signal.raise_signal(signal.SIGUSR1)
         await asyncio.wait_for(came.wait(), 1)
-        # And one that comes while the loop sleeps, because nothing else is there to happen.
+        # And a signal that comes while the loop sleeps because no other event can happen.
         came.clear()
         threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGUSR1]).start()
         await came.wait()
@@ -400,7 +400,8 @@ def test_a_frozen_clock_moves_when_it_is_told_to(run):
 
 
 def test_advancing_leaves_nothing_half_done(run):
-    """What is due at the last moment has run, and what that has started, an executor and the network included."""
+    """The callbacks due at the last moment have run, and so has all that they started, an executor and the network
+    included."""
 
     async def main():
         clock = asyncio.get_running_loop().clock
@@ -475,7 +476,7 @@ def test_the_clocks_repr(loop):
 # -- the names ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.only("c", "python", reason="asyncio's loop is not what hotloop.testing makes")
+@pytest.mark.only("c", "python", reason="hotloop.testing does not make asyncio's loop")
 def test_the_public_loop(impl):
     impl.run_script(
         "from hotloop import testing\n"

@@ -1,4 +1,4 @@
-"""hotloop.testing where nothing can happen any more, and where it is used wrongly: a clear error each."""
+"""hotloop.testing where nothing can happen any more, and with wrong arguments: each time a clear error."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def test_the_loop_can_be_used_after_a_deadlock(loop):
 
 
 def test_a_thread_that_may_wake_the_loop_is_waited_for(run):
-    """Until it has ended: then there is nobody left."""
+    """Once the thread has ended, nothing can wake the loop."""
 
     async def main():
         loop = asyncio.get_running_loop()

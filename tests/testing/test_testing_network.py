@@ -1,6 +1,6 @@
 """hotloop.testing.pipe_network(): hosts, names and connections.
 
-The oracle is asyncio's own loop with the same clock on top: real transports, which know nothing of the network.
+The oracle is asyncio's own loop with the same clock on top: real transports that know nothing of the network.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ def test_addresses(run):
 
 
 def test_the_socket_of_a_transport(run):
-    """As frameworks ask it: for addresses, and for TCP's options."""
+    """Frameworks ask it for addresses, and set TCP's options."""
 
     async def main():
         async with pipe_network() as network:
@@ -121,7 +121,7 @@ def test_names(run, monkeypatch):
                 assert caught.value.errno == socket.EAI_NONAME
             with pytest.raises(socket.gaierror):
                 await asyncio.open_connection("one.test", 80)
-            # They would go to whoever has that address outside.
+            # Datagrams would go to a host outside with that address.
             with pytest.raises(socket.gaierror):
                 await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=("two.test", 80))
             assert await loop.getaddrinfo("localhost", 80, type=socket.SOCK_DGRAM)
@@ -166,7 +166,7 @@ def test_nobody_listens(run):
 
 
 def test_a_server_on_all_addresses(run):
-    """On those of its host, or of all hosts if it is on none."""
+    """It listens on the addresses of its host, or of all hosts if it is on none."""
 
     async def answer(reader, writer, text):
         writer.write(text)
@@ -220,7 +220,7 @@ def test_a_free_port(run):
 
 
 def test_sockets_by_hand(run):
-    """As libraries connect that race addresses themselves: the socket object stays the same."""
+    """Libraries that race addresses themselves connect like this: the socket object stays the same."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -299,7 +299,7 @@ def test_starting_tls(run, certificates):
 @pytest.mark.parametrize("listens", [False, True])
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_a_server_with_a_socket_that_is_bound_already(run, family, listens):
-    """The network has it where it is bound, and keeps the socket until the server is closed."""
+    """The network uses the address it is bound to, and keeps the socket until the server is closed."""
     host = "127.0.0.1" if family == socket.AF_INET else "::1"
 
     async def main():
@@ -344,7 +344,7 @@ def test_a_server_that_cannot_be_made_leaves_the_socket(run):
 
 
 def test_accepting_by_hand_is_refused(run):
-    """As anyio's listeners do it: no client of the network would ever come."""
+    """anyio's listeners do this: no client of the network would ever come."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -358,11 +358,11 @@ def test_accepting_by_hand_is_refused(run):
     run(main())
 
 
-# -- what it costs -----------------------------------------------------------------------------------------------------
+# -- cost --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_connection_costs_the_same_however_many_there_are(run):
-    """Counted in calls of the network's own functions."""
+    """The cost is the number of calls of the network's own functions."""
     package = network_module.__file__.removesuffix("network.py")
 
     def calls_for(count):

@@ -52,7 +52,7 @@ async def site(host=HOST, port=8080, **options):
 
 
 def session(ssl=True, seconds=300):
-    # The resolver that asks the loop, whatever else is installed.
+    # This resolver asks the loop, whatever else is installed.
     connector = aiohttp.TCPConnector(ssl=ssl, resolver=aiohttp.ThreadedResolver())
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=seconds))
 
@@ -76,12 +76,12 @@ def test_requests(run, scheme, request):
 
                 with network.at("client.test"):
                     assert set(await asyncio.gather(*map(post, range(4)))) == {"10.0.0.1"}
-                # There and back for the connection, there and back for the request, each with 0.1 s of bandwidth.
+                # One round trip for the connection and one for the request, each with 0.1 s of bandwidth.
                 assert 0.2 < now() < 2
                 async with http.ws_connect(f"{url}/chat") as socket:
                     await socket.send_bytes(BODY[:1000])
                     assert (await socket.receive()).data == BODY[:1000][::-1]
-                    # What is open is what the client keeps.
+                    # The client keeps its connections open.
                     assert len(network.connections) == 4
             await asyncio.sleep(1)
             assert network.connections == ()
@@ -127,7 +127,7 @@ def test_a_client_without_its_server(run):
 
 
 def test_aiohttps_own_server_for_tests(run):
-    """It binds its socket before it has a loop make the server."""
+    """It binds its socket before a loop makes the server."""
     test_utils = pytest.importorskip("aiohttp.test_utils")
 
     async def main():

@@ -1,4 +1,4 @@
-"""pipe_network() where it is used wrongly: a clear error each, and nothing is left half done."""
+"""pipe_network() with wrong arguments and in wrong places: each time a clear error, and nothing is left half done."""
 
 import asyncio
 import contextlib
@@ -101,13 +101,13 @@ def test_a_function_that_gives_nonsense_breaks_the_connection(run, setting, asyn
 
 
 def fails_once():
-    """A latency function."""
+    """A latency function whose first result is invalid."""
     latencies = iter([nan])
     return lambda rng: next(latencies, 0.5)
 
 
 def test_a_function_that_fails_for_one_connection_costs_no_other(run):
-    """Where all that a partition held are sent on."""
+    """When heal() sends on all that a partition held."""
 
     async def serve(reader, writer):
         with contextlib.suppress(ConnectionResetError):
@@ -139,7 +139,7 @@ def test_a_function_that_fails_for_one_connection_costs_no_other(run):
 
 
 def test_a_function_that_fails_for_one_that_was_not_accepted(run):
-    """The others are reset all the same when the server is closed, and the listener leaves nothing."""
+    """The others are still reset when the server is closed, and the listener leaves nothing behind."""
 
     async def main():
         async with pipe_network() as network:
@@ -296,7 +296,7 @@ def test_who_is_not_there():
 
 
 def test_what_the_network_leaves_to_the_loop(run):
-    """Its errors stay the same."""
+    """The loop's own errors stay the same."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -352,7 +352,7 @@ def test_nested(run):
 
 
 def methods_of(network, connection):
-    """What is for the loop's own thread, and for a network that is not closed."""
+    """Methods for the loop's own thread only, and for a network that is not closed."""
     return (
         network.link,
         network.heal,
@@ -408,7 +408,7 @@ def test_after_close(run):
 
 
 def test_a_loop_that_does_not_run_yet(impl):
-    """As fixtures use it."""
+    """Fixtures use it like this."""
     loop = virtual_class(impl.EventLoop)(shuffle=5)
     with contextlib.closing(loop), pipe_network(loop=loop, latency=1) as network:
         assert network.seed == 5

@@ -23,7 +23,7 @@ def run(impl):
 
 
 async def accept_one(**options):
-    """A server; and a future of the streams it has of its first client."""
+    """A server, and a future of the streams of its first client."""
     streams = asyncio.get_running_loop().create_future()
     server = await asyncio.start_server(lambda *both: streams.set_result(both), "server.test", 80, **options)
     return server, streams
@@ -84,7 +84,7 @@ def test_what_is_sent_to_who_has_closed_is_answered_with_a_reset(run):
             assert len(network.connections) == 1
             await asyncio.sleep(0.5)
             assert network.connections == ()
-            # asyncio's streams hear of it when they write: they read no further than the end.
+            # asyncio's streams detect it when they write: they do not read past the end.
             server_writer.write(b"too late")
             with pytest.raises(OSError):
                 await server_writer.wait_closed()
@@ -118,7 +118,7 @@ def test_a_server_that_closes_before_it_has_accepted(run):
                 await reader.read()
             assert (now(), network.connections, deliveries) == (4, (), [])
             writer.close()
-            # The other way: it listens, and nobody accepts.
+            # The other case: it listens, and does not accept.
             server, _ = await accept_one(backlog=1)
             asyncio.get_running_loop()._remove_reader(server.sockets[0].fileno())
             reader, writer = await asyncio.open_connection("server.test", 80)
@@ -158,7 +158,7 @@ def test_a_connection_that_nobody_waits_for_any_more(run):
 @pytest.mark.parametrize("system", ["this", "other"])
 def test_a_reset_is_for_both_at_once(run, half_closed, system, monkeypatch):
     if system == "other":
-        # Where the end of a pair says nothing of what has not been read.
+        # A system on which closing one end of a pair does not tell the other of unread data.
         monkeypatch.setattr(connection_module, "_CLOSING_RESETS", False)
         monkeypatch.setattr(connection_module.Side, "_makes_unread", None)
 
@@ -265,7 +265,7 @@ def test_a_sender_pauses_in_a_stall(run):
 
 
 def test_a_stall_while_the_receiver_does_not_read(run):
-    """When there is room again, nothing comes all the same."""
+    """Even when there is room again, nothing comes."""
 
     async def main():
         deliveries = []
@@ -294,7 +294,7 @@ def test_a_stall_while_the_receiver_does_not_read(run):
 
 
 def test_a_partition(run):
-    """It is for connections that are there and for new ones, and the loss of it is felt as on Linux."""
+    """It cuts existing connections and new ones; a client notices its end as on Linux."""
 
     async def main():
         async with pipe_network(latency=0.25) as network:
@@ -315,7 +315,7 @@ def test_a_partition(run):
                 assert await server_reader.readexactly(5) == b"hello"
                 assert now() == begin + 0.25
                 _, second = await connecting
-                # The next try after 1, 3 and 7 seconds.
+                # The next retry after those at 1, 3 and 7 seconds.
                 assert now() == begin + 2.5
                 with network.at("other.test"):
                     connecting = asyncio.ensure_future(asyncio.open_connection("server.test", 80))
@@ -333,7 +333,7 @@ def test_a_partition(run):
 @pytest.mark.parametrize("first", ["writes and closes", "half-closes first"])
 @pytest.mark.parametrize("how", ["partition", "stall"])
 def test_a_connection_that_both_sides_have_closed_is_let_go(run, how, first):
-    """Though what is on its way between them is held: nothing could notice if it arrived."""
+    """Although data between them is held: neither side could notice its arrival."""
 
     async def main():
         before = len(open_descriptors())
@@ -360,7 +360,7 @@ def test_a_connection_that_both_sides_have_closed_is_let_go(run, how, first):
 
 
 def test_held_connections_do_not_pile_up(run):
-    """Of those that were closed while the relay did not read, because enough was held already."""
+    """Connections that were closed while the relay did not read, because it held enough already."""
 
     async def main():
         async with pipe_network(buffer=1000) as network:
@@ -377,7 +377,7 @@ def test_held_connections_do_not_pile_up(run):
 
 
 def test_a_half_closed_connection_is_kept(run):
-    """The side that has closed for writing reads on, whatever is held meanwhile."""
+    """The side that has closed for writing reads on, whatever the network holds meanwhile."""
 
     async def main():
         async with pipe_network() as network, both_sides() as ((reader, writer), (_, server_writer)):
@@ -411,7 +411,7 @@ def test_a_partition_in_the_middle_of_connecting(run):
             server, accepted = await accept_one()
             connecting = asyncio.ensure_future(asyncio.open_connection("server.test", 80))
             for delay in (0.125, 0.25 + 0.875):
-                # On its way to the server; on its way back, when it was sent again.
+                # The first partition loses the packet to the server, the second the answer to the retry.
                 await asyncio.sleep(delay)
                 network.partition("localhost", "server.test")
                 await asyncio.sleep(0.125)
@@ -420,7 +420,7 @@ def test_a_partition_in_the_middle_of_connecting(run):
             assert not accepted.done()
             assert now() == 3.5
             await accepted
-            # What is sent into one is lost, even if that ends before it would have arrived.
+            # A packet sent into a partition is lost, even if the partition ends before the packet would have arrived.
             network.partition("server.test")
             connecting = asyncio.ensure_future(asyncio.open_connection("server.test", 81))
             await asyncio.sleep(0.125)
@@ -440,7 +440,7 @@ def test_a_partition_in_the_middle_of_connecting(run):
 
 
 def test_an_answer_that_never_comes_is_a_deadlock(run):
-    """Nothing comes from outside in such a network, so there is nothing to wait for."""
+    """Nothing comes from outside in such a network, so the loop does not wait."""
 
     async def main():
         async with pipe_network(latency=1), both_sides() as ((reader, _), _):
@@ -503,7 +503,7 @@ def test_at_the_end_of_the_network_its_connections_end(run):
 
 
 def test_everybody_sees_the_end_of_the_network(run):
-    """Before the `async with` ends: even servers that have still to hear of it."""
+    """Before the `async with` ends: even servers whose connection has not yet got its end."""
 
     async def main():
         ended = []

@@ -1,4 +1,4 @@
-"""pipe_network(): whatever a network is like, what goes in comes out, in order and not before its time."""
+"""pipe_network(): with any parameters, all data that goes in comes out, in order and not before its time."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from support.virtual_time import run_virtual
 
 from hotloop.testing import pipe_network
 
-milliseconds = strategies.integers(0, 5000).map(lambda number: number / 1024)  # exact, so that sums are
+milliseconds = strategies.integers(0, 5000).map(lambda number: number / 1024)  # exact, so that sums are exact
 
 
 def between(numbers):
@@ -27,17 +27,17 @@ networks = strategies.fixed_dictionaries(
         "seed": strategies.integers(0, 5),
     }
 )
-# For each client what it writes: after how long, and how much.
+# Each client's writes: after how long, and how much.
 writes = strategies.lists(strategies.tuples(milliseconds, strategies.integers(0, 120)), max_size=3)
 clients = strategies.lists(writes, min_size=1, max_size=3)
-# What happens to the network meanwhile: after how long, and what.
+# Events of the network meanwhile: after how long, and which.
 events = strategies.lists(
     strategies.tuples(milliseconds, strategies.sampled_from(["part", "heal", "link"])), max_size=3
 )
 
 
 class Run:
-    """One run: what was written and what has arrived, each with the times, by connection and direction."""
+    """One run: the data that was written and that has arrived, with the times, by connection and direction."""
 
     def __init__(self, options, clients, events):
         self.options, self.clients, self.events = options, clients, events
@@ -72,7 +72,7 @@ class Run:
         network.heal()
 
     async def connect(self, number, writes):
-        # One after the other, so that a connection has its client's number.
+        # One after the other, so that each connection has its client's number.
         await asyncio.sleep(number * 1000)
         reader, writer = await asyncio.open_connection("server.test", 80)
         with contextlib.closing(writer):
@@ -84,7 +84,7 @@ class Run:
             self.answer = await reader.read()
             expected = b"".join(data[::-1] for _, data in self.written.get((number, "server"), ()))
             assert len(self.answer) == len(expected)
-        # For the other side to see the end of it, too.
+        # Gives the other side time to see the end, too.
         await asyncio.sleep(100)
 
     async def serve(self, reader, writer):

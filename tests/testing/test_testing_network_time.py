@@ -1,4 +1,4 @@
-"""pipe_network(): how long things take, in what pieces they come, who has to wait, and that a seed repeats it."""
+"""pipe_network(): latency, bandwidth, the pieces in which data comes, flow control, and that a seed repeats it all."""
 
 import asyncio
 import contextvars
@@ -21,7 +21,7 @@ def run(impl):
 
 
 def test_latency(run):
-    """A connection takes there and back, for the client; then everything takes its time in each direction."""
+    """Connecting takes the client a round trip; then data takes the latency of its direction."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -129,7 +129,7 @@ def test_bandwidth(run):
                 await asyncio.sleep(0.25)
                 writer.write(b"x" * 25)
                 assert await reader.readexactly(75) == b"x" * 75
-                # The second waits for the first to leave; the way back has a bandwidth of its own.
+                # The second write waits for the first to leave; the way back has its own bandwidth.
                 times = [(each.to, each.time - start) for each in deliveries]
                 assert times == [("server", 10.5), ("server", 10.75), ("client", 21.0), ("client", 21.25)]
 
@@ -214,7 +214,7 @@ def test_who_does_not_read_makes_the_sender_pause(run, buffer, size):
             assert await reader.readexactly(size) == b"x" * size
             await client.resumed
             if buffer == 1000:
-                # That much at a time, and each takes a second. What the sockets hold is not that little.
+                # The buffer passes on that much at a time, and each part takes a second. The sockets do not add to it.
                 assert now() - begin > 50
             client.transport.close()
             writer.close()
@@ -222,7 +222,7 @@ def test_who_does_not_read_makes_the_sender_pause(run, buffer, size):
     run(main())
 
 
-# -- what is not there -------------------------------------------------------------------------------------------------
+# -- dead addresses ----------------------------------------------------------------------------------------------------
 
 
 def test_happy_eyeballs(run):
@@ -259,7 +259,7 @@ def test_the_same_seed_gives_the_same_trace(run, shuffle):
 
 
 def test_the_same_seed_gives_the_same_trace_in_another_process(impl):
-    """Where sets and dictionaries of strings have another order."""
+    """There, sets and dictionaries of strings have another order."""
     source = (
         "from support import memory_network, virtual_time; "
         "print(virtual_time.run_virtual(impl, memory_network.traffic(), shuffle=1))"

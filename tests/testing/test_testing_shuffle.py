@@ -1,4 +1,4 @@
-"""hotloop.testing with a seed: what may come in any order does, what asyncio promises stays."""
+"""hotloop.testing with a seed: everything that may come in any order does, and asyncio's promises hold."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ SEEDS = range(40)
 
 @pytest.fixture
 def orders(run):
-    """What a coroutine function returns under each seed."""
+    """The results of a coroutine function under each seed."""
 
     def orders(test, **options):
         return [tuple(run(test(), shuffle=seed, **options)) for seed in SEEDS]
@@ -22,8 +22,8 @@ def orders(run):
     return orders
 
 
-def everything(results, expected):
-    """All permutations have come, and nothing else."""
+def are_all_permutations(results, expected):
+    """Whether all permutations have come, and nothing else."""
     return set(results) == set(itertools.permutations(expected))
 
 
@@ -65,7 +65,7 @@ async def at_the_same_time():
 async def by_three_callbacks():
     seen = []
     loop = asyncio.get_running_loop()
-    # Timers are the three callbacks, themselves in any order.
+    # The three callbacks are timers, themselves in any order.
     for name in "abc":
         loop.call_at(10, loop.call_soon, seen.append, name)
     await asyncio.sleep(11)
@@ -95,7 +95,7 @@ async def descriptors():
 
 @pytest.mark.parametrize("test", [started, woken_by_one, at_the_same_time, by_three_callbacks, descriptors])
 def test_what_is_independent_comes_in_any_order(test, orders):
-    assert everything(orders(test), "abc")
+    assert are_all_permutations(orders(test), "abc")
 
 
 @pytest.mark.parametrize("test", [started, woken_by_one])
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_order(run):
 
 
 def test_seeds_find_an_ordering_bug(run):
-    """A check and an act with a step in between: under asyncio's order the only one to act is always the first."""
+    """A check and an action with a step in between: in asyncio's order the same task always acts first."""
 
     async def main():
         state, loaded = {"value": None}, []
@@ -307,7 +307,7 @@ def test_what_an_exception_has_interrupted_goes_on_in_order(impl):
     ],
 )
 def test_what_is_given_up_comes_in_any_order(test, relax, orders):
-    assert everything(orders(test, relax=relax), "abc")
+    assert are_all_permutations(orders(test, relax=relax), "abc")
 
 
 @pytest.mark.parametrize(("test", "relax"), [(in_a_row, ["futures"]), (done_callbacks, ["callbacks"])])

@@ -1,4 +1,4 @@
-"""Loops of hotloop.testing beside threads: which hold the clock, and which could end what looks like a deadlock."""
+"""Loops of hotloop.testing beside threads: which threads hold the clock, and which could end an apparent deadlock."""
 
 import asyncio
 import concurrent.futures
@@ -21,7 +21,7 @@ def now():
 
 
 def looked_at_from_a_thread(loop):
-    """What the clock shows when the loop has gone to sleep, having found nothing else to do."""
+    """Return the clock's time when the loop has gone to sleep, having found nothing else to do."""
     time.sleep(0.05)
     return loop.time()
 
@@ -40,7 +40,7 @@ async def timer_pending():
 
 
 def test_work_that_was_given_to_an_executor(run):
-    """By its own submit(), also if it has to wait for a thread."""
+    """Also work that has to wait for a thread, given by the executor's own submit()."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -56,11 +56,11 @@ def test_work_that_was_given_to_an_executor(run):
 
 
 def test_what_wraps_no_executors_work_holds_nothing(run):
-    """Nothing works on a coroutine of the loop's own, or on a future that a timer of the loop sets."""
+    """No thread works on a coroutine of the loop's own, or on a future that a timer of the loop sets."""
 
     async def main():
         loop = asyncio.get_running_loop()
-        await asyncio.to_thread(str)  # there are executors
+        await asyncio.to_thread(str)  # makes executors exist
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(5), loop))
         future = concurrent.futures.Future()
         loop.call_later(5, future.set_result, "set")
@@ -86,7 +86,7 @@ def test_a_worker_thread_of_anyio(run):
 
 
 def test_another_thread_is_given_the_grace_of_io(run):
-    """As a library has one that keeps a thread for a connection: what it is at is not known."""
+    """Some libraries keep a thread for a connection: the loop cannot know whether it works."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ def test_idle_workers_wake_nobody(run):
 
 
 def test_a_worker_that_works_may_wake_the_loop(run):
-    """Though it has told no future of the loop's."""
+    """It works for no future of the loop, and may still wake it."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ RUNS = 5000
 
 # Put into a header, with the target that must notice: (target, header, as it is, as it would be).
 DEFECTS = {
-    "a record may be one byte longer": ("tls_records", "tls/records.h", "<= TLS_MOST_RECORD", "<= TLS_MOST_RECORD + 1"),
+    "a record may be one byte longer": ("tls_records", "tls/records.h", "<= TLS_MAX_RECORD", "<= TLS_MAX_RECORD + 1"),
     "reading past the bytes": ("tls_records", "tls/records.h", "while (taken < size)", "while (taken <= size)"),
     "a path without an end": ("address_from_kernel", "system/address.h", "*size > ADDRESS_PATH_SIZE", "0"),
     "a zone that is too long": (

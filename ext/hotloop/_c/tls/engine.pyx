@@ -122,7 +122,7 @@ cdef class TlsEngine:
         except NOT_NOW:
             pass
         except SSLZeroReturnError:
-            # At the peer's close_notify a read returns nothing, but once ours was sent, it raises this.
+            # At the peer's close_notify a read returns nothing; once this side has sent its own, it raises this.
             self.peer_closed = True
         except SSLError as error:
             self.failure = error

@@ -26,6 +26,10 @@ cdef class TlsProtocol(TlsSender):
     cdef int handshake_failed(self, object error) except -1
     cdef int wake_waiter(self, object error) except -1
     cdef int continue_io(self) except -1
+    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1
+    cdef int on_decrypted(self) except -1
+    cdef int on_peer_closed(self) except -1
+    cdef int on_read_failed(self, object error) except -1
     cdef bint read_to_the_end(self) except -1
     cdef int call_eof_received(self) except -1
     cdef int close(self) except -1
@@ -38,7 +42,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int schedule_transport_close(self) except -1
     cdef int start_timer(self, object timeout, object callback) except -1
     cdef int stop_timer(self) except -1
-    cdef int force_close(self, object error) except -1
+
     cdef object extra_info(self, object name, object default)
 
 

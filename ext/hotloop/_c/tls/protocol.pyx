@@ -6,19 +6,19 @@ and records go directly into its write queue; any other transport, another TlsTr
 A connection has three objects:
 
     TlsTransport (transport.pyx)    the application's transport: asyncio's methods, and calls from other threads
-    TlsProtocol                     the connection's state, in three classes, each in its own module:
-        TlsReceiver (receiver.pyx)      the direction from the peer: held ciphertext, delivery, read limits
-        TlsSender (sender.pyx)          the direction to the peer: unencrypted writes, records, write limits
-        TlsProtocol (this module)       the handshake, the shutdown, and the callbacks of the transport below
+    TlsProtocol                     the connection, in three classes, each in a module and on top of the one before:
+        TlsReceiver (receiver.pyx)      from the peer: held ciphertext, delivery to the application, read limits
+        TlsSender (sender.pyx)          to the peer: unencrypted writes, records, write limits, closing after an error
+        TlsProtocol (this module)       what needs both: the callbacks of the transport below, handshake, shutdown
     TlsEngine (engine.pyx)          OpenSSL between memory BIOs; knows neither loop nor transport nor protocol
 
-The two directions are base classes, not objects of their own, because every arrival and every write needs the state of
-both: decrypting may make OpenSSL answer, and writing stops when the connection closes. As parts of one object they read
-it without a call or another reference. Both end the connection if something fails; how, they leave to TlsProtocol, by
-the methods that it supplies to them.
+None of the three calls a method of one that derives from it. The two directions are base classes, not objects of their
+own, because they share the engine, the loop, the transport below and the application's protocol, and each arrival and
+each write uses these: as objects they would need a reference to each other and one more indirection for each field.
 
-Closing. After close() the protocol gets no more data: what has arrived is dropped. Data that arrives after our
-close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever the peer does.
+Closing. After close() the application's protocol gets no more data: what has arrived is dropped. Data that arrives
+after this side's close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever
+the peer does.
 
 Source: asyncio/sslproto.py is the reference for the order of callbacks and for errors; RFC 8446, section 6.1.
 """
@@ -239,7 +239,44 @@ cdef class TlsProtocol(TlsSender):
         self.waiter = None
         return 0
 
-    # -- what reading leads to -----------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1:
+        """Decrypt and deliver first the held ciphertext, then this."""
+        cdef ciphertext source
+        cdef bytes owner
+        cdef object failure
+        if not self.receiving:
+            return 0
+        try:
+            while True:
+                if size and (self.held is not None or not self.wants_data()):
+                    self.hold(data, size)
+                    size = 0
+                if not self.wants_data():
+                    break
+                owner = self.held
+                if owner is None:
+                    source.data = data
+                    source.size = size
+                else:
+                    source.data = PyBytes_AS_STRING(owner) + self.held_at
+                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
+                size = 0
+                if self.deliver(&source, owner):
+                    continue
+                if self.engine.failure is not None:
+                    failure = self.engine.failure
+                    self.engine.failure = None
+                    self.on_read_failed(failure)
+                elif self.engine.peer_closed:
+                    self.on_peer_closed()
+                break
+            self.on_decrypted()
+            self.control_receiving()
+        except Exception as error:
+            self.on_read_failed(error)
+        return 0
 
     cdef int on_decrypted(self) except -1:
         if self.unflushed:
@@ -249,13 +286,15 @@ cdef class TlsProtocol(TlsSender):
         return self.continue_io() if self.unencrypted.bytes else 0
 
     cdef int on_peer_closed(self) except -1:
+        """The peer's close_notify has arrived."""
         if self.discarding:
-            # After close(): it is the answer to our close_notify, or will be once that is sent.
+            # After close(): it is the answer to this side's close_notify, or will be once that is sent.
             return 0
         self.call_eof_received()
         return self.begin_shutdown()
 
     cdef int on_read_failed(self, object error) except -1:
+        """A record was invalid, or the application's protocol has raised an exception."""
         self.receiving = False
         # OpenSSL's alert tells the peer the reason.
         self.send_records_unless_paused()
@@ -306,7 +345,7 @@ cdef class TlsProtocol(TlsSender):
         return self.exchange_close_notify()
 
     cdef int receive_after_close_notify(self, const char *data, Py_ssize_t size) except -1:
-        """Handle what arrives after our close_notify. As in asyncio, application data ends the connection at once."""
+        """Handle what arrives after this side's close_notify. As in asyncio, data ends the connection at once."""
         cdef ciphertext source
         source.data = data
         source.size = size
@@ -392,24 +431,6 @@ cdef class TlsProtocol(TlsSender):
             timer.cancel()
         return 0
 
-    cdef int force_close(self, object error) except -1:
-        if self.transport is None:
-            return 0
-        self.transport._force_close(error)
-        return 0
-
-    cdef int fatal_error(self, object error, str message) except -1:
-        cdef object transport = self.transport
-        self.force_close(error)
-        if isinstance(error, OSError):
-            if self.loop.debug:
-                logger.debug("%r: %s", self, message, exc_info=error)
-        elif not isinstance(error, exceptions.CancelledError):
-            app = self if self.app is None else self.app
-            self.loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": transport, "protocol": app}
-            )
-        return 0
 
     # -- for TlsTransport ----------------------------------------------------------------------------------------------
 

@@ -20,10 +20,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t read_high       # in bytes
     cdef tuple read_limits          # (low, high) as the caller gave them
 
-    cdef int on_decrypted(self) except -1
-    cdef int on_peer_closed(self) except -1
-    cdef int on_read_failed(self, object error) except -1
-    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1
+
     cdef bint wants_data(self) noexcept
     cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1

@@ -29,23 +29,7 @@ cdef enum:
 
 
 cdef class TlsReceiver(ByteProtocol):
-    """The part of TlsProtocol that reads."""
-
-    # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
-
-    cdef int on_decrypted(self) except -1:
-        """After decrypting: send what OpenSSL may have to answer."""
-        raise NotImplementedError
-
-    cdef int on_peer_closed(self) except -1:
-        """The peer's close_notify has arrived: no data comes after it."""
-        raise NotImplementedError
-
-    cdef int on_read_failed(self, object error) except -1:
-        """A record was invalid, or the application's protocol has raised `error`."""
-        raise NotImplementedError
-
-    # ------------------------------------------------------------------------------------------------------------------
+    """The part of TlsProtocol that reads: see protocol.pyx."""
 
     cdef int set_app(self, object protocol) except -1:
         cdef object_section section
@@ -69,34 +53,6 @@ cdef class TlsReceiver(ByteProtocol):
         """Whether something has arrived that the application has not got, even if only a part of a record."""
         return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
 
-    cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1:
-        """Decrypt and deliver first the held ciphertext, then this."""
-        cdef ciphertext source
-        cdef bytes owner
-        if not self.receiving:
-            return 0
-        try:
-            while True:
-                if size and (self.held is not None or not self.wants_data()):
-                    self.hold(data, size)
-                    size = 0
-                if not self.wants_data():
-                    break
-                owner = self.held
-                if owner is None:
-                    source.data = data
-                    source.size = size
-                else:
-                    source.data = PyBytes_AS_STRING(owner) + self.held_at
-                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
-                size = 0
-                if not self.deliver(&source, owner):
-                    break
-            self.on_decrypted()
-            self.control_receiving()
-        except Exception as error:
-            self.on_read_failed(error)
-        return 0
 
     cdef int hold(self, const char *data, Py_ssize_t size) except -1:
         """Append ciphertext to `held`."""
@@ -120,8 +76,9 @@ cdef class TlsReceiver(ByteProtocol):
         return 0
 
     cdef bint deliver(self, ciphertext *source, bytes owner) except -1:
-        """Decrypt, and call the protocol if there is data; false if there is nothing more to decrypt now."""
-        cdef object reader = None, failure
+        """Decrypt, and call the protocol if there is data. False if there is nothing more to decrypt now, or if the
+        engine has a `failure` or `peer_closed`, which the caller handles."""
+        cdef object reader = None
         cdef Py_ssize_t room = self.engine.max_plaintext(source), count
         if room == 0:
             self.hold_rest(source, owner)
@@ -141,15 +98,7 @@ cdef class TlsReceiver(ByteProtocol):
                 count = self.deliver_small(room, source, owner)
             else:
                 count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
-        if self.engine.failure is not None:
-            failure = self.engine.failure
-            self.engine.failure = None
-            self.on_read_failed(failure)
-            return False
-        if self.engine.peer_closed:
-            self.on_peer_closed()
-            return False
-        return count > 0
+        return count > 0 and self.engine.failure is None and not self.engine.peer_closed
 
     cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef char place[SMALL]

@@ -8,7 +8,7 @@ cdef enum TlsState:
     HANDSHAKE
     OPEN
     FLUSHING                        # closing: earlier writes are being sent, or data that has arrived is being read
-    SHUTDOWN                        # our close_notify is sent, the peer's has not arrived
+    SHUTDOWN                        # this side's close_notify is sent, the peer's has not arrived
     ENDED
 
 
@@ -39,5 +39,6 @@ cdef class TlsSender(TlsReceiver):
     cdef int control_app_writing(self) except -1
     cdef bint is_exposed(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1
+    cdef int force_close(self, object error) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int set_write_limits(self, object high, object low) except -1

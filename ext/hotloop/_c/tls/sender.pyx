@@ -21,7 +21,7 @@ from hotloop._c.transports.write_queue cimport (
     write_queue_peek,
 )
 
-from asyncio import constants, sslproto
+from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
 # This many bytes are encrypted without waiting for the end of the turn.
@@ -35,18 +35,10 @@ cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
 cdef class TlsSender(TlsReceiver):
-    """The part of TlsProtocol that writes."""
+    """The part of TlsProtocol that writes: see protocol.pyx."""
 
     def __dealloc__(self):
         write_queue_clear(&self.unencrypted)
-
-    # -- what TlsProtocol supplies -------------------------------------------------------------------------------------
-
-    cdef int fatal_error(self, object error, str message) except -1:
-        """The connection has failed: report it, and close the transport."""
-        raise NotImplementedError
-
-    # ------------------------------------------------------------------------------------------------------------------
 
     cdef int set_write_limits(self, object high, object low) except -1:
         high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE)
@@ -229,6 +221,27 @@ cdef class TlsSender(TlsReceiver):
     cdef bint is_exposed(self) noexcept:
         """Whether the program may use the socket below at any time: see SocketTransport."""
         return self.stream is not None and self.stream.exposed
+
+    cdef int force_close(self, object error) except -1:
+        """Close the transport below without writing what is buffered."""
+        if self.transport is None:
+            return 0
+        self.transport._force_close(error)
+        return 0
+
+    cdef int fatal_error(self, object error, str message) except -1:
+        """Close the connection because of an error, and report it; an OSError only in debug mode."""
+        cdef object transport = self.transport
+        self.force_close(error)
+        if isinstance(error, OSError):
+            if self.loop.debug:
+                logger.debug("%r: %s", self, message, exc_info=error)
+        elif not isinstance(error, exceptions.CancelledError):
+            app = self if self.app is None else self.app
+            self.loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": transport, "protocol": app}
+            )
+        return 0
 
 
 cdef int call_flow_control(TlsSender tls, object app, str method) except -1:

@@ -69,14 +69,14 @@ cdef class TlsTransport:
         return f"<{' '.join(info)}>"
 
     def get_extra_info(self, name, default=None):
-        """What is known about the connection under this name, or `default`.
+        """The information about the connection that has this name, or `default`.
 
-        "sslcontext"; after the handshake "peercert", "cipher", "compression" and "ssl_object"; and what the transport
-        below knows. See asyncio.BaseTransport."""
+        "sslcontext"; after the handshake "peercert", "cipher", "compression" and "ssl_object"; and the names of the
+        transport below. See asyncio.BaseTransport."""
         return self.tls.extra_info(name, default)
 
     def set_protocol(self, protocol):
-        """Call another protocol from now on."""
+        """Use another protocol from now on."""
         if FREE_THREADED and runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.set_protocol, (protocol,))
         self.tls.set_app(protocol)

@@ -411,7 +411,7 @@ cdef class Transport(Watcher):
     # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
 
     def get_extra_info(self, name, default=None):
-        """What is known about the connection under this name, or `default`. See asyncio.BaseTransport."""
+        """The information about the connection that has this name, or `default`. See asyncio.BaseTransport."""
         cdef object found = replaced_method(self, "get_extra_info", GET_EXTRA_INFO)
         if found is not None:
             return found(name) if default is None else found(name, default)
@@ -431,7 +431,7 @@ cdef class Transport(Watcher):
             section_leave(&section)
 
     def set_protocol(self, protocol):
-        """Call another protocol from now on."""
+        """Use another protocol from now on."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.protocol = protocol

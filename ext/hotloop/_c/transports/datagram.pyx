@@ -25,7 +25,7 @@ from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
-from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
+from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.address cimport (
     address_from_python,
@@ -82,34 +82,6 @@ cdef class DatagramTransport(SocketTransport):
         # An asyncio.Transport always, and an asyncio.DatagramTransport since 3.12.
         return selector_events._SelectorDatagramTransport
 
-    # -- registration with the poller ----------------------------------------------------------------------------------
-
-    cdef int update_interest(self) except -1:
-        """Ask the poller for the events that are wanted now."""
-        cdef int events = 0
-        if self.fd < 0 or self.loop.poller is None:
-            return 0
-        if self.reading:
-            events |= POLLER_READ
-        if self.blocked:
-            events |= POLLER_WRITE
-        if not self.is_attached():
-            if events:
-                self.attach(events)
-        elif events:
-            self.loop.poller.resume(self.fd, self, events)
-        else:
-            self.loop.poller.suspend(self.fd)
-        return 0
-
-    cdef int begin_reading(self) except -1:
-        self.reading = True
-        self.events &= ~(POLLER_READ | POLLER_MORE)
-        return self.update_interest()
-
-    cdef int end_reading(self) except -1:
-        self.reading = False
-        return self.update_interest() if self.is_attached() else 0
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 

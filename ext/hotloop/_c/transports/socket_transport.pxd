@@ -6,6 +6,8 @@ cdef class SocketTransport(Transport):
     cdef bint exposed               # the program has the socket object or the number, too, and may use it at any time
     cdef unsigned int generation    # of the registration with the poller, while `attached`
     cdef bytes peer                 # the peer's raw address; None: it is in `extra`, or was never asked for
+    cdef bint edge_triggered        # registered edge-triggered: POLLER_EDGE
+    cdef bint suspended             # the registration was suspended, so reads may have been missed
     cdef bint reading               # reads are wanted
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 

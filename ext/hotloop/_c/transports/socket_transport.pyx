@@ -13,6 +13,7 @@ Source: asyncio/selector_events.py; asyncio/trsock.py.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
+from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.transports.base cimport Transport, os_error
@@ -79,9 +80,31 @@ cdef class SocketTransport(Transport):
         """flush_early(), after that of a compiled protocol."""
         return self.flush_early()
 
+    # -- registration with the poller ----------------------------------------------------------------------------------
+
     cdef int update_interest(self) except -1:
-        """Ask the poller for the events that are wanted now."""
-        raise NotImplementedError
+        """Ask the poller for the events that are wanted now. An edge-triggered registration may keep more events: that
+        costs nothing."""
+        cdef int events = 0
+        if self.fd < 0 or self.loop.poller is None:
+            return 0
+        if self.reading or self.edge_triggered:
+            events |= POLLER_READ
+        if self.blocked:
+            events |= POLLER_WRITE
+        if self.edge_triggered:
+            events |= POLLER_EDGE
+            if self.is_attached():
+                events |= self.loop.poller.registrations[self.fd].events
+        if not self.is_attached():
+            if events:
+                self.attach(events)
+        elif self.reading or self.blocked:
+            self.loop.poller.resume(self.fd, self, events)
+        else:
+            self.loop.poller.suspend(self.fd)
+            self.suspended = True
+        return 0
 
     cdef int wait_until_writable(self) except -1:
         """Ask the poller to report when the kernel takes more."""
@@ -93,7 +116,14 @@ cdef class SocketTransport(Transport):
             raise
         return 0
 
-    # -- the registration with the poller ------------------------------------------------------------------------------
+    cdef int begin_reading(self) except -1:
+        self.reading = True
+        self.events &= ~(POLLER_READ | POLLER_MORE)
+        return self.update_interest()
+
+    cdef int end_reading(self) except -1:
+        self.reading = False
+        return self.update_interest() if self.is_attached() else 0
 
     cdef bint is_attached(self) noexcept:
         """Whether the poller's registration for the number is this transport's, not that of a later file."""

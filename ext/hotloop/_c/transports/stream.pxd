@@ -9,8 +9,7 @@ cdef class StreamTransport(SocketTransport):
     cdef ProtocolKind kind          # how the protocol takes data
     cdef write_queue unsent         # written, and not yet taken by the kernel
     cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one
-    cdef bint edge_triggered        # registered edge-triggered: POLLER_EDGE
-    cdef bint suspended             # the registration was suspended, so reads may have been missed
+
     cdef bint buffer_filled         # the last read filled its buffer
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called

@@ -26,7 +26,7 @@ from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
-from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
+from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
@@ -111,34 +111,10 @@ cdef class StreamTransport(SocketTransport):
         self.started = self.reading = True
         return self.on_events(POLLER_READ)
 
-    cdef int update_interest(self) except -1:
-        """Ask the poller for the wanted events. An edge-triggered registration may keep more events: that costs
-        nothing."""
-        cdef int events = 0
-        if self.fd < 0 or self.loop.poller is None:
-            return 0
-        if self.reading or self.edge_triggered:
-            events |= POLLER_READ
-        if self.blocked:
-            events |= POLLER_WRITE
-        if self.edge_triggered:
-            events |= POLLER_EDGE
-            if self.is_attached():
-                events |= self.loop.poller.registrations[self.fd].events
-        if not self.is_attached():
-            self.attach(events)
-        elif self.reading or self.blocked:
-            self.loop.poller.resume(self.fd, self, events)
-        else:
-            self.loop.poller.suspend(self.fd)
-            self.suspended = True
-        return 0
-
     cdef int begin_reading(self) except -1:
-        self.reading = True
         if not self.edge_triggered:
-            self.events &= ~(POLLER_READ | POLLER_MORE)
-            return self.update_interest()
+            return SocketTransport.begin_reading(self)
+        self.reading = True
         self.update_interest()
         if self.suspended or self.eof_received:
             # The poller may have dropped an event meanwhile: find out by a read.
@@ -356,7 +332,7 @@ cdef class StreamTransport(SocketTransport):
         return 0
 
     def set_protocol(self, protocol):
-        """Call another protocol from now on; it may take its data in another way."""
+        """Use another protocol from now on; it may take its data in another way."""
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.adopt_protocol(protocol)
@@ -646,7 +622,7 @@ cdef class StreamTransport(SocketTransport):
             if self.usable_fd() >= 0:
                 self.loop.poller.detach(self.fd)
 
-    # -- about the connection ------------------------------------------------------------------------------------------
+    # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 
     @property
     def _eof(self):

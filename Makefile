@@ -95,6 +95,8 @@ lint-types: $(VENV)/.lint $(VENV)/.built
 lint-workflows: $(VENV)/.lint
 	$(BIN)/zizmor --offline --no-progress .github
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
 # In an environment of its own: what the site is built with is not to be among what the tests run with.
 # The package is read, not imported, so nothing has to be built for it.

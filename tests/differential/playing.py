@@ -1,4 +1,4 @@
-"""What random programs share: a step, and for those of transports the stage that plays one, a turn after the other.
+"""The common parts of random programs: a step and, for transports, the stage that plays a program turn by turn.
 
 A stage's methods are the steps. A program is a list of parts: a tuple of steps, taken within one callback, or a step
 `wait` with a number of turns to let pass. Reactions are steps that a protocol's callback takes, by its name.
@@ -22,7 +22,7 @@ def step(name, argument=None):
 
 
 def counted(first, size, modulus):
-    """So many bytes that count on from `first`, so that none can be lost, doubled or moved without a trace."""
+    """`size` bytes that count on from `first`, so that a loss, a duplicate or a change of order shows."""
     begin = first % modulus
     return (bytes(range(modulus)) * (size // modulus + 2))[begin : begin + size]
 
@@ -40,11 +40,11 @@ class Stage:
         loop.set_exception_handler(self.report)
 
     def begun(self):
-        """Whether the program may begin: it counts turns from before that."""
+        """Whether the program may begin; the turns before it do not count."""
         raise NotImplementedError
 
     def finish(self):
-        """End everything that the program has left open, and note what became of it."""
+        """End everything that the program has left open, and note the outcome."""
         raise NotImplementedError
 
     def note(self, *what):
@@ -96,7 +96,7 @@ class Stage:
 
 
 def traced(implementation, stage, *arguments, **options):
-    """What a stage's program does on an implementation."""
+    """The trace of a stage's program on an implementation."""
     loop = implementation.new_event_loop()
     try:
         return stage(loop, *arguments, **options).play()

@@ -21,7 +21,7 @@ BUSY = "while True: pass"
 
 @contextlib.contextmanager
 def load(processes: int) -> Iterator[None]:
-    """Beside so many processes that do nothing but take time."""
+    """Run beside so many processes that only consume processor time."""
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
     try:
         yield

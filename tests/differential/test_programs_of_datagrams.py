@@ -1,9 +1,9 @@
-"""Random programs on a datagram endpoint: every callback comes in the turn, and with the data, as on asyncio.
+"""Random programs on a datagram endpoint: every callback comes in the same turn and with the same data as on asyncio.
 
-Unix sockets, because they lose nothing, and what one end sends is at the other before the system call returns. The
-other end is not connected: so the kernel queues some ten datagrams for it, and then sending has to wait. asyncio takes
+The sockets are Unix sockets: they lose nothing, and a datagram is at the other end before the system call returns. The
+other end is not connected, so the kernel queues some ten datagrams for it, and then sending has to wait. asyncio takes
 one datagram in a turn and hotloop several. So the other end sends no more than one in two turns, except in programs of
-bursts: there the order counts in which things happen, and not the turn.
+bursts, where the order of events counts and not the turn.
 """
 
 import asyncio
@@ -93,8 +93,8 @@ class DatagramStage(Stage):
         self.connected = connected
         self.lost = False
         self.sent = self.peer_sent = 0
-        self.sent_in = 0  # the turn in which the peer has sent
-        self.failed_in = -1  # the turn in which an error was received
+        self.sent_in = 0  # the turn in which the peer last sent
+        self.failed_in = -1  # the turn in which an error was last received
         self.at_peer = []
         self.folder = contextlib.ExitStack()
         folder = self.folder.enter_context(tempfile.TemporaryDirectory())
@@ -112,7 +112,7 @@ class DatagramStage(Stage):
         return self.connecting.done()
 
     def finish(self):
-        """The other end reads all and goes; then this end does, unless it has gone."""
+        """The other end reads all and leaves; then this end does, unless it has left already."""
         for _ in range(40):
             self.peer_read(100, quietly=True)
             self.run_once()
@@ -133,8 +133,8 @@ class DatagramStage(Stage):
         return counted(self.sent - size, size, 251)
 
     def sendto(self, data, address=None):
-        # What has to wait after close() asyncio sends when it has forgotten its loop; and what has to wait without an
-        # address where there has to be one ends its endpoint.
+        # asyncio's transport has forgotten its loop when it sends a datagram that had to wait after close(); and a
+        # datagram that had to wait without a necessary address ends its endpoint.
         transport = self.transport
         if not transport.is_closing() and (address or self.connected or not transport.get_write_buffer_size()):
             transport.sendto(data, address)
@@ -158,31 +158,31 @@ class DatagramStage(Stage):
             self.send_addressed(size)
 
     def send_much(self):
-        self.send_addressed(1 << 24)  # for which there is no buffer
+        self.send_addressed(1 << 24)  # too large for any buffer
 
     def set_limits(self, limits):
-        # asyncio's goes on counting what abort() has dropped, and pauses a protocol on account of it.
+        # asyncio's transport still counts data that abort() has dropped, and pauses a protocol because of it.
         if not self.transport.is_closing():
             self.transport.set_write_buffer_limits(*limits)
 
     def close(self):
-        # Between the error of the last datagram that waited and the next turn asyncio's transport would end twice.
+        # Between the error of the last waiting datagram and the next turn asyncio's transport would end twice.
         if self.turn > self.failed_in + 1:
             self.transport.close()
 
     def abort(self):
-        if not self.lost and self.turn > self.failed_in + 1:  # before CPython 3.14.10 asyncio's fails if it is lost
+        if not self.lost and self.turn > self.failed_in + 1:  # asyncio's fails if lost, before CPython 3.14.10
             self.transport.abort()
 
     def look(self):
-        # asyncio's goes on counting what abort() has dropped.
+        # asyncio's transport still counts data that abort() has dropped.
         closing = self.transport.is_closing()
         self.note("state", closing, None if closing else self.transport.get_write_buffer_size())
 
     # -- the other end -------------------------------------------------------------------------------------------------
 
     def peer_send(self, size):
-        if self.turn > self.sent_in + 1:  # what was sent in the turn before is not read yet
+        if self.turn > self.sent_in + 1:  # the datagram of the previous turn has not been read yet
             self.sent_in = self.turn
             self.peer.sendto(counted(self.peer_sent, size, 253), self.address)
             self.peer_sent += size
@@ -204,7 +204,7 @@ class DatagramStage(Stage):
 
 
 class BurstStage(DatagramStage):
-    """Lets all come of a part before it takes the next, and notes no turns."""
+    """Lets all data of a part arrive before it takes the next, and notes no turns."""
 
     def __init__(self, loop, program, reactions, **options):
         waited = [one for part in program for one in (part, Step("wait", TURNS_OF_A_BURST))]
@@ -218,7 +218,7 @@ class BurstStage(DatagramStage):
 def test_any_program_of_datagrams_is_asyncios(load_implementation, impl, asyncio_log, program, reactions, connected):
     actual = traced(impl, DatagramStage, program, reactions, connected=connected)
     expected = traced(load_implementation("asyncio"), DatagramStage, program, reactions, connected=connected)
-    asyncio_log.take()  # what asyncio's transports say of sending after the end
+    asyncio_log.take()  # reports of asyncio's transports about sends after the end
     assert actual == expected
 
 

@@ -1,8 +1,8 @@
-"""Random programs on pipe transports: every callback comes in the turn, and with the data, as on asyncio.
+"""Random programs on pipe transports: every callback comes in the same turn and with the same data as on asyncio.
 
-A program reads from one pipe and writes to another. They are pipes, or Unix sockets given as files; what one end writes
-is at the other before the system call returns. Terminals are left out: the kernel hands on what is written to them when
-it comes to it, in a thread of its own.
+A program reads from one pipe and writes to another. They are pipes, or Unix sockets given as files; written data is at
+the other end before the system call returns. Terminals are left out: the kernel passes their data on later, in a thread
+of its own.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Side(asyncio.Protocol):
 
 
 def open_pair(kind):
-    """Two descriptors, the one to read from and the one to write to."""
+    """Two descriptors, one to read from and one to write to."""
     if kind == "pipe":
         return os.pipe()
     return [end.detach() for end in socket.socketpair()]
@@ -112,7 +112,7 @@ class PipeStage(Stage):
         return all(task.done() for task in self.connecting)
 
     def finish(self):
-        """The other ends read all and go; then these ends do, unless they have gone."""
+        """The other ends read all and leave; then these ends do, unless they have left already."""
         for _ in range(30):
             self.peer_read(1 << 20, quietly=True)
             self.run_once()
@@ -139,7 +139,7 @@ class PipeStage(Stage):
         self.writing.transport.write(self.next_bytes(size))
 
     def write_more(self, size):
-        write = self.writing.transport.write  # which may not be made yet
+        write = self.writing.transport.write  # the transport may not exist yet
         data = bytearray(self.next_bytes(size))
         write(data)
         data[:] = bytes(size)
@@ -157,7 +157,7 @@ class PipeStage(Stage):
         self.writing.transport.close()
 
     def abort(self):
-        # asyncio's abort() of what is closing and has nothing more to write tells the protocol a second time.
+        # asyncio's abort() of a closing transport with nothing left to write calls connection_lost() a second time.
         transport = self.writing.transport
         if not transport.is_closing() or transport.get_write_buffer_size():
             transport.abort()
@@ -215,5 +215,5 @@ kinds = st.sampled_from(["pipe", "socket"])
 def test_any_program_of_pipes_is_asyncios(load_implementation, impl, asyncio_log, program, reactions, kinds):
     actual = traced(impl, PipeStage, program, reactions, kinds=kinds)
     expected = traced(load_implementation("asyncio"), PipeStage, program, reactions, kinds=kinds)
-    asyncio_log.take()  # what asyncio's transports say of writes after the end
+    asyncio_log.take()  # reports of asyncio's transports about writes after the end
     assert actual == expected

@@ -1,8 +1,8 @@
-"""Random programs on asyncio's streams: what each read brings, and in which turn, is what it is on asyncio.
+"""Random programs on asyncio's streams: each read returns the same data, in the same turn, as on asyncio.
 
-A task reads and writes by a script while the other end of a pair of Unix sockets sends, reads and leaves by another.
-hotloop puts bytes into a StreamReader without the calls in between. Limits of every kind, a reader that was patched or
-subclassed and a buffer that the program holds on to could show it.
+A task reads and writes by one script while the other end of a pair of Unix sockets sends, reads and leaves by another.
+hotloop puts bytes into a StreamReader without the calls in between. Limits of every kind, a patched or subclassed
+reader and a buffer that the program has exported could reveal that.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="socketpair() is a TCP connection without Unix sockets"),
 ]
 
-TURNS = 150  # that a program gets
+TURNS = 150  # the most that a program gets
 LIMITS = [1, 7, 100, 2**16, 2**63 - 1, 2**64, float("inf"), 10.5, fractions.Fraction(41, 2), True]
 MUCH = 600_000  # bytes; more than the kernel keeps between the two ends
 
@@ -64,7 +64,7 @@ peers = st.lists(
 
 
 class NotingReader(asyncio.StreamReader):
-    """A subclass, whose methods have to be called."""
+    """A subclass, whose methods must be called."""
 
     fed = 0
 
@@ -137,7 +137,7 @@ class Stage:
         for _ in range(3):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-        with contextlib.suppress(Exception):  # what the connection ended with, which would be reported if nothing asked
+        with contextlib.suppress(Exception):  # the connection's error, which would be reported if nothing retrieved it
             self.loop.run_until_complete(self.writer.wait_closed())
         return self.trace
 
@@ -156,7 +156,7 @@ class Stage:
         return self.reader.readexactly(size)
 
     async def timeout_read(self):
-        """Cancelled in the turn after the next."""
+        """Cancel a read in the turn after the next."""
         task = asyncio.ensure_future(self.reader.read(5))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -178,7 +178,7 @@ class Stage:
         self.writer.write(b"m" * MUCH)
 
     async def drain(self):
-        # Not for ever, if the other end does not read.
+        # Not forever, if the other end does not read.
         await asyncio.wait_for(self.writer.drain(), None if self.transport.get_write_buffer_size() == 0 else 0)
 
     def write_eof(self):
@@ -246,5 +246,5 @@ def traced(implementation, *arguments):
 def test_any_program_of_streams_is_asyncios(load_implementation, impl, asyncio_log, script, peers, limit, reader_class):
     actual = traced(impl, script, peers, limit, reader_class)
     expected = traced(load_implementation("asyncio"), script, peers, limit, reader_class)
-    asyncio_log.take()  # what asyncio's transports say of writes after the end
+    asyncio_log.take()  # reports of asyncio's transports about writes after the end
     assert actual == expected

@@ -1,7 +1,7 @@
-"""Random programs of tasks, futures, callbacks and contexts: each step sees what it sees on asyncio, in the same turn.
+"""Random programs of tasks, futures, callbacks and contexts: each step sees the same as on asyncio, in the same turn.
 
-Hypothesis makes the programs and shrinks those that differ. A program is a list of scripts; each script is what one
-task does, and the first runs at once. `make differential` looks for new programs as long as it is told to.
+Hypothesis makes the programs and shrinks those that differ. A program is a list of scripts; each script is one task's
+steps, and the first runs at once. `make differential` looks for new programs for as long as it is told.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
 ]
 
-TURNS = 120  # that a program gets before its tasks are cancelled
-TASKS = 25  # that a program makes at most, because tasks make tasks
+TURNS = 120  # before a program's tasks are cancelled
+TASKS = 25  # at most in one program, because tasks make tasks
 FUTURES = 4
 variable = contextvars.ContextVar("variable", default=0)
 
@@ -52,7 +52,7 @@ class Copies(Exception):
 
 
 class Leaves(BaseException):
-    """Neither an Exception nor one of those that end a loop."""
+    """Neither an Exception nor one of the exceptions that end a loop."""
 
 
 ERRORS = [Plain, Keeps, Refuses, Copies, Leaves, StopIteration, asyncio.CancelledError, TimeoutError]
@@ -82,7 +82,7 @@ programs = st.lists(st.lists(steps, max_size=8), min_size=1, max_size=5)
 
 
 class Callback:
-    """One that is added to futures, and compared when others are removed."""
+    """A callback of futures, which is compared when others are removed."""
 
     def __init__(self, machine, future, step):
         self.machine, self.future, self.step = machine, future, step
@@ -121,7 +121,7 @@ class MeddlingCallback(Callback):
 
 
 class Machine:
-    """Runs a program on a loop and writes down what it sees."""
+    """Runs a program on a loop and records what it sees."""
 
     def __init__(self, loop, task_class, scripts):
         self.loop = loop
@@ -154,7 +154,7 @@ class Machine:
         if future.cancelled():
             return "cancelled"
         if isinstance(future.exception(), asyncio.InvalidStateError):
-            return "invalid state"  # which asyncio's own Future says otherwise in C than in Python
+            return "invalid state"  # asyncio's own Future words it differently in C and in Python
         return repr(type(future.exception())), repr(future.exception() or future.result())
 
     def pick(self, things, number):
@@ -222,7 +222,7 @@ class Machine:
         self.note("result", repr(await self.pick(self.futures, step.number)))
 
     def some_task(self, step):
-        """One that was made later: two that wait for each other cannot be cancelled, on asyncio either."""
+        """A task that was made later: two that wait for each other cannot be cancelled, on asyncio either."""
         others = self.tasks[int(asyncio.current_task().get_name().removeprefix("task ")) + 1 :]
         return self.pick(others, step.number) if others else self.futures[0]
 
@@ -279,7 +279,7 @@ class Machine:
         self.handles.append(self.loop.call_soon(self.called, step))
 
     def call_later(self, step):
-        # Due at once or never: when a deadline comes is not for two loops to agree on.
+        # Due at once or never: two loops need not agree on the moment when a deadline comes.
         self.handles.append(self.loop.call_later(0 if step.other % 2 else 1000, self.called, step))
 
     def called(self, step):
@@ -349,7 +349,7 @@ class Machine:
     # -- from the beginning to the end ---------------------------------------------------------------------------------
 
     def count_turns(self):
-        """First in each turn, because it is always the first to be queued in the turn before."""
+        """Always the first callback of a turn, because it is the first to be queued in the previous one."""
         self.turn += 1
         if self.turn < TURNS and not all(task.done() for task in self.tasks):
             self.loop.call_soon(self.count_turns)
@@ -369,7 +369,7 @@ class Machine:
                 one.cancel()
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-        for _ in range(3):  # the callbacks of what ended last
+        for _ in range(3):  # the callbacks of the last ones to end
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
         self.trace.append([self.state(one) for one in (*self.tasks, *self.futures)])
@@ -381,7 +381,7 @@ setattr(Machine, "raise", Machine.raises)
 
 def traced(implementation, scripts):
     class Loop(implementation.EventLoop):
-        """A class of its own, for a program to patch."""
+        """A class that only this program patches."""
 
     loop = Loop()
     try:

@@ -1,9 +1,9 @@
-"""Random programs on a TLS connection whose records come in pieces, cut anywhere, the handshake's as well.
+"""Random programs on a TLS connection whose records arrive in pieces, cut anywhere, including those of the handshake.
 
 test_tls_orderings.py sends whole records and lets things settle between two steps. Here the peer encrypts into a store
 of its own, and a step of the program sends some bytes of it: so a record, an alert or a close_notify is complete in the
-turn in which its last byte comes, and the protocol has to have its data in that turn, as on asyncio. What a program
-cannot contain, because asyncio leaves it to chance or gets it wrong, is listed there.
+turn in which its last byte comes, and the protocol must get its data in that turn, as on asyncio. That file also lists
+what scripts leave out because asyncio leaves it to chance or gets it wrong.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from support.tls_connections import SIDES, Peer, other
 pytestmark = [
     pytest.mark.differential,
     pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
-    pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="what goes through TCP is not at its other end at once"),
+    pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="data sent over TCP is not at the other end at once"),
 ]
 
 ALL = 1 << 30  # bytes
-MOST_WRITTEN = 300_000  # bytes; what waits is below the limit at which writing is paused
+MOST_WRITTEN = 300_000  # bytes; stays below the limit at which writing is paused
 BROKEN = (BrokenPipeError, ConnectionResetError)
 EXPECTED_LOG = {"SSL connection is closed", "socket.send() raised exception."}
 
@@ -51,7 +51,7 @@ leaving = st.one_of(
     st.tuples(step("peer_notifies"), sending).map(lambda both: [both[0], *both[1]]),
     st.tuples(st.sampled_from(["peer_ends", "peer_closes"]).flatmap(step)).map(list),
 )
-# The peer's steps have turns of their own: what is written in a turn may leave at its end.
+# The peer's steps have their own turns: data written in a turn may leave at its end.
 in_turns = st.one_of(peers, peers, peers, leaving).map(lambda steps: [(one,) for one in steps])
 parts = st.one_of(
     in_turns,
@@ -66,7 +66,7 @@ reactions = st.dictionaries(
 
 
 class SlowPeer(Peer):
-    """Sends what it has encrypted only as far as it is allowed to."""
+    """Sends only as many encrypted bytes as it is allowed to."""
 
     allowed = 0
 
@@ -85,7 +85,7 @@ class SlowPeer(Peer):
 
 
 class Protocol:
-    """What both kinds of protocols have."""
+    """The common part of both kinds of protocols."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -109,7 +109,7 @@ class Streaming(Protocol, asyncio.Protocol):
 
 class Buffered(Protocol, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint):
-        self.buffer = memoryview(bytearray(65_536))  # of a bytearray asyncio fills copies
+        self.buffer = memoryview(bytearray(65_536))  # with a bytearray asyncio fills copies
         return self.buffer
 
     def buffer_updated(self, nbytes):
@@ -137,7 +137,7 @@ class TlsStage(Stage):
         self.making = loop.create_task(making)
 
     def begun(self):
-        """After the handshake, whose records come in pieces, one in each turn."""
+        """The program begins after the handshake, whose records come in pieces, one in each turn."""
         if not self.is_open:
             self.peer.allowed = self.cuts.pop(0) if self.cuts else ALL
             shaken = self.peer.shake()
@@ -150,7 +150,7 @@ class TlsStage(Stage):
         return self.is_open
 
     def finish(self):
-        """The peer sends and reads what there is and leaves; then this end does, unless it has gone."""
+        """The peer sends and reads the rest and leaves; then this end does, unless it has left already."""
         self.peer_sends(ALL)
         self.run_some()
         self.resume_reading()
@@ -171,7 +171,7 @@ class TlsStage(Stage):
             self.run_once()
 
     def received(self, data):
-        """All that comes in one turn is one piece; what comes after close() does not count, ours drops it."""
+        """All data of one turn is one piece; data after close() does not count, because hotloop drops it."""
         assert data == counted(self.delivered, len(data), 253)
         self.delivered += len(data)
         if not self.closed:
@@ -213,7 +213,7 @@ class TlsStage(Stage):
     # -- the peer ------------------------------------------------------------------------------------------------------
 
     def peer_encrypts(self, size):
-        with contextlib.suppress(ssl.SSLError):  # it has said goodbye already, or had an alert
+        with contextlib.suppress(ssl.SSLError):  # the peer has sent close_notify already, or got an alert
             self.peer.tls.write(counted(self.encrypted, size, 253))
             self.encrypted += size
 
@@ -235,7 +235,7 @@ class TlsStage(Stage):
         self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        """With nothing left unread, which would make a reset of it."""
+        """Read everything first: unread data would turn the close into a reset."""
         self.peer_left = True
         self.peer_reads()
         self.peer.socket.close()

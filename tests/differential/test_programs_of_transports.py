@@ -1,9 +1,9 @@
-"""Random programs on one connection: every callback comes in the turn, and with the data, in which it comes on asyncio.
+"""Random programs on one connection: every callback comes in the same turn and with the same data as on asyncio.
 
-The connection is a pair of Unix sockets, because what one end sends is at the other end before the system call
-returns, on the most loaded machine. A program's steps come from the transport's user, from the protocol's own
-callbacks, from the other end, and from a program that uses the socket beside its transport: shuts it down, sends on it,
-closes it, opens another file that is given its number.
+The connection is a pair of Unix sockets: there data is at the other end before the system call returns, even on a
+loaded machine. A program's steps come from the transport's user, from the protocol's callbacks, from the other end, and
+from a program that uses the socket beside its transport: it shuts it down, sends on it, closes it, or opens another
+file that gets its number.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ reactions = st.dictionaries(
 
 
 class Protocol:
-    """What both kinds of protocols have."""
+    """The common part of both kinds of protocols."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -123,12 +123,12 @@ class ConnectionStage(Stage):
         return self.connecting.done()
 
     def note(self, *what):
-        # Once asyncio's transport has sent its last byte after close(), its write() fails for want of a socket.
+        # Once asyncio's transport has sent its last byte after close(), its write() fails because it has no socket.
         if not self.lost or what[1:2] != ("AttributeError",):
             super().note(*what)
 
     def finish(self):
-        """The other end reads all and goes; then this end does, unless it has gone."""
+        """The other end reads all and leaves; then this end does, unless it has left already."""
         for _ in range(40):
             self.peer_read(quietly=True)
             self.run_once()
@@ -162,7 +162,7 @@ class ConnectionStage(Stage):
     def write_more(self, size):
         data = bytearray(self.next_bytes(size))
         self.transport.write(data)
-        if sys.version_info < (3, 12):  # from there on asyncio keeps it, and sends what it has become
+        if sys.version_info < (3, 12):  # later asyncio keeps the object, and sends its changes
             data[:] = bytes(size)
 
     def write_much(self):
@@ -170,7 +170,7 @@ class ConnectionStage(Stage):
         self.transport.write(self.next_bytes(MUCH))
 
     def writelines(self, sizes):
-        # asyncio's own fails once it is closed, and pauses no protocol, in some versions.
+        # In some versions asyncio's own fails after close, and pauses no protocol.
         self.write(sum(sizes))
 
     def write_eof(self):
@@ -181,18 +181,18 @@ class ConnectionStage(Stage):
             self.transport.close()
 
     def abort(self):
-        if not self.lost and not self.ends_twice():  # before CPython 3.14.10 asyncio's abort() fails once it is lost
+        if not self.lost and not self.ends_twice():  # asyncio's abort() fails once lost, before CPython 3.14.10
             self.transport.abort()
 
     def ends_twice(self):
-        """asyncio calls connection_lost() twice where resume_writing() closes a transport that has written all."""
+        """asyncio calls connection_lost() twice if resume_writing() closes a transport that has written all."""
         return self.resuming and not self.transport.get_write_buffer_size()
 
     def pause_reading(self):
         self.transport.pause_reading()
 
     def resume_reading(self):
-        # asyncio's registers the socket again and finds out that it is closed; ours has left it registered.
+        # asyncio's transport registers the socket again and finds it closed; hotloop's has left it registered.
         if self.ours.fileno() != -1 or self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -255,5 +255,5 @@ def test_any_program_of_a_connection_is_asyncios(
     options = {"buffered": buffered, "keep_open": keep_open}
     actual = traced(impl, ConnectionStage, program, reactions, **options)
     expected = traced(load_implementation("asyncio"), ConnectionStage, program, reactions, **options)
-    asyncio_log.take()  # what asyncio's transports say of writes after the end
+    asyncio_log.take()  # reports of asyncio's transports about writes after the end
     assert actual == expected

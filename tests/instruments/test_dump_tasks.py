@@ -1,4 +1,4 @@
-"""Pictures of all tasks at a signal, from loops that wait, that are blocked, and that run in other threads."""
+"""Pictures of all tasks at a signal, of loops that wait, that are blocked, and that run in other threads."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ def written():
 
 
 def test_a_loop_that_waits(impl, written):
-    """For nothing else than the end of what the signal begins."""
+    """The loop waits only for a future that the report of the signal sets."""
 
     async def wait(future):
         await future
@@ -48,7 +48,7 @@ def test_a_loop_that_waits(impl, written):
 
 
 def test_a_loop_that_is_blocked(impl, written):
-    """Its own signal handlers have to wait, this one has not."""
+    """The loop's own signal handlers have to wait; this one does not."""
 
     def block():
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -170,7 +170,7 @@ def test_past_the_buffer_of_the_standard_error(monkeypatch):
 
 
 def test_a_standard_error_that_is_full(monkeypatch):
-    """One that does not block, and that somebody reads slowly, or nobody reads."""
+    """A non-blocking standard error whose reader is slow, or does not read."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     monkeypatch.setattr("sys.stderr", Stream(writer))
@@ -293,9 +293,9 @@ def test_a_handler_that_could_not_be_restored(loop, monkeypatch):
         dump_tasks_on(loop, signal.SIGUSR1)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not tell who handles a signal")
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not show who handles signals")
 def test_a_handler_of_c_code(impl):
-    """faulthandler's, which the signal module does not know of: the default action in its place kills the program."""
+    """The signal module does not know faulthandler's handler: replacing it by the default action kills the program."""
     impl.run_script("""if True:
         import faulthandler, signal, hotloop
         with open(os.devnull, "w") as nowhere:

@@ -21,7 +21,7 @@ async def outer(future):
 
 
 def line_of(function, text):
-    """Where `text` is in the source of a function: the line as a traceback has it."""
+    """The line of a function's source with `text` in it, as a traceback shows it."""
     lines, first = inspect.getsourcelines(function)
     [number] = [first + at for at, line in enumerate(lines) if text in line]
     return f'  File "{__file__}", line {number}, in {function.__qualname__}'
@@ -171,7 +171,7 @@ def test_a_chain_through_other_awaitables(impl):
     impl.run(main())
 
 
-@pytest.mark.only("c", reason="asyncio's are coroutines in Python, whose lines the chain has")
+@pytest.mark.only("c", reason="asyncio's methods are coroutines in Python, whose lines the chain has")
 def test_a_socket_that_is_waited_for(impl, pair):
     async def receive(sock):
         return await asyncio.get_running_loop().sock_recv(sock, 1)
@@ -188,10 +188,10 @@ def test_a_socket_that_is_waited_for(impl, pair):
 
 
 def test_a_cycle_of_waiters_ends(impl):
-    """Nobody can wait like that for long, but it can be looked at."""
+    """No task gets out of such a wait, but the picture must show it."""
 
     async def wait_for(name):
-        await asyncio.wait([tasks[name]])  # does not pass on that it is cancelled
+        await asyncio.wait([tasks[name]])  # does not pass a cancellation on
 
     async def main():
         for name, other in ("first", "second"), ("second", "first"):
@@ -207,7 +207,7 @@ def test_a_cycle_of_waiters_ends(impl):
 
 
 def test_long_chains(impl):
-    """Longer than anything recursive could follow."""
+    """Longer than any recursion could follow."""
 
     async def deep(levels, future):
         if levels:
@@ -247,7 +247,7 @@ def test_a_loop_that_does_not_run(loop):
 
 
 def test_from_another_thread(impl):
-    """While the loop is blocked: who blocks it is seen from there."""
+    """While the loop is blocked: the other thread sees which code blocks it."""
 
     def look(loop, texts, blocked, seen):
         blocked.wait()

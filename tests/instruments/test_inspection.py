@@ -1,4 +1,4 @@
-"""The socket that a program opens to be looked at, and `python -m hotloop top`, which looks."""
+"""The socket that a program opens for inspection, and `python -m hotloop top`, which reads it."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from hotloop.instruments import inspection
 pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets"),
 ]
-ONLY_OURS = pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are")
+ONLY_OURS = pytest.mark.only("c", "python", reason="asyncio's loops do not report their progress")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def path(socket_path):
     return socket_path
 
 
-# -- what is answered --------------------------------------------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------------------------------
 
 
 @ONLY_OURS
@@ -104,7 +104,7 @@ def test_a_loop_that_is_gone(impl, path):
 
 @ONLY_OURS
 def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
-    """They get nothing, and nobody after them notices."""
+    """They get nothing, and later clients do not notice them."""
     monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 0.01)
     monkeypatch.setattr(inspection, "describe", lambda loop: "x" * 5_000_000)
     with allow_inspection(loop, path), socket.socket(socket.AF_UNIX) as idle:
@@ -122,7 +122,7 @@ def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
 
 @ONLY_OURS
 def test_clients_that_do_not_read_keep_none_out(loop, path, monkeypatch):
-    """However long they may take: the first of them has to go for each that is one too many."""
+    """However long they may take: each client beyond the limit displaces the first one."""
     monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 3600)
     monkeypatch.setattr(inspection, "describe", lambda loop: {"x": "x" * 5_000_000})
     with contextlib.ExitStack() as idle, allow_inspection(loop, path):
@@ -186,7 +186,7 @@ def test_the_folder_is_private(loop, path, monkeypatch):
 
 @ONLY_OURS
 def test_no_descriptors_are_left(loop, path, monkeypatch):
-    """Who connects has to wait until there are some."""
+    """A client has to wait until descriptors are available."""
 
     class Full:
         def __init__(self, listener):
@@ -272,7 +272,7 @@ def test_no_thread_can_be_started(loop, path, monkeypatch):
 @ONLY_OURS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
 def test_a_forked_child(impl, path):
-    """Neither answers nor takes the parent's socket away."""
+    """The child neither answers nor removes the parent's socket."""
     impl.run_script(f"""if True:
         import hotloop, warnings
         from hotloop.cli import top
@@ -345,7 +345,7 @@ def test_top_of_a_program_that_ends(path, capsys, monkeypatch):
 
 @contextlib.contextmanager
 def answering(path, answer):
-    """A socket that answers the first who connects."""
+    """A socket that answers its first client."""
 
     def serve():
         connection, _ = listener.accept()

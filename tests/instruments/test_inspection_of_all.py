@@ -1,4 +1,4 @@
-"""HOTLOOP_INSPECT: every loop of a program opens a socket for `python -m hotloop top`, each its own."""
+"""HOTLOOP_INSPECT: every loop of a program opens its own socket for `python -m hotloop top`."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ from hotloop.instruments import inspection
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets"),
-    pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are"),
+    pytest.mark.only("c", "python", reason="asyncio's loops do not report their progress"),
 ]
 
 PRELUDE = """if True:
@@ -57,7 +57,7 @@ WAYS = {
     """,
 }
 if sys.version_info >= (3, 16):
-    del WAYS["policy"]  # there are none any more
+    del WAYS["policy"]  # there are no policies any more
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -225,7 +225,7 @@ def test_a_loop_that_has_a_socket_already(impl, asked):
 
 
 def test_a_place_where_there_can_be_none(impl, asked, monkeypatch):
-    """The program goes on, and is told once."""
+    """The program goes on, with one warning."""
     monkeypatch.setenv("HOTLOOP_INSPECT", os.fspath(asked / "missing" / "s"))
     source = f"""{PRELUDE}
     loop = hotloop.new_event_loop()
@@ -240,7 +240,7 @@ def test_a_place_where_there_can_be_none(impl, asked, monkeypatch):
 
 
 def test_the_code_that_blocks_the_loop_is_shown(impl, asked):
-    """The loop runs inside a method of the instruments here, whose own frames are left out of the stack."""
+    """The loop runs inside a method of the instruments here; the stack leaves out their frames."""
     impl.run_script(f"""{PRELUDE}
     import signal
 
@@ -287,7 +287,7 @@ VALUES = {
 
 @pytest.mark.parametrize("value", [value for values in VALUES.values() for value in values])
 def test_values(impl, asked, monkeypatch, value):
-    """What is no path makes no file."""
+    """A value that is not a path makes no file."""
     monkeypatch.setenv("HOTLOOP_INSPECT", value)
     folder = os.fspath(asked.parent)
     done = impl.run_script(f"""if True:
@@ -308,7 +308,7 @@ def test_values(impl, asked, monkeypatch, value):
 
 
 def test_a_relative_path(impl, asked, monkeypatch):
-    """Loops that find it taken look in the folder that the program is in, and remove their sockets from elsewhere."""
+    """A loop that finds the path taken uses the program's current folder; after chdir() it still removes its socket."""
     monkeypatch.setenv("HOTLOOP_INSPECT", "./s.sock")
     monkeypatch.chdir(asked.parent)
     impl.run_script("""if True:
@@ -363,7 +363,7 @@ def test_where_it_is_not_set_nothing_is_there(impl, monkeypatch):
 
 
 def test_stopped_by_its_own_thread(loop, socket_path, monkeypatch):
-    """By which a loop is closed that everybody else has dropped while it looked."""
+    """The inspection's thread closes a loop that everything else has dropped while it looked."""
     opened = allow_inspection(loop, socket_path)
     monkeypatch.setattr(inspection, "describe", lambda loop: opened.stop() or {})
     assert top.fetch(socket_path) == {}

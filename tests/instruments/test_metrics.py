@@ -1,4 +1,4 @@
-"""loop.metrics(): what is counted is counted exactly; what is timed is never less than it was for certain."""
+"""loop.metrics(): counters are exact; times are never less than their certain lower bound."""
 
 import asyncio
 import dataclasses
@@ -20,7 +20,7 @@ from hotloop.metrics import BUCKET_BOUNDS_NS, Delays, LongestCallback, Metrics
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loop has no metrics")
 
 MS = 1_000_000
-# The clock that the loop reads while it runs is not the one that the tests read.
+# The loop reads another clock while it runs than the tests do.
 NEARLY = 0.97
 
 
@@ -61,7 +61,7 @@ def test_callbacks_and_task_steps_are_counted_exactly(impl, plain, cancelled, fa
             loop.call_soon(callback, True)
         for _ in range(cancelled):
             loop.call_soon(callback).cancel()
-        # Nobody waits for the tasks, so nothing but their steps is run for them.
+        # The tasks have no waiters, so only their steps run.
         run_once(loop, max(steps, default=0) + 1)
         happened = loop.metrics() - before
     finally:
@@ -90,7 +90,7 @@ def test_the_counters_of_a_scripted_program(loop, debug):
     assert called == [1] * 4
     assert happened.task_steps == 3
     assert happened.callbacks == 7
-    # The fourth iteration has found nothing to run.
+    # The fourth iteration finds nothing to run.
     assert (happened.iterations, happened.polls) == (3, 4)
     assert happened.scheduling_delay.count == 3
 
@@ -106,7 +106,7 @@ def test_a_handle_that_is_cancelled_on_the_queue_is_not_counted(loop):
 
 
 def test_callbacks_are_counted_while_they_are_not_timed(loop):
-    """As they are not after a slice of short ones: here the clock is not read for each."""
+    """After a slice of short callbacks they are not timed: the loop does not read the clock for each."""
     called = [0]
     batches = 200
 
@@ -179,7 +179,7 @@ def test_waiting_is_idle_and_working_is_busy(loop):
     loop.run_forever()
     happened = loop.metrics() - before
     assert happened.busy_ns >= NEARLY * 30 * MS
-    # As much of the 80 ms as was not spent working was waited.
+    # The part of the 80 ms that was not work was waiting.
     assert happened.idle_ns + happened.busy_ns >= NEARLY * 80 * MS
     assert happened.idle_ns <= happened.time_ns
     assert (happened.idle_ns + happened.busy_ns) * NEARLY <= happened.time_ns
@@ -248,7 +248,7 @@ def test_what_waits_behind_a_callback_that_blocks_is_delayed(loop):
 
 
 def test_a_long_batch_behind_short_ones_is_not_averaged_away(loop):
-    """All in one slice, which the first poll of the run begins."""
+    """All of them are in one slice, which the first poll of the run begins."""
     left = [5]
 
     def chain():
@@ -290,7 +290,7 @@ def test_a_timer_that_was_due_when_it_was_set_is_not_late(loop):
     loop.run_forever()
     happened = loop.metrics() - before
     assert happened.timer_lateness.count == 1
-    # Not since the machine was started.
+    # The lateness does not count from the start of the machine.
     assert happened.timer_lateness.maximum_ns <= happened.time_ns
 
 
@@ -354,7 +354,7 @@ def test_nothing_is_kept_alive_by_the_record(loop):
 
 
 def test_one_of_many_short_callbacks_is_not_named_at_a_venture(loop):
-    """After slices of short callbacks none is timed; what is known then is how long all took."""
+    """After slices of short callbacks none is timed; then only the time of all together is known."""
     remaining = [3000]
 
     def short():
@@ -374,7 +374,7 @@ def test_one_of_many_short_callbacks_is_not_named_at_a_venture(loop):
 
 
 def test_one_of_many_that_is_long_again_is_named(loop):
-    """When it is only known that one of many was long, a closer look is taken for some time."""
+    """Once the loop knows that one of many was long, but not which, it times each for a while."""
 
     def short():
         pass
@@ -398,7 +398,7 @@ def test_one_of_many_that_is_long_again_is_named(loop):
             done = loop.create_future()
             turn(10, seconds, done)
             await done
-            # Longer than whatever the machine did in the meantime.
+            # Longer than any delay that the machine caused in the meantime.
             seconds *= 2
             longest = loop.metrics().longest_callback
             if longest.candidates == 1 and longest.name.endswith("lasting"):
@@ -444,7 +444,7 @@ def test_a_loop_run_inside_a_callback(loop):
 
 
 def test_iterations_run_by_hand(loop):
-    """By somebody who has replaced run_forever(), as nest_asyncio does."""
+    """A program that has replaced run_forever() runs them, as nest_asyncio does."""
     before = loop.metrics()
     for _ in range(3):
         loop.call_soon(int)
@@ -568,7 +568,7 @@ def test_the_time_of_a_snapshot_is_that_of_the_monotonic_clock(loop):
 
 
 def test_buckets_count_up_to_their_bound_included(loop):
-    """Of what the loop has measured itself."""
+    """These are the loop's own measurements."""
     for _ in range(50):
         loop.call_soon(int)
         run_once(loop)

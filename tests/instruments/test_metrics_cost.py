@@ -1,4 +1,4 @@
-"""What loop.metrics() costs those who do not ask, on the loop in pure Python: no call that asyncio would not make."""
+"""The cost of loop.metrics() for programs that do not use it, on the pure loop: no call that asyncio would not make."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.only("python", reason="the compiled methods are not wri
 
 
 def calls_in_python(function):
-    """How many Python functions it calls."""
+    """How many calls of Python functions it makes."""
     events = []
     sys.setprofile(lambda frame, event, argument: events.append(event))
     try:
@@ -21,7 +21,7 @@ def calls_in_python(function):
 
 
 def calls_of_each_operation(loop):
-    """For those that do not have to wait."""
+    """For operations that do not have to wait."""
     found = {}
 
     def count(name, function, *arguments):
@@ -62,7 +62,7 @@ def test_who_does_not_ask_pays_no_call(loop):
         allowed = calls_of_each_operation(oracle)
     finally:
         oracle.close()
-    # A pipe asks its file whether it still has the number, which asyncio's does not: see descriptor_of().
+    # Unlike asyncio's, a pipe transport asks its file for its number again: see descriptor_of().
     allowed["read"] += 2
     allowed["write"] += 2
     found = calls_of_each_operation(loop)

@@ -49,7 +49,7 @@ def open_transports(loop):
 
 @pytest.mark.parametrize("echo", [Echo, BufferedEcho])
 def test_streams(impl, echo):
-    """With a peer whose bytes the loop does not move."""
+    """The loop does not move the peer's bytes."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ def test_streams(impl, echo):
                 assert len(await asyncio.to_thread(peer.recv, size, socket.MSG_WAITALL)) == size
             happened = loop.metrics() - before
             assert moved(happened) == (1001, 1001)
-            # Each was small enough for one call, but the kernel may have handed it over in pieces.
+            # Each was small enough for one call, but the kernel may have passed it on in pieces.
             assert 2 <= happened.receives <= 1001
             assert 2 <= happened.sends <= happened.receives
             assert open_transports(loop) == {"tcp": 1}
@@ -71,7 +71,7 @@ def test_streams(impl, echo):
         server.close()
         await server.wait_closed()
         assert loop.metrics().watched == {}
-        # The end of the stream has brought nothing.
+        # The end of the stream adds no bytes.
         assert (loop.metrics() - before).bytes_received == 1001
 
     impl.run(main())
@@ -111,7 +111,7 @@ def test_a_tls_connection_counts_what_its_stream_moves(impl, certificates):
         writer.write(b"x" * 1000)
         await reader.readexactly(1000)
         happened = loop.metrics() - before
-        # Both ends are of this loop; the handshake and the records' heads come on top.
+        # Both ends belong to this loop; the handshake and the records' headers add to it.
         assert happened.bytes_sent > 2000
         assert happened.bytes_received > 2000
         assert open_transports(loop) == {"tcp": 2}
@@ -179,7 +179,7 @@ def test_open_pipes(impl):
 
 def test_socket_methods(impl, tmp_path):
     class Own(socket.socket):
-        """Of which only its own methods know what they do."""
+        """A subclass: the loop calls its own methods."""
 
     file = tmp_path / "file"
     file.write_bytes(b"f" * 5000)

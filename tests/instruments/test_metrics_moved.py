@@ -1,4 +1,5 @@
-"""loop.metrics(): what has moved counts once, also if it was cancelled, failed, or had begun before anybody asked."""
+"""loop.metrics(): moved bytes count once, also if the operation was cancelled, failed, or began before the first
+snapshot."""
 
 import asyncio
 import os
@@ -24,7 +25,7 @@ def sent(metrics):
 
 
 async def read_all(sock):
-    """What comes until the end, read where the loop does not see it."""
+    """Read to the end, in a thread, where the loop does not count it."""
     content = await asyncio.to_thread(lambda: b"".join(iter(lambda: sock.recv(65536), b"")))
     await asyncio.get_running_loop().shutdown_default_executor()
     return content
@@ -131,7 +132,7 @@ def test_a_file_that_the_system_sends(loop, pair, sendable, how):
             sending = asyncio.ensure_future(loop.sendfile(transport, sendable, 1000, fallback=False))
         else:
             sending = asyncio.ensure_future(loop.sock_sendfile(pair[0], sendable, 1000, fallback=False))
-        # Nobody reads before the socket is full: whoever reads fast enough has all of it sent by one call.
+        # The peer does not read before the socket is full: with a fast enough reader one call would send it all.
         await until(lambda: (loop.metrics() - before).sends)
         reading = asyncio.ensure_future(read_all(pair[1]))
         assert await sending == len(MUCH) - 1000
@@ -150,7 +151,7 @@ def test_a_file_that_the_system_sends(loop, pair, sendable, how):
 @pytest.mark.parametrize("how", ["sock_sendfile", "sendfile"])
 def test_a_file_that_is_read_and_sent_counts_once(loop, pair, how):
     class Unknown:
-        """A file of which the system knows nothing."""
+        """A file without a descriptor."""
 
         def __init__(self):
             self.rest = memoryview(MUCH)
@@ -280,7 +281,7 @@ def test_a_refused_argument_has_moved_nothing(loop, pair):
 
 def test_what_is_no_socket_may_answer_what_it_likes(loop):
     class Odd:
-        """Of which only its own methods know what they do."""
+        """An object whose own methods the loop has to call."""
 
         def gettimeout(self):
             return 0
@@ -309,7 +310,7 @@ def test_what_is_no_socket_may_answer_what_it_likes(loop):
 
 
 def test_a_pipe_that_is_full(loop):
-    """What waits is no more than what the kernel has taken."""
+    """The queued rest is what the kernel has not taken."""
 
     async def main():
         before = loop.metrics()
@@ -479,11 +480,11 @@ def test_a_transport_that_sent_a_file_before_anybody_asked(loop, pair, sendable)
     loop.run_until_complete(main())
 
 
-# -- what is not the loop's own ----------------------------------------------------------------------------------------
+# -- foreign parts -----------------------------------------------------------------------------------------------------
 
 
 def test_a_selector_of_somebody_elses(impl):
-    """There the compiled loop has asyncio's transports and methods, and does not see what they move."""
+    """With it the compiled loop uses asyncio's transports and methods, and does not see the bytes that they move."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ def provider(reader):
 
 
 def collect(reader):
-    """What a reader gets: by instrument, the values by what tells them apart beside the loop's name."""
+    """A reader's result: by instrument, the values by their attributes other than the loop's name."""
     data = reader.get_metrics_data()
     found = {}
     for resource in data.resource_metrics if data is not None else ():
@@ -81,7 +81,7 @@ SNAPSHOT = Metrics(
 
 
 class Scripted:
-    """What instrument() needs of a loop, with numbers that are known."""
+    """The part of a loop that instrument() needs, with known numbers."""
 
     def __init__(self, snapshot=SNAPSHOT):
         self.snapshot = snapshot
@@ -167,7 +167,7 @@ def test_no_longest_callback(reader, provider):
 
 
 def test_a_collection_is_one_snapshot(provider, reader):
-    """However many instruments there are, and however many readers."""
+    """However many instruments and readers there are."""
     loop = Scripted()
     otel.instrument(loop, provider, name="it")
     for number in range(1, 4):
@@ -227,7 +227,7 @@ def test_a_provider_is_not_kept_alive():
 
 
 def test_the_global_provider(load_implementation):
-    """Which is set only after the loop was instrumented, as it may well be."""
+    """A program may set it only after it has instrumented the loop."""
     load_implementation("python").run_script("""if True:
         import hotloop, warnings
         warnings.simplefilter("default")  # the SDK's own business
@@ -334,7 +334,7 @@ def test_a_loop_of_hotloop(impl, reader, provider):
 
     collected = []
     loop = impl.new_event_loop()
-    loop.metrics()  # pure Python keeps times from the first one on
+    loop.metrics()  # pure Python keeps times from the first snapshot on
     with contextlib.closing(loop), otel.instrument(loop, provider, name="it"):
         loop.run_until_complete(main())
         loop.run_until_complete(loop.shutdown_default_executor())

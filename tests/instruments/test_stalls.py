@@ -1,6 +1,6 @@
 """Stalls are reported while they last and when they are over, whatever blocks and wherever the loop runs.
 
-A stall of these tests lasts until its report has come, so nothing depends on how fast the machine is.
+A stall in these tests lasts until its report has come, so nothing depends on the machine's speed.
 """
 
 import asyncio
@@ -21,15 +21,16 @@ from hotloop.instruments import stalls
 from hotloop.instruments.stalls import Stall, StallWatch
 from hotloop.instruments.watchdog import WATCHDOG
 
-pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are")
+pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not report their progress")
 
 LIMIT = 0.02
 
 
 class Reports:
-    """The stalls of one callback or task: on a loaded machine anything may be slow enough for one.
+    """The stalls of one callback or task; on a loaded machine other callbacks may be slow enough for one.
 
-    It is known by the name of its outermost function, which is on the stack wherever the stall is found."""
+    The name of its outermost function identifies it: that is on the stack wherever the stall is found.
+    """
 
     def __init__(self, function="block"):
         self.function = function
@@ -45,7 +46,7 @@ class Reports:
         return True
 
     def both(self):
-        """The report of the beginning and that of the end; there must be no other."""
+        """The reports of the beginning and of the end; there must be no other."""
         self.ended.wait()
         begun, ended = self.stalls
         assert (begun.ended, ended.ended) == (False, True)
@@ -65,7 +66,7 @@ def watchdogs():
     return [thread for thread in threading.enumerate() if thread.name == "hotloop-watchdog"]
 
 
-# -- what is reported --------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_that_blocks(impl):
@@ -91,7 +92,7 @@ def test_a_task_that_blocks(impl):
         names = [frame.name for frame in stall.stack]
         assert names.index("test_a_task_that_blocks") < names.index("work") < names.index("block")
         assert next(frame.line for frame in stall.stack if frame.name == "work") == "block(reports)"
-        # The wait for parent() is main()'s, whose place is the line where it waits.
+        # main() waits for parent(): its entry shows the line where it waits.
         assert len(stall.awaited_by) == 2
         assert stall.awaited_by[0].startswith("task 'parent', at ")
         assert stall.awaited_by[1].startswith("  task 'Task-")
@@ -110,7 +111,7 @@ def test_a_callback_that_blocks_has_no_task(loop, reports):
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="ctypes.PyDLL keeps CPython's GIL")
 def test_c_code_that_keeps_the_gil(loop):
-    """The report comes when it can."""
+    """The report comes as soon as the GIL is free."""
     reports = Reports("hold_and_block")
 
     def hold_and_block():
@@ -128,7 +129,7 @@ def test_each_stall_once(loop):
     seen = []
 
     def report(stall):
-        # Those of nobody else: the machine may be slow in any callback.
+        # Only the stalls of this test: on a slow machine any callback may stall.
         if (stall.task_name or "").startswith("stall "):
             seen.append((stall.task_name, stall.ended))
             changed.set()
@@ -181,7 +182,7 @@ def test_several_loops_have_one_watchdog(impl):
 
 
 def test_a_loop_with_virtual_time(impl, reports):
-    """Its clock stands still while it is blocked; the watchdog's does not."""
+    """The loop's clock stands still while it is blocked; the watchdog's does not."""
 
     async def main():
         with watch_stalls(asyncio.get_running_loop(), LIMIT, reports):
@@ -242,7 +243,7 @@ def test_the_end_of_a_stall_is_reported_when_the_loop_ends_with_it(impl):
 
 
 def test_stopped_inside_a_stall(loop):
-    """It has not ended when the watch does: nothing more is said of it."""
+    """The stall has not ended when the watch does: there is no further report."""
     reports = Reports("stop")
 
     def stop():
@@ -315,7 +316,7 @@ def test_text_of_a_stall():
 
 
 def test_default_report(loop, caplog):
-    """The stall's end is a single line: its stack has been shown."""
+    """The report of the end is a single line: the stack was in the first report."""
     logged = Reports()
 
     class Handler(logging.Handler):
@@ -346,7 +347,7 @@ def test_default_report(loop, caplog):
 
 
 class Scripted:
-    """What a watch sees of a loop: as far as it is told to have got."""
+    """The part of a loop that a watch sees, with scripted progress."""
 
     progress = -1
     closed = False
@@ -393,7 +394,7 @@ def test_durations(scripted):
 
 
 def test_a_watchdog_that_was_kept_from_running(scripted):
-    """Whatever runs when it wakes up has run since it should have woken."""
+    """If the watchdog woke up late, a callback that runs then counts from the time at which it should have woken."""
     assert scripted(10.0, 5) == []
     assert scripted(15.0, 6, late=4.75) == [(4.75, False)]
     assert scripted(15.25, 7)[1:] == [(5.0, True)]

@@ -5,7 +5,7 @@ import os
 import pytest
 from support.forking import IN_CHILD
 
-pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not say how far they are")
+pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not report their progress")
 
 PRELUDE = """
 import hotloop, threading
@@ -79,7 +79,7 @@ def test_off_unless_asked_for(impl):
 
 
 def test_the_last_stall_of_a_program_is_reported_to_its_end(impl):
-    """By the default report, to the standard error."""
+    """By the default report, on the standard error."""
     done = impl.run_script(
         """if True:
         import hotloop, logging, threading
@@ -205,7 +205,7 @@ assert told == [False, True], told
         )
 
     def test_a_child_that_was_forked_while_the_watchdog_was_at_it(self, impl):
-        """Whose lock is held for ever, in the child."""
+        """Its lock is held forever in the child."""
         impl.run_script(
             self.FORK
             + """
@@ -234,7 +234,7 @@ watch.stop()
         )
 
     def test_a_child_of_a_report(self, impl):
-        """It is the copy of the watchdog's thread, and watches nothing."""
+        """The report runs in the watchdog's thread; the child has a copy of that thread, and watches nothing."""
         impl.run_script(
             self.FORK
             + """

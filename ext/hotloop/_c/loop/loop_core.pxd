@@ -7,30 +7,30 @@ from hotloop._c.scheduler.ready_queue cimport Handle, Runnable
 
 
 cdef class LoopCore(LoopPolling):
-    cdef set replaced               # names of methods replaced on this loop object, by setting an attribute
-    cdef bint sets_timers_itself    # call_at() is not overridden
-    cdef PyObject *read_buffer      # a bytes object of READ_SIZE to read into, owned; NULL: none, see buffer()
+    cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
+    cdef bint call_at_is_original   # call_at() is not overridden
+    cdef PyObject *receive_bytes    # a bytes object of READ_SIZE to read into, owned; NULL: none, see receive_buffer()
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() returned
     cdef int registered_first       # connections still to be registered before their first read: see stream.pyx
-    cdef list unflushed             # Watchers with data to send, in the first `to_flush` places; the rest is None
-    cdef Py_ssize_t to_flush        # how many Watchers are in `unflushed`
-    cdef list flushed               # the list that replaces `unflushed` while that is flushed; None: in use
+    cdef list unflushed             # `unflushed_count` Watchers with data to send, and then None
+    cdef Py_ssize_t unflushed_count  # without the None entries
+    cdef list spare_unflushed       # the list that replaces `unflushed` while that is flushed; None: in use
 
     cdef int find_overrides(self) except -1
-    cdef double now(self) except? -1
+    cdef double current_time(self) except? -1
     cdef Handle schedule_call(self, object callback, tuple args, object context)
     cdef int check_schedule(self, object callback, object method) except -1
     cdef int run_until_stopped(self) except -1
-    cdef int iterate(self, bint repeat) except -1
+    cdef int run_iteration(self, bint repeat) except -1
     cdef int flush_later(self, Watcher watcher) except -1
-    cdef int flush(self) except -1
-    cdef char *buffer(self) except NULL
-    cdef object received(self, Py_ssize_t count)
+    cdef int flush_watchers(self) except -1
+    cdef char *receive_buffer(self) except NULL
+    cdef object take_received(self, Py_ssize_t count)
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
-    cdef int run_observed(self, Runnable item) except -1
-    cdef int run_timed(self, Runnable item) except -1
-    cdef int end_slice(self, PyObject *last) except -1
+    cdef int run_and_time(self, Runnable item) except -1
+    cdef int run_in_debug_mode(self, Runnable item) except -1
+    cdef int note_last_batch(self, PyObject *last) except -1
     cdef int report_slow(self, object item, uint64_t passed, Py_ssize_t of) except -1
     cdef int leave_current_task(self) except -1
     cdef int schedule_threadsafe(self, Handle handle) except -1

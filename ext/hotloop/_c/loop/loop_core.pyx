@@ -18,9 +18,9 @@ from libc.stdint cimport uint64_t
 
 from hotloop._c.loop.polling cimport LoopPolling
 from hotloop._c.loop.state cimport (
-    METRICS_CLOSE_LOOKS,
-    OBSERVE_SLOW,
-    OBSERVE_TIMES,
+    METRICS_SLICES_TO_TIME,
+    TIMING_HOOK,
+    TIMING_METRICS,
     backoff_reset,
     loop_metrics,
     poll_backoff,
@@ -106,7 +106,7 @@ cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 cdef inline bint slice_is_over(LoopCore self) noexcept:
     """At the end of a batch: read the clock; True if it is time to poll."""
     cdef uint64_t now = clock_ticks()
-    self.metrics.mark = now
+    self.metrics.last_reading = now
     return backoff_is_over(&self.metrics.backoff, now)
 
 
@@ -115,34 +115,34 @@ cdef class LoopCore(LoopPolling):
 
     def __cinit__(self, *args, **kwargs):
         self.unflushed = []
-        self.replaced = set()
+        self.replaced_methods = set()
 
     def __dealloc__(self):
-        Py_XDECREF(self.read_buffer)
+        Py_XDECREF(self.receive_bytes)
 
-    cdef char *buffer(self) except NULL:
+    cdef char *receive_buffer(self) except NULL:
         """READ_SIZE bytes to read into. Any Python code may have them overwritten."""
-        if self.read_buffer == NULL:
-            self.read_buffer = bytes_of_size(NULL, READ_SIZE)
+        if self.receive_bytes == NULL:
+            self.receive_bytes = bytes_of_size(NULL, READ_SIZE)
             raise_malloc_threshold(8 * READ_SIZE)
-        return PyBytes_AS_STRING(<object>self.read_buffer)
+        return PyBytes_AS_STRING(<object>self.receive_bytes)
 
-    cdef object received(self, Py_ssize_t count):
+    cdef object take_received(self, Py_ssize_t count):
         """The first `count` bytes of the buffer, as bytes. This cannot fail: see copy_or_take()."""
-        return steal(copy_or_take(&self.read_buffer, count))
+        return steal(copy_or_take(&self.receive_bytes, count))
 
     # -- replaced methods ----------------------------------------------------------------------------------------------
 
     def __setattr__(self, name, value):
         PyObject_GenericSetAttr(self, name, value)
         if name in REPLACEABLE:
-            self.replaced.add(name)
+            self.replaced_methods.add(name)
             self.find_overrides()
 
     def __delattr__(self, name):
         delete_attribute(self, name)
         if name in REPLACEABLE:
-            self.replaced.discard(name)
+            self.replaced_methods.discard(name)
             self.find_overrides()
 
     cdef int find_overrides(self) except -1:
@@ -152,21 +152,21 @@ cdef class LoopCore(LoopPolling):
         comparison. A class that was changed too often has no tag any more (0), and is searched each time."""
         cdef object cls = type(self)
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
-        replaced |= self.replaced
-        self.clock = self.time if "time" in replaced else None
-        seen_set_bint(&self.runs_itself, "_run_once" not in replaced)
-        self.schedules_itself = "call_soon" not in replaced
-        self.sets_timers_itself = "call_at" not in replaced
-        self.takes_events_itself = "_process_events" not in replaced
+        replaced |= self.replaced_methods
+        self.time_replacement = self.time if "time" in replaced else None
+        seen_set_bint(&self.run_once_is_original, "_run_once" not in replaced)
+        self.call_soon_is_original = "call_soon" not in replaced
+        self.call_at_is_original = "call_at" not in replaced
+        self.process_events_is_original = "_process_events" not in replaced
         seen_set_version(&self.type_version, type_version_of(self) or NO_VERSION)
-        self.decide_directness()
+        self.update_direct_version()
         return 0
 
-    cdef double now(self) except? -1:
+    cdef double current_time(self) except? -1:
         if self.type_version != type_version_of(self):
             self.find_overrides()
-        if self.clock is not None:
-            return self.clock()
+        if self.time_replacement is not None:
+            return self.time_replacement()
         return clock_seconds()
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ cdef class LoopCore(LoopPolling):
             raise TypeError("delay must not be None")
         if self.closed or self.debug:
             self.check_schedule(callback, "call_at")
-        now = self.now()
-        if not self.sets_timers_itself:
+        now = self.current_time()
+        if not self.call_at_is_original:
             return self.call_at(now + delay, callback, *args, context=context)
-        handle = new_timer(now + seconds(delay, now), callback, args, self, context)
+        handle = new_timer(now + delay_in_seconds(delay, now), callback, args, self, context)
         if not handle.deadline > now:
             self.poll_next = True
         if self.debug:
@@ -286,14 +286,14 @@ cdef class LoopCore(LoopPolling):
         hooks = sys.get_asyncgen_hooks()
         self.inbox.claim()
         seen_set_id(&self.thread_id, PyThread_get_thread_ident())
-        self.begin_measuring()
+        self.begin_metrics()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
             begin_reusing_contexts()
             self.run_until_stopped()
         finally:
-            self.end_measuring()
+            self.end_metrics()
             try:
                 self.leave_current_task()
             finally:
@@ -308,8 +308,8 @@ cdef class LoopCore(LoopPolling):
         while True:
             if self.type_version != type_version_of(self):
                 self.find_overrides()
-            if self.runs_itself:
-                self.iterate(True)
+            if self.run_once_is_original:
+                self.run_iteration(True)
             else:
                 self.leave_current_task()
                 self._run_once()
@@ -322,14 +322,14 @@ cdef class LoopCore(LoopPolling):
         cdef bint alone = not self.metrics.running
         self.ready.entered_task = None
         if alone:
-            self.begin_measuring()
+            self.begin_metrics()
         try:
-            self.iterate(False)
+            self.run_iteration(False)
             self.leave_current_task()
         finally:
             self.ready.entered_task = entered
             if alone:
-                self.end_measuring()
+                self.end_metrics()
 
     def stop(self):
         """End run_forever() after the current iteration. See loop.stop()."""
@@ -343,10 +343,10 @@ cdef class LoopCore(LoopPolling):
         """True after close()."""
         return seen_bint(&self.closed)
 
-    cdef int iterate(self, bint repeat) except -1:
+    cdef int run_iteration(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""
         if FREE_THREADED:
-            self.collect()
+            self.empty_inbox()
         if self.poll_is_due():
             self.poll()
         return self.run_batches(repeat)
@@ -374,12 +374,12 @@ cdef class LoopCore(LoopPolling):
                     failed = <Runnable>steal(running)
                     report_exception(self, failed, error)
                     if todo == 0 and slice_is_over(self):
-                        self.end_slice(<PyObject *>failed)
+                        self.note_last_batch(<PyObject *>failed)
         finally:
             self.in_turn = outer
-            if self.to_flush:
-                self.flush()
-                self.metrics.mark = clock_ticks()
+            if self.unflushed_count:
+                self.flush_watchers()
+                self.metrics.last_reading = clock_ticks()
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:
@@ -394,7 +394,7 @@ cdef class LoopCore(LoopPolling):
             if running[0] == NULL if FREE_THREADED else queued(ready) == 0:
                 # The loop was closed, or the program emptied the queue.
                 todo[0] = 0
-                self.metrics.mark = clock_ticks()
+                self.metrics.last_reading = clock_ticks()
                 break
             todo[0] -= 1
             if not FREE_THREADED:
@@ -402,47 +402,47 @@ cdef class LoopCore(LoopPolling):
             self.metrics.items += 1
             if ready.entered_task is not None and not isinstance(<object>running[0], Task):
                 self.leave_current_task()
-            if (self.run_observed(<Runnable>running[0]) if self.observing else (<Runnable>running[0]).run()):
+            if (self.run_and_time(<Runnable>running[0]) if self.timing else (<Runnable>running[0]).run()):
                 self.metrics.cancelled += 1
             if todo[0]:
                 retire(running[0])
                 running[0] = NULL
                 continue
-            if self.to_flush:
+            if self.unflushed_count:
                 # Before the clock is read, so that one reading is enough. Raises only what ends the run of the loop.
-                self.flush()
+                self.flush_watchers()
             over = slice_is_over(self)
             if over:
-                self.end_slice(running[0])
+                self.note_last_batch(running[0])
             retire(running[0])
             running[0] = NULL
-            if repeat and not self.stopping and not over and not self.must_poll() and self.runs_itself:
+            if repeat and not self.stopping and not over and not self.must_poll() and self.run_once_is_original:
                 todo[0] = queued(ready)
                 metrics_begin_batch(&self.metrics, todo[0])
         return 0
 
-    cdef int end_slice(self, PyObject *last) except -1:
+    cdef int note_last_batch(self, PyObject *last) except -1:
         """The batch that ended with item `last` is the last of its slice: it is time to poll."""
         cdef loop_metrics *metrics = &self.metrics
-        cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.mark)
-        metrics.long_batch = True
-        metrics.before_last = metrics_passed(metrics.slice_began, metrics.batch_began)
-        if self.observing == 0 and passed > metrics.slice_ticks:
-            self.report_slow(<object>last if metrics.batch == 1 else None, passed, metrics.batch)
+        cdef uint64_t passed = metrics_passed(metrics.batch_began, metrics.last_reading)
+        metrics.knows_last_batch = True
+        metrics.before_last_batch = metrics_passed(metrics.slice_began, metrics.batch_began)
+        if self.timing == 0 and passed > metrics.slice_ticks:
+            self.report_slow(<object>last if metrics.batch_items == 1 else None, passed, metrics.batch_items)
         return 0
 
-    cdef int run_observed(self, Runnable item) except -1:
-        """Run an item and time it: `observing` has the reasons."""
+    cdef int run_and_time(self, Runnable item) except -1:
+        """Run an item and time it: `timing` has the reasons."""
         cdef loop_metrics *metrics = &self.metrics
-        cdef uint64_t began = metrics.mark if self.observing == OBSERVE_TIMES else clock_ticks()
+        cdef uint64_t began = metrics.last_reading if self.timing == TIMING_METRICS else clock_ticks()
         cdef uint64_t passed
         cdef int cancelled = 0
         try:
-            cancelled = self.run_timed(item) if self.debug else item.run()
+            cancelled = self.run_in_debug_mode(item) if self.debug else item.run()
         finally:
-            metrics.mark = clock_ticks()
-            passed = metrics_passed(began, metrics.mark)
-            if not cancelled and (passed > metrics.slice_ticks or self.observing & OBSERVE_SLOW):
+            metrics.last_reading = clock_ticks()
+            passed = metrics_passed(began, metrics.last_reading)
+            if not cancelled and (passed > metrics.slice_ticks or self.timing & TIMING_HOOK):
                 self.report_slow(item, passed, 1)
         return cancelled
 
@@ -450,24 +450,24 @@ cdef class LoopCore(LoopPolling):
         """Call `hook(loop, seconds, item)` right after each item that took `seconds` or longer; None: stop that."""
         self.slow_hook = hook
         self.slow_after = seconds * 1e9
-        self.observing = self.observing & ~OBSERVE_SLOW | (0 if hook is None else OBSERVE_SLOW)
+        self.timing = self.timing & ~TIMING_HOOK | (0 if hook is None else TIMING_HOOK)
 
     cdef int report_slow(self, object item, uint64_t passed, Py_ssize_t of) except -1:
         """An item took `passed` ticks. With `item` None `of` items did, and it is not known which of them was long."""
-        cdef double nanoseconds = <double>passed * self.metrics.rate
+        cdef double nanoseconds = <double>passed * self.metrics.nanoseconds_per_tick
         cdef object hook = self.slow_hook
         if nanoseconds > self.metrics.longest:
             if item is None:
-                self.metrics.close_looks = METRICS_CLOSE_LOOKS
+                self.metrics.slices_to_time = METRICS_SLICES_TO_TIME
             record = (int(nanoseconds), of, *describe(unwrap(item)))
             self.metrics.longest = nanoseconds
             # Other threads may read it.
             with cython.critical_section(self):
-                self.longest = record
+                self.longest_item = record
         if hook is not None and of == 1 and nanoseconds >= self.slow_after:
             hook(self, nanoseconds * 1e-9, unwrap(item))
             # The hook's time is not the next item's.
-            self.metrics.mark = clock_ticks()
+            self.metrics.last_reading = clock_ticks()
         return 0
 
     def _progress(self):
@@ -478,29 +478,29 @@ cdef class LoopCore(LoopPolling):
 
     cdef int flush_later(self, Watcher watcher) except -1:
         """Call the watcher's flush() at the end of this batch, for it to send what was written to it."""
-        if self.to_flush < PyList_GET_SIZE(self.unflushed):
-            self.unflushed[self.to_flush] = watcher
+        if self.unflushed_count < PyList_GET_SIZE(self.unflushed):
+            self.unflushed[self.unflushed_count] = watcher
         else:
             self.unflushed.append(watcher)
-        self.to_flush += 1
+        self.unflushed_count += 1
         return 0
 
-    cdef int flush(self) except -1:
+    cdef int flush_watchers(self) except -1:
         """At the end of a batch, send what was written to each transport in it, in one system call each.
 
         Not in a forked child: the parent sends what was written before the fork."""
-        cdef bint own = self.poller is not None and not self.is_inherited()
+        cdef bint own = self.poller is not None and not self.is_inherited_by_fork()
         cdef list watchers
         cdef Py_ssize_t count, index
         cdef Watcher watcher
         cdef object failure = None
         # A resume_writing() may write again, and so fill the other list, or even run the loop.
-        while self.to_flush:
+        while self.unflushed_count:
             watchers = self.unflushed
-            count = self.to_flush
-            self.unflushed = [] if self.flushed is None else self.flushed
-            self.flushed = None
-            self.to_flush = 0
+            count = self.unflushed_count
+            self.unflushed = [] if self.spare_unflushed is None else self.spare_unflushed
+            self.spare_unflushed = None
+            self.unflushed_count = 0
             index = 0
             while index < count:
                 try:
@@ -514,23 +514,23 @@ cdef class LoopCore(LoopPolling):
                     # Raised when all have sent. An exception that ends the run of the loop takes precedence.
                     if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
                         failure = error
-            self.flushed = watchers
+            self.spare_unflushed = watchers
         if failure is not None:
             raise failure
         return 0
 
-    cdef int run_timed(self, Runnable item) except -1:
+    cdef int run_in_debug_mode(self, Runnable item) except -1:
         """Run an item in debug mode: log one that takes long."""
         if item.is_cancelled():
             return 1
         self._current_handle = item
-        began = self.now()
+        began = self.current_time()
         try:
             # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
             run_reporting(item, self)
         finally:
             self._current_handle = None
-        took = self.now() - began
+        took = self.current_time() - began
         if took >= self.slow_callback_duration:
             text = base_events._format_handle(item) if isinstance(item, Handle) else repr(item)
             base_events.logger.warning("Executing %s took %.3f seconds", text, took)
@@ -560,14 +560,14 @@ cdef class LoopCore(LoopPolling):
 
     def _remove_reader(self, fd):
         if FREE_THREADED:
-            self.check_runner()
+            self.check_thread()
         if self.poller is None:
             return super()._remove_reader(fd)
         return remove_callback(self.poller, fd, POLLER_READ)
 
     def _remove_writer(self, fd):
         if FREE_THREADED:
-            self.check_runner()
+            self.check_thread()
         if self.poller is None:
             return super()._remove_writer(fd)
         return remove_callback(self.poller, fd, POLLER_WRITE)
@@ -577,7 +577,7 @@ cdef class LoopCore(LoopPolling):
         cdef Handle handle
         self.check_open()
         if FREE_THREADED:
-            self.check_runner()
+            self.check_thread()
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.record_source_traceback()
@@ -595,7 +595,7 @@ cdef object add_on_foreign_selector(object add, object fd, object callback, tupl
     return add(fd, callback, *args) if context is None else add(fd, callback, *args, context=context)
 
 
-cdef inline double seconds(object delay, double now) except? -1:
+cdef inline double delay_in_seconds(object delay, double now) except? -1:
     """The delay as a float. One that cannot be added to a float raises the error of that addition."""
     if type(delay) is float or type(delay) is int:
         return delay
@@ -612,7 +612,7 @@ cdef int delete_attribute(object owner, object name) except -1:
 
 # -- create_task(coro), the way in which nearly all tasks are made -----------------------------------------------------
 
-cdef bint makes_plain_tasks(PyObject *loop) noexcept:
+cdef bint can_create_plain_task(PyObject *loop) noexcept:
     cdef LoopCore core = <LoopCore>loop
     return core.task_factory is None and not core.closed and not core.debug
 
@@ -621,4 +621,4 @@ cdef object create_plain_task(object loop, object coro):
     return new_task(coro, loop, (<LoopCore>loop).ready, None, None, False)
 
 
-fast_method_install(<PyTypeObject *>LoopCore, "create_task", makes_plain_tasks, create_plain_task)
+fast_method_install(<PyTypeObject *>LoopCore, "create_task", can_create_plain_task, create_plain_task)

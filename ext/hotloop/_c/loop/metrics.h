@@ -24,7 +24,7 @@
 #define METRICS_LONG_CALLBACK 5000
 
 /* In this many slices after a batch that took longer than all before, each callback is timed. */
-#define METRICS_CLOSE_LOOKS 1000
+#define METRICS_SLICES_TO_TIME 1000
 
 /* Kinds of transports. */
 enum { METRICS_TCP = 1, METRICS_STREAM, METRICS_DATAGRAM, METRICS_READ_PIPE, METRICS_WRITE_PIPE, METRICS_KINDS };
@@ -48,25 +48,25 @@ typedef struct {
     /* Once in a slice. */
     double busy;                /* nanoseconds */
     double idle;
-    double rate;                /* nanoseconds in a tick; 0: the counter is not to be trusted, all durations are 0 */
+    double nanoseconds_per_tick; /* 0: the counter is not to be trusted, and all durations are 0 */
     uint64_t long_ticks;        /* METRICS_LONG_CALLBACK in ticks */
     uint64_t polls;
     uint64_t slice_began;       /* a reading */
     uint64_t slice_items;       /* `items` when the slice began */
     uint64_t slice_iterations;  /* `iterations` when the slice began */
-    uint64_t before_last;       /* ticks of the slice before its last batch began; if `long_batch` */
-    int long_batch;             /* `before_last` is known */
-    int timed;                  /* time each item of this slice */
-    int close_looks;            /* further slices whose items are timed in any case */
+    uint64_t before_last_batch; /* ticks of the slice before its last batch began; if `knows_last_batch` */
+    int knows_last_batch;       /* `before_last_batch` is known */
+    int time_items;             /* time each item of this slice */
+    int slices_to_time;         /* further slices whose items are timed in any case */
     int running;                /* the loop runs */
     int waiting;                /* in a poll that may block */
 
     /* Once in a batch. */
     uint64_t slice_ticks;       /* the time slice: only a batch that takes longer may become the longest callback */
     uint64_t batch_began;       /* a reading */
-    Py_ssize_t batch;           /* items in the current batch */
+    Py_ssize_t batch_items;     /* items in the current batch */
     uint64_t iterations;        /* batches begun */
-    uint64_t mark;              /* the last reading of the clock; the current item began then, or later */
+    uint64_t last_reading;      /* the last reading of the clock; the current item began then, or later */
     poll_backoff backoff;       /* here, because metrics_sent() resets it */
 
     /* With each item or system call. */
@@ -110,37 +110,37 @@ static inline void metrics_add(metrics_histogram *histogram, uint64_t count, dou
 /* The loop begins to run: time before this does not count. The first slice is timed, because nothing is known yet. */
 static inline void metrics_begin(loop_metrics *self, uint64_t now)
 {
-    self->mark = self->slice_began = self->batch_began = now;
+    self->last_reading = self->slice_began = self->batch_began = now;
     self->slice_items = self->items;
     self->slice_iterations = self->iterations;
-    self->long_batch = 0;
-    self->timed = 1;
+    self->knows_last_batch = 0;
+    self->time_items = 1;
     self->running = 1;
 }
 
 /* The slice since the last poll ended at the last reading of the clock. */
 static inline void metrics_end_slice(loop_metrics *self)
 {
-    uint64_t passed = metrics_passed(self->slice_began, self->mark);
+    uint64_t passed = metrics_passed(self->slice_began, self->last_reading);
     uint64_t batches = self->iterations - self->slice_iterations;
     uint64_t items = self->items - self->slice_items;
 
     if (batches != 0) {
-        if (self->long_batch && batches > 1 && self->before_last <= passed) {
-            metrics_add(&self->delay, batches - 1, (double)self->before_last * self->rate);
-            metrics_add(&self->delay, 1, (double)(passed - self->before_last) * self->rate);
+        if (self->knows_last_batch && batches > 1 && self->before_last_batch <= passed) {
+            metrics_add(&self->delay, batches - 1, (double)self->before_last_batch * self->nanoseconds_per_tick);
+            metrics_add(&self->delay, 1, (double)(passed - self->before_last_batch) * self->nanoseconds_per_tick);
         } else {
-            metrics_add(&self->delay, batches, (double)passed * self->rate);
+            metrics_add(&self->delay, batches, (double)passed * self->nanoseconds_per_tick);
         }
-        self->timed = passed > items * self->long_ticks;
-        if (self->close_looks) {
-            self->close_looks--;
-            self->timed = 1;
+        self->time_items = passed > items * self->long_ticks;
+        if (self->slices_to_time) {
+            self->slices_to_time--;
+            self->time_items = 1;
         }
     }
-    self->busy += (double)passed * self->rate;
-    self->long_batch = 0;
-    self->slice_began = self->mark;
+    self->busy += (double)passed * self->nanoseconds_per_tick;
+    self->knows_last_batch = 0;
+    self->slice_began = self->last_reading;
     self->slice_items = self->items;
     self->slice_iterations = self->iterations;
 }
@@ -148,7 +148,7 @@ static inline void metrics_end_slice(loop_metrics *self)
 /* A poll has ended; `waited`: it was one that could block. */
 static inline void metrics_polled(loop_metrics *self, uint64_t now, int waited)
 {
-    double passed = (double)metrics_passed(self->mark, now) * self->rate;
+    double passed = (double)metrics_passed(self->last_reading, now) * self->nanoseconds_per_tick;
 
     if (waited)
         self->idle += passed;
@@ -156,13 +156,13 @@ static inline void metrics_polled(loop_metrics *self, uint64_t now, int waited)
         self->busy += passed;
     self->polls++;
     self->waiting = 0;
-    self->mark = self->slice_began = self->batch_began = now;
+    self->last_reading = self->slice_began = self->batch_began = now;
 }
 
 /* The loop stops running. */
 static inline void metrics_end(loop_metrics *self, uint64_t now)
 {
-    self->mark = now;
+    self->last_reading = now;
     self->waiting = 0;
     metrics_end_slice(self);
     self->running = 0;
@@ -170,8 +170,8 @@ static inline void metrics_end(loop_metrics *self, uint64_t now)
 
 static inline void metrics_begin_batch(loop_metrics *self, Py_ssize_t items)
 {
-    self->batch = items;
-    self->batch_began = self->mark;
+    self->batch_items = items;
+    self->batch_began = self->last_reading;
     self->iterations++;
 }
 

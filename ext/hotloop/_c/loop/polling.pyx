@@ -12,7 +12,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.state cimport (
-    OBSERVE_TIMES,
+    TIMING_METRICS,
     LoopState,
     backoff_reset,
     loop_metrics,
@@ -98,7 +98,7 @@ cdef class LoopPolling(LoopState):
         """Find the methods that are overridden, after `type_version` has changed."""
         raise NotImplementedError
 
-    cdef double now(self) except? -1:
+    cdef double current_time(self) except? -1:
         """time(), or its replacement, in seconds."""
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ cdef class LoopPolling(LoopState):
             published_size(&self.ready.count) == 0
             or self.poll_next
             or self.type_version != type_version_of(self)
-            or self.clock is not None
+            or self.time_replacement is not None
             or (FREE_THREADED and shared_peek(&self.inbox.filled))
         )
 
@@ -128,38 +128,38 @@ cdef class LoopPolling(LoopState):
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double now, first
         self.poll_next = False
-        self.process = process_generation()
+        self.process_generation = process_generation()
         self.leave_current_task()
         if self.type_version != type_version_of(self):
             self.find_overrides()
         if self.in_turn:
             # A callback runs the loop: it has run since the clock was read.
-            self.metrics.mark = clock_ticks()
+            self.metrics.last_reading = clock_ticks()
         metrics_end_slice(&self.metrics)
-        self.observing = self.observing & ~OBSERVE_TIMES | (OBSERVE_TIMES if self.metrics.timed else 0)
+        self.timing = self.timing & ~TIMING_METRICS | (TIMING_METRICS if self.metrics.time_items else 0)
         nanoseconds = self.wait_time()
         self.metrics.waiting = nanoseconds != 0
-        if self.poller is not None and self.takes_events_itself and self.poller.selects_itself():
-            self.poll_ours(nanoseconds)
+        if self.poller is not None and self.process_events_is_original and self.poller.selects_itself():
+            self.poll_own_selector(nanoseconds)
         else:
-            self.poll_foreign(nanoseconds)
+            self.poll_foreign_selector(nanoseconds)
         if FREE_THREADED:
-            self.collect()
+            self.empty_inbox()
         if self.timers.heap.live:
-            now = self.now()
+            now = self.current_time()
             first = self.timers.expire(now, self.ready)
             if first <= now:
-                self.note_lateness(now - first, polled_before)
+                self.note_timer_lateness(now - first, polled_before)
             self.slice_ends = now + SLICE_SECONDS
         else:
             # Not worth reading the clock: the next call_at() asks for a poll.
             self.slice_ends = INFINITY
         return 0
 
-    cdef int begin_measuring(self) noexcept:
+    cdef int begin_metrics(self) noexcept:
         """The loop begins to run. Its first iteration polls: a program may run a single one just for its I/O."""
         cdef uint64_t now = clock_ticks()
-        self.metrics.rate = nanoseconds_in_a_tick()
+        self.metrics.nanoseconds_per_tick = nanoseconds_in_a_tick()
         self.metrics.slice_ticks = slice_ticks
         self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
         self.metrics.backoff.polled_at = now
@@ -168,19 +168,19 @@ cdef class LoopPolling(LoopState):
         metrics_begin(&self.metrics, now)
         return 0
 
-    cdef int end_measuring(self) noexcept:
+    cdef int end_metrics(self) noexcept:
         """The loop stops running."""
         metrics_end(&self.metrics, clock_ticks())
         return 0
 
-    cdef int note_lateness(self, double seconds, uint64_t polled_before) noexcept:
+    cdef int note_timer_lateness(self, double seconds, uint64_t polled_before) noexcept:
         """A timer that was due already when it was set counts as late only since the previous poll."""
         cdef uint64_t passed = metrics_passed(polled_before, self.metrics.backoff.polled_at)
-        cdef double known = <double>passed * self.metrics.rate
+        cdef double known = <double>passed * self.metrics.nanoseconds_per_tick
         metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
         return 0
 
-    cdef int polled(self, bint found) noexcept:
+    cdef int end_poll(self, bint found) noexcept:
         """A poll has ended, and a new slice begins."""
         cdef uint64_t now = clock_ticks()
         backoff_polled(&self.metrics.backoff, now, not (found or self.metrics.waiting))
@@ -196,14 +196,14 @@ cdef class LoopPolling(LoopState):
         if not self.timers.heap.live:
             return -1
         if FREE_THREADED:
-            wait = earliest(self.timers) - self.now()
+            wait = earliest(self.timers) - self.current_time()
         else:
-            wait = timer_heap_first(&self.timers.heap).deadline - self.now()
+            wait = timer_heap_first(&self.timers.heap).deadline - self.current_time()
         if wait > LONGEST_WAIT:
             wait = LONGEST_WAIT
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
 
-    cdef int poll_ours(self, int64_t nanoseconds) except -1:
+    cdef int poll_own_selector(self, int64_t nanoseconds) except -1:
         cdef PollerSelector poller = self.poller
         cdef poller_batch *batch
         cdef int count
@@ -212,13 +212,13 @@ cdef class LoopPolling(LoopState):
             nanoseconds = self.fall_asleep(nanoseconds)
         else:
             PyErr_CheckSignals()
-            self.polls += 1
-            release_gil = self.polls >= POLLS_PER_GIL_RELEASE
+            self.polls_with_gil += 1
+            release_gil = self.polls_with_gil >= POLLS_PER_GIL_RELEASE
         if release_gil:
-            self.polls = 0
+            self.polls_with_gil = 0
         batch = poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
-        self.polled(count > 0)
+        self.end_poll(count > 0)
         try:
             self.dispatch(poller, batch, count)
         finally:
@@ -233,14 +233,14 @@ cdef class LoopPolling(LoopState):
             return 0
         return nanoseconds
 
-    cdef int poll_foreign(self, int64_t nanoseconds) except -1:
-        """poll_ours() by the methods of asyncio's loop, for another selector than hotloop's or overridden methods."""
+    cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1:
+        """Poll by the methods of asyncio's loop: for another selector than hotloop's, and for overridden methods."""
         if nanoseconds:
             nanoseconds = self.fall_asleep(nanoseconds)
         # The attribute, because a subclass may define it in the class.
         ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
         shared_set(&self.asleep, 0)
-        self.polled(bool(ready))
+        self.end_poll(bool(ready))
         self._process_events(ready)
         return 0
 
@@ -259,7 +259,7 @@ cdef class LoopPolling(LoopState):
                         raise
                     poller.event(batch, index, &fd, &happened)
                     index += 1
-                    self.report_again(poller, fd, error)
+                    self.report_and_repeat(poller, fd, error)
         except BaseException:
             for index in range(index, count):
                 poller.repeat_event(batch, index)
@@ -290,7 +290,7 @@ cdef class LoopPolling(LoopState):
             next[0] += 1
         return 0
 
-    cdef int report_again(self, PollerSelector poller, int fd, object error) except -1:
+    cdef int report_and_repeat(self, PollerSelector poller, int fd, object error) except -1:
         """Report a watcher that failed, and have the poller repeat its event."""
         poller.repeat(fd)
         self.call_exception_handler(
@@ -311,20 +311,20 @@ cdef class LoopPolling(LoopState):
                 except BaseException as error:
                     if self.poller is None:
                         raise
-                    self.report_again(self.poller, key.fd, error)
+                    self.report_and_repeat(self.poller, key.fd, error)
             else:
                 foreign.append((key, happened))
         super()._process_events(foreign)
         if FREE_THREADED:
             # The caller looks at the ready queue next, maybe by a reference from before select().
-            self.collect()
+            self.empty_inbox()
 
     # -- waking up -----------------------------------------------------------------------------------------------------
 
     cdef int wake(self) except -1:
         """End the wait that the loop is in or about to begin. Only the first of a burst of calls costs anything."""
         # The version first: a thread that sees the new one also sees the overrides found with it.
-        if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.runs_itself):
+        if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.run_once_is_original):
             # A replaced _run_once() may sleep in select(), which does not set `asleep`.
             self._write_to_self()
         elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):

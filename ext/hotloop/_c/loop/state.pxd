@@ -16,7 +16,7 @@ cdef extern from "loop/metrics.h":
         METRICS_READ_PIPE
         METRICS_WRITE_PIPE
         METRICS_KINDS
-        METRICS_CLOSE_LOOKS
+        METRICS_SLICES_TO_TIME
 
     ctypedef struct metrics_histogram:
         uint64_t count
@@ -30,20 +30,20 @@ cdef extern from "loop/metrics.h":
         uint64_t slice
 
     ctypedef struct loop_metrics:
-        double rate
+        double nanoseconds_per_tick
         uint64_t slice_ticks
         uint64_t long_ticks
-        uint64_t mark
+        uint64_t last_reading
         poll_backoff backoff
         uint64_t slice_began
         uint64_t batch_began
-        uint64_t before_last
-        bint long_batch
-        bint timed
-        int close_looks
+        uint64_t before_last_batch
+        bint knows_last_batch
+        bint time_items
+        int slices_to_time
         bint running
         bint waiting
-        Py_ssize_t batch
+        Py_ssize_t batch_items
         uint64_t items
         uint64_t cancelled
         uint64_t iterations
@@ -64,16 +64,16 @@ cdef extern from "loop/metrics.h":
     void backoff_reset(poll_backoff *) noexcept
 
 
-# Reasons to run items by LoopCore.run_observed() instead of directly.
+# Reasons to run items by LoopCore.run_and_time() instead of directly.
 cdef enum:
-    OBSERVE_TIMES = 1               # time each: the items of the previous slice took long
-    OBSERVE_DEBUG = 2               # debug mode
-    OBSERVE_SLOW = 4                # a hook is called for those that take long
+    TIMING_METRICS = 1              # time each: the items of the previous slice took long
+    TIMING_DEBUG = 2                # debug mode
+    TIMING_HOOK = 4                 # a hook is called for those that take long
 
 
 cdef class LoopState:
     cdef loop_metrics metrics
-    cdef int observing              # OBSERVE_* flags; 0: items are run directly
+    cdef int timing                 # TIMING_* flags; 0: items are run directly
     cdef ReadyQueue ready
     cdef TimerQueue timers
     cdef object selector            # any object with the selectors API; None: closed, or not set yet
@@ -82,9 +82,9 @@ cdef class LoopState:
     cdef object task_factory        # None: Task
     cdef object slow_hook           # called for items that take `slow_after` nanoseconds or more; None: no hook
     cdef double slow_after
-    cdef object longest             # a record of the longest item, see report_slow(); None: none was long
+    cdef object longest_item        # a record of the longest item, see report_slow(); None: none was long
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads read it
-    cdef bint schedules_itself      # call_soon() is not overridden
+    cdef bint call_soon_is_original  # call_soon() is not overridden
     cdef bint debug
     cdef bint closed                # other threads read it
     cdef bint stopping              # end run_forever() after this iteration
@@ -113,12 +113,12 @@ cdef class LoopState:
     cdef public object _unix_server_sockets
     cdef public object _watcher
 
-    cdef int decide_directness(self) noexcept
-    cdef unsigned int process       # process_generation() of the process that made the loop or last polled with it
+    cdef int update_direct_version(self) noexcept
+    cdef unsigned int process_generation  # of the process that made the loop or last polled with it
 
     cdef int check_open(self) except -1
-    cdef bint is_inherited(self) noexcept
+    cdef bint is_inherited_by_fork(self) noexcept
     cdef bint runs_elsewhere(self) noexcept
-    cdef int check_runner(self) except -1
+    cdef int check_thread(self) except -1
     cdef bint wake_poller(self) except -1
-    cdef int collect(self) except -1
+    cdef int empty_inbox(self) except -1

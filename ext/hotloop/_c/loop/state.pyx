@@ -37,16 +37,16 @@ cdef class LoopState:
         self.inbox = Inbox()
         self.addresses = AddressCache()
         self.type_version = NO_VERSION
-        self.process = process_generation()
+        self.process_generation = process_generation()
 
-    cdef bint is_inherited(self) noexcept:
+    cdef bint is_inherited_by_fork(self) noexcept:
         """True in a forked child that has not run this loop: its connections, and the data written to them, belong to
         the parent."""
-        return self.process != process_generation()
+        return self.process_generation != process_generation()
 
-    cdef int decide_directness(self) noexcept:
+    cdef int update_direct_version(self) noexcept:
         """See may_queue_directly()."""
-        self.ready.direct_version = self.type_version if self.schedules_itself and not self.debug else NO_VERSION
+        self.ready.direct_version = self.type_version if self.call_soon_is_original and not self.debug else NO_VERSION
         return 0
 
     # -- other threads -------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ cdef class LoopState:
         cdef unsigned long runner = seen_id(&self.thread_id)
         return runner != 0 and runner != PyThread_get_thread_ident()
 
-    cdef int check_runner(self) except -1:
+    cdef int check_thread(self) except -1:
         """For builds without the GIL: RuntimeError if another thread runs the loop."""
         if self.runs_elsewhere():
             raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
@@ -86,7 +86,7 @@ cdef class LoopState:
         finally:
             inbox_release(&self.inbox.lock)
 
-    cdef int collect(self) except -1:
+    cdef int empty_inbox(self) except -1:
         """Queue the calls from other threads. Only the loop's own thread may do this."""
         if shared_peek(&self.inbox.filled):
             self.inbox.move_to(self.ready)
@@ -96,7 +96,7 @@ cdef class LoopState:
     def _ready(self):
         if FREE_THREADED and self.inbox.is_owner():
             # Code that runs the loop itself looks here for anything to run.
-            self.collect()
+            self.empty_inbox()
         return self.ready
 
     @_ready.setter
@@ -129,8 +129,8 @@ cdef class LoopState:
     @_debug.setter
     def _debug(self, value):
         self.debug = bool(value)
-        self.observing = self.observing & ~OBSERVE_DEBUG | (OBSERVE_DEBUG if self.debug else 0)
-        self.decide_directness()
+        self.timing = self.timing & ~TIMING_DEBUG | (TIMING_DEBUG if self.debug else 0)
+        self.update_direct_version()
 
     @property
     def _closed(self):

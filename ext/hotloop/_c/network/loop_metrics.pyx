@@ -28,11 +28,11 @@ cdef dict collect_metrics(LoopCore loop):
     cdef uint64_t now = clock_ticks()
     cdef double busy = metrics.busy, idle = metrics.idle
     with cython.critical_section(loop):
-        longest = loop.longest
+        longest = loop.longest_item
     if metrics.waiting:
-        idle += <double>metrics_passed(metrics.mark, now) * metrics.rate
+        idle += <double>metrics_passed(metrics.last_reading, now) * metrics.nanoseconds_per_tick
     elif metrics.running:
-        busy += <double>metrics_passed(metrics.slice_began, now) * metrics.rate
+        busy += <double>metrics_passed(metrics.slice_began, now) * metrics.nanoseconds_per_tick
     return {
         "iterations": metrics.iterations,
         "polls": metrics.polls,

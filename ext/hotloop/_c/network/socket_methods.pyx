@@ -211,8 +211,8 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
     if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
         data = receive_new_bytes(self.fd, size, &count)
     else:
-        count = socket_try_receive(self.fd, loop.buffer(), size, NULL, NULL)
-        data = NULL if count < 0 else new_reference(loop.received(count))
+        count = socket_try_receive(self.fd, loop.receive_buffer(), size, NULL, NULL)
+        data = NULL if count < 0 else new_reference(loop.take_received(count))
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recv", (self.argument,))
     if count == 0:
@@ -256,11 +256,11 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
         return call_method(self, "recvfrom", (self.argument,))
     if size > READ_SIZE:
         return call_method(self, "recvfrom", (self.argument,))
-    count = socket_try_receive(self.fd, self.loop.buffer(), size, &peer, &length)
+    count = socket_try_receive(self.fd, self.loop.receive_buffer(), size, &peer, &length)
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recvfrom", (self.argument,))
     metrics_received(&self.loop.metrics, count)
-    data = self.loop.received(count)
+    data = self.loop.take_received(count)
     return new_reference((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 

@@ -148,7 +148,7 @@ cdef class SocketOperation:
     def close(self):
         """End the operation, at any stage. Idempotent."""
         if FREE_THREADED and self.loop is not None:
-            self.loop.check_runner()
+            self.loop.check_thread()
         self.end()
 
     def __del__(self):
@@ -213,7 +213,7 @@ cdef class SocketOperation:
             return 0
         loop.check_open()
         if FREE_THREADED:
-            loop.check_runner()
+            loop.check_thread()
         backoff_reset(&loop.metrics.backoff)
         if not self.may_register or loop.poller is None or not watch_socket(loop.poller, self, again):
             self.wait_by_callback()

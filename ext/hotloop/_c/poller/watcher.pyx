@@ -26,7 +26,7 @@ cdef class Watcher(Runnable):
         raise NotImplementedError
 
     cdef int flush(self) except -1:
-        """Send what callbacks have written in this iteration: see LoopCore.flush()."""
+        """Send what callbacks have written in this iteration: see LoopCore.flush_watchers()."""
         raise NotImplementedError
 
     cdef object data(self):

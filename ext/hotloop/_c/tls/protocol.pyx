@@ -327,8 +327,8 @@ cdef class TlsProtocol(TlsSender):
         if self.state != HANDSHAKE and self.state != OPEN:
             return 0
         self.closed = True
-        if self.state == HANDSHAKE or self.shutdown_timeout == 0 or self.loop.is_inherited():
-            # is_inherited(): a forked child that sent close_notify would end its parent's connection.
+        if self.state == HANDSHAKE or self.shutdown_timeout == 0 or self.loop.is_inherited_by_fork():
+            # is_inherited_by_fork(): a forked child that sent close_notify would end its parent's connection.
             return self.abort(None)
         self.state = FLUSHING
         self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)

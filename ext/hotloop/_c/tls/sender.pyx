@@ -214,7 +214,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int flush_early(self) except -1:
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose
         them."""
-        if not self.unflushed or self.loop.is_inherited() or self.loop.runs_elsewhere():
+        if not self.unflushed or self.loop.is_inherited_by_fork() or self.loop.runs_elsewhere():
             return 0
         return self.send_now(False)
 

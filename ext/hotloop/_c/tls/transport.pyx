@@ -154,7 +154,7 @@ cdef class TlsTransport:
     def get_read_buffer_size(self):
         """How many bytes have been received and not yet decrypted."""
         if FREE_THREADED:
-            self.tls.loop.check_runner()
+            self.tls.loop.check_thread()
         return self.tls.unread_bytes()
 
     # -- writing -------------------------------------------------------------------------------------------------------

@@ -101,9 +101,9 @@ cdef class DatagramTransport(SocketTransport):
         cdef Py_ssize_t count = 0
         cdef object data = None
         try:
-            count = datagram_receive(self.usable_fd(), self.loop.buffer(), READ_SIZE, &raw, &length)
+            count = datagram_receive(self.usable_fd(), self.loop.receive_buffer(), READ_SIZE, &raw, &length)
             if count >= 0:
-                data = self.loop.received(count)
+                data = self.loop.take_received(count)
                 self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
         except (SystemExit, KeyboardInterrupt):
             raise

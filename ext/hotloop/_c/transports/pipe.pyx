@@ -209,8 +209,8 @@ cdef class ReadPipeTransport(PipeTransport):
             data = <bytes>direct
             Py_DECREF(data)
             return data
-        count[0] = pipe_read(self.fd, self.loop.buffer(), READ_SIZE)
-        return self.loop.received(count[0]) if count[0] > 0 else None
+        count[0] = pipe_read(self.fd, self.loop.receive_buffer(), READ_SIZE)
+        return self.loop.take_received(count[0]) if count[0] > 0 else None
 
     cdef int on_eof(self) except -1:
         if self.loop.debug:

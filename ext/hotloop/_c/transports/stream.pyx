@@ -204,10 +204,10 @@ cdef class StreamTransport(SocketTransport):
         cdef object data
         if not direct:
             room = READ_SIZE
-            count = socket_receive(self.usable_fd(), self.loop.buffer(), room)
+            count = socket_receive(self.usable_fd(), self.loop.receive_buffer(), room)
             if not self.check_read(count, room):
                 return 0
-            data = self.loop.received(count)
+            data = self.loop.take_received(count)
         else:
             received = receive_bytes(socket_receive, self.usable_fd(), room, &count)
             if not self.check_read(count, room):
@@ -267,7 +267,7 @@ cdef class StreamTransport(SocketTransport):
         return count
 
     cdef int receive_compiled(self) except -1:
-        cdef char *place = self.loop.buffer()
+        cdef char *place = self.loop.receive_buffer()
         cdef Py_ssize_t count = socket_receive(self.usable_fd(), place, READ_SIZE)
         if not self.check_read(count, READ_SIZE):
             return 0
@@ -295,7 +295,7 @@ cdef class StreamTransport(SocketTransport):
                 direct = False
         if not direct:
             room = READ_SIZE
-            space = self.loop.buffer()
+            space = self.loop.receive_buffer()
         count = socket_receive(self.usable_fd(), space, room)
         if direct:
             return_space(reader, room - max(count, 0))
@@ -588,7 +588,7 @@ cdef class StreamTransport(SocketTransport):
         # parent will send, and only the loop's thread may send at all.
         if FREE_THREADED and runs_in_other_thread(self.loop):
             return 0
-        if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited():
+        if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited_by_fork():
             if not self.loop.runs_elsewhere():
                 self.flush()
         return 0

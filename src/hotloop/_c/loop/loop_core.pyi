@@ -21,6 +21,6 @@ class LoopCore(asyncio.SelectorEventLoop):
         **kwargs: Any,
     ) -> asyncio.Task[_T]: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -13,6 +13,6 @@ def wait_in_thread(loop: LoopCore, pid: int, transport: SubprocessTransport, con
 def wait_for_process(loop: LoopCore, pid: int, transport: SubprocessTransport, context: Context) -> None: ...
 def wait_until_exited(pid: int, transport: SubprocessTransport) -> int | None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

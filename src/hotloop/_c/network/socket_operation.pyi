@@ -22,6 +22,6 @@ class SocketWatcher: ...
 
 def wake_up(operation: SocketOperation) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -5,6 +5,6 @@ from hotloop._c.poller.watcher import Watcher
 @final
 class CallbackWatcher(Watcher): ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -5,7 +5,7 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 
 BACKEND: str

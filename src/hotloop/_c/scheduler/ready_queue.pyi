@@ -30,6 +30,6 @@ class Handle(asyncio.Handle):
 
 def format_callback(callback: object, args: Any, loop: asyncio.AbstractEventLoop) -> str: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

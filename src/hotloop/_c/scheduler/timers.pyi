@@ -25,6 +25,6 @@ class TimerHandle(asyncio.TimerHandle):
     def __ge__(self, other: object, /) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

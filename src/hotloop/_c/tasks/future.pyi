@@ -19,6 +19,6 @@ class FutureIter(Generator[Any, Any, Any]):
     def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
     def close(self) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -13,6 +13,6 @@ class Task(asyncio.Task[_T]):
 
 def live_tasks() -> list[Task[Any]]: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

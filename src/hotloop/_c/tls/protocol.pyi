@@ -15,6 +15,6 @@ class TlsProtocol(TlsSender):
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -8,6 +8,6 @@ class TlsTransport(asyncio.Transport):
     def get_read_buffer_limits(self) -> tuple[int, int]: ...
     def get_read_buffer_size(self) -> int: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

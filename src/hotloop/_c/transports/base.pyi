@@ -9,6 +9,6 @@ class Transport(asyncio.Transport):
 
 def release_transport(transport: Transport) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -7,6 +7,6 @@ class DatagramTransport(asyncio.Transport, asyncio.DatagramTransport):
     max_size: int
     def sendto(self, data: bytes | bytearray | memoryview, addr: Any = None) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

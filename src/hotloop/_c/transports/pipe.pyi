@@ -18,6 +18,6 @@ class WritePipeTransport(PipeTransport, asyncio.WriteTransport):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

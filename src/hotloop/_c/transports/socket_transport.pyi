@@ -11,6 +11,6 @@ class SocketTransport(asyncio.Transport): ...
 class FlushingSocket(TransportSocket):
     def __init__(self, transport: SocketTransport, sock: socket.socket) -> None: ...
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -6,6 +6,6 @@ from typing import final
 class StreamTransport(asyncio.Transport):
     max_size: int
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

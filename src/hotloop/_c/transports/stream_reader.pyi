@@ -1,5 +1,5 @@
-# For the other compiled modules: nothing of it can be used from Python.
+# Only for other compiled modules: nothing here can be used from Python.
 
-# Cython's: what the compiled modules take from each other.
+# Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]
 __test__: dict[str, str]

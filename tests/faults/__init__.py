@@ -1,5 +1,6 @@
-"""What becomes of everything when one allocation or one system call fails: `run.py` says how it is run.
+"""The effects of one failing allocation or system call: `run.py` documents how to run it.
 
-`scenarios` collects what is done (`loops`, `connections`, `descriptors`), `memory` and `system_calls` are what fails
-meanwhile, `shim` makes it fail, `child` does one scenario with one fault in a process of its own and tells what became
-of it, and `judging` says what of that is a defect. `defects` are wrong on purpose."""
+`scenarios` collects the actions (`loops`, `connections`, `descriptors`); `memory` and `system_calls` list the faults;
+`shim` makes them happen; `child` runs one scenario with one fault in a process of its own and reports the outcome;
+`judging` decides which outcomes are defects. `defects` are wrong on purpose.
+"""

@@ -1,6 +1,7 @@
-"""One scenario with one fault, in a process of its own: what became of it, as a dictionary.
+"""One scenario with one fault, in a process of its own; returns the outcome as a dictionary.
 
-`kinds` names what may be a defect, with details; judging.py decides. Everything that told of the fault is in `told`."""
+`kinds` names possible defects, with details; judging.py decides. `told` has everything that reported the fault.
+"""
 
 import asyncio
 import contextlib
@@ -42,7 +43,7 @@ MISTAKES = (
 
 
 class Harness(logging.Handler):
-    """Arms the fault, and hears of all that is told to anyone. It must not fail itself where there is no memory."""
+    """Arms the fault, and receives every report. It must not itself fail without memory."""
 
     def __init__(self, shim: Shim) -> None:
         super().__init__(logging.WARNING)
@@ -101,7 +102,7 @@ class Harness(logging.Handler):
 
 
 def _origin(error: object) -> str:
-    """The innermost function that its traceback names."""
+    """The innermost function in its traceback."""
     traceback = getattr(error, "__traceback__", None)
     if traceback is None:
         return ""
@@ -112,7 +113,7 @@ def _origin(error: object) -> str:
 
 
 class _Stderr:
-    """What the interpreter itself writes there, as it does of what it cannot raise without memory, tells as well."""
+    """Output of the interpreter itself, e.g. of exceptions that it cannot raise without memory, counts as a report."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("stderr")
@@ -135,7 +136,7 @@ def _leaked(before: dict[str, str]) -> dict[str, str]:
 
 
 async def _serve_others(loop: asyncio.SelectorEventLoop) -> None:
-    """What a loop is there for: callbacks, timers, tasks, other threads, and connections."""
+    """The services of a loop: callbacks, timers, tasks, other threads, and connections."""
     called = loop.create_future()
     loop.call_soon(called.set_result, None)
     await called
@@ -160,7 +161,7 @@ async def _serve_others(loop: asyncio.SelectorEventLoop) -> None:
 
 
 def _drive(harness: Harness, scenario: Scenario, seconds: float) -> None:
-    """The scenario itself, with the fault."""
+    """Run the scenario itself, with the fault."""
     try:
         with harness.within(seconds):
             scenario.drive()
@@ -182,7 +183,7 @@ def _drive(harness: Harness, scenario: Scenario, seconds: float) -> None:
     finally:
         harness.disarm()
         scenario.is_over = True
-        # run_forever() is asyncio's own, and at its end this needs memory.
+        # run_forever() is asyncio's own, and resetting this needs memory at its end.
         asyncio._set_running_loop(None)
 
 
@@ -196,7 +197,7 @@ def _where(task: Any) -> str:
 
 
 def _check_idle(harness: Harness, loop: asyncio.SelectorEventLoop) -> None:
-    """A loop that has nothing to do does nothing."""
+    """Check that a loop with nothing to do does nothing."""
     before = harness.shim.polls()
     loop.call_later(0.01, loop.stop)
     loop.run_forever()
@@ -206,14 +207,14 @@ def _check_idle(harness: Harness, loop: asyncio.SelectorEventLoop) -> None:
 
 
 def _after(harness: Harness, scenario: Scenario, seconds: float) -> None:
-    """Whether the loop still serves."""
+    """Check that the loop still serves."""
     loop = scenario.loop
     step = "idle"
     try:
         with harness.within(seconds):
             _check_idle(harness, loop)
             step = "cancelled"
-            # A task that could not be stepped waits for ever, and has told so.
+            # A task whose step failed waits forever, and has reported so.
             for task in (tasks := asyncio.all_tasks(loop)):
                 task.cancel()
             if tasks:
@@ -255,7 +256,7 @@ def _run(harness: Harness, impl: Any, cls: type[Scenario], seconds: float) -> No
 
 
 def run_here(shim: Shim, impl: Any, cls: type[Scenario], fault: Fault | None, seconds: float) -> dict[str, Any]:
-    """Without a fault, the system calls are counted."""
+    """Run the scenario in this process. Without a fault, count the system calls."""
     harness = Harness(shim)
     harness.listen()
     if fault is None:
@@ -275,7 +276,8 @@ def _tell(fd: int, outcome: dict[str, Any]) -> None:
 def run(
     shim: Shim, impl: Any, cls: type[Scenario], fault: Fault | None, seconds: float, names: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """In a forked child. With `names`, `calls` of the outcome has how many of these system calls there were."""
+    """Run the scenario in a forked child. With `names`, the outcome's `calls` has the number of each of these system
+    calls."""
     source, target = os.pipe()
     report = os.memfd_create("report")
     child = os.fork()
@@ -295,7 +297,7 @@ def run(
         finally:
             os._exit(code)
     os.close(target)
-    # Each of its steps has its own time, after which it ends by itself unless it is in an endless loop of C code.
+    # Each step of the child has its own time limit; the child ends by itself unless C code loops endlessly.
     deadline = time.monotonic() + 3 * (SECONDS_TO_BE_SERVED + seconds) + SECONDS_BEFORE_THE_END
     data, hung = b"", False
     while True:
@@ -303,7 +305,7 @@ def run(
             if hung:
                 os.kill(child, signal.SIGKILL)
             else:
-                os.kill(child, signal.SIGABRT)  # faulthandler reports where it is
+                os.kill(child, signal.SIGABRT)  # faulthandler reports where the child is
             hung, deadline = True, time.monotonic() + SECONDS_BEFORE_THE_END
         elif part := os.read(source, 1 << 16):
             data += part

@@ -13,7 +13,7 @@ from .scenario import Corrupt, Lost, Plain, Scenario
 
 
 class Serving(Scenario):
-    """A server with an echo, connections to it while something fails, and another afterwards."""
+    """A server with an echo, connections to it during the fault, and another one afterwards."""
 
     server_protocol: ClassVar[Any] = Echo
     messages: ClassVar[int] = 3
@@ -88,7 +88,7 @@ class TlsMuch(Serving):
 
 
 class HalfClosed(Serving):
-    """write_eof(): all that was written comes before it."""
+    """write_eof(): all data written before arrives before the end."""
 
     class server_protocol(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -114,7 +114,7 @@ class HalfClosed(Serving):
 
 
 class ManyConnections(Serving):
-    """Eight clients in a row, outside of the loop: each gets its answer, or an end of its connection."""
+    """Eight clients in a row, outside of the loop: each gets its answer, or the end of its connection."""
 
     async def prepare(self) -> None:
         await super().prepare()
@@ -129,7 +129,7 @@ class ManyConnections(Serving):
             if isinstance(answer, BaseException):
                 raise answer
             if answer != bytes([65 + number]) * 10:
-                # That it sees its connection end is all that a client can be told.
+                # The end of its connection is the only report that a client can get.
                 raise ConnectionResetError(number) if not answer else Corrupt(repr(answer))
 
     async def answer(self, client: socket.socket) -> bytes:
@@ -145,7 +145,7 @@ class ManyConnections(Serving):
 
 
 class ManyReady(Plain):
-    """Many connections with data in the same turn: each gets it, or its end, and what comes later as well."""
+    """Many connections with data in the same turn: each gets it, or its end, and later data as well."""
 
     is_tcp: ClassVar[bool] = True
     count: ClassVar[int] = 40
@@ -186,7 +186,7 @@ class ManyReady(Plain):
 
     @staticmethod
     def send_until_sent(other: socket.socket) -> None:
-        """The peer's failures are not what is looked for."""
+        """Send until it succeeds: the peer's own failures are not the subject."""
         while True:
             try:
                 other.send(b"x")
@@ -215,7 +215,7 @@ class ManyReadyUnix(ManyReady):
 
 
 class ManyWrites(ManyReady):
-    """Many transports write in one turn: each write is sent or has said that it was not; so are those afterwards."""
+    """Many transports write in one turn: each write is sent or has reported that it was not; so are later ones."""
 
     def calls(self) -> None:
         self.taken = [b""] * self.count

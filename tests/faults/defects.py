@@ -1,6 +1,7 @@
-"""Scenarios that are wrong on purpose, one for each kind of defect: what shows that the machinery sees them.
+"""Scenarios that are wrong on purpose, one for each kind of defect: they show that the machinery detects it.
 
-They go wrong only where pipe2() fails, but for Starves, which does where one allocation does."""
+They go wrong only where pipe2() fails, except Starves, which goes wrong at a failing allocation.
+"""
 
 import asyncio
 import ctypes
@@ -46,7 +47,7 @@ class Starves(Scenario):
 
 
 class Hangs(Defective):
-    """As C code that never looks for signals."""
+    """Hangs like C code that never checks for signals."""
 
     async def go_wrong(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
@@ -95,7 +96,7 @@ class Raises(Defective):
 
 
 class LosesAByte(HalfClosed):
-    """An answer without its last byte, and nothing that tells of it."""
+    """An answer without its last byte, and no report of it."""
 
     class server_protocol(HalfClosed.server_protocol):
         def eof_received(self) -> None:

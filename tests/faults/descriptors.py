@@ -10,7 +10,7 @@ from .scenario import Corrupt, Lost, Scenario
 
 
 class Datagrams(Scenario):
-    """Three there and back."""
+    """Three datagrams there and back."""
 
     class Server(asyncio.DatagramProtocol):
         def connection_made(self, transport: Any) -> None:
@@ -54,7 +54,7 @@ class Datagrams(Scenario):
             raise Corrupt(repr(client.received))
 
     async def serve(self) -> None:
-        if not self.server.is_closing():  # as asyncio closes it for an OSError of recvfrom()
+        if not self.server.is_closing():  # asyncio closes it for an OSError of recvfrom()
             await self.act()
 
     async def close(self) -> None:
@@ -105,7 +105,7 @@ class Subprocess(Scenario):
         received, _ = await process.communicate(b"hello")
         if received != b"hello":
             raise Lost("the output") if b"hello".startswith(received) else Corrupt(repr(received))
-        # 255 is asyncio's for an exit whose status was taken by others, of which its log tells.
+        # asyncio reports 255, and logs a warning, if other code has taken the exit status.
         if process.returncode and process.returncode != 255:
             raise Corrupt(f"exit code {process.returncode}")
 
@@ -161,7 +161,7 @@ class SocketMethods(Scenario):
                 await asyncio.wait(tasks)
 
     async def serve(self) -> None:
-        self.listener.close()  # where a connection of before may wait
+        self.listener.close()  # a connection of an earlier attempt may wait there
         await self.prepare()
         await self.act()
 

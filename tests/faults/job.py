@@ -2,8 +2,9 @@
 
     python tests/faults/job.py REQUEST
 
-REQUEST is JSON; Session.ask() of run.py makes it. So are the lines that are printed: one for each fault that something
-may have gone wrong with, and one for each part of a scenario at its end."""
+REQUEST is JSON made by Session.ask() of run.py. The output is JSON lines: one for each fault with a possible defect,
+and one for each part of a scenario at its end.
+"""
 
 import concurrent.futures.thread  # noqa: F401, the loops import it when they need it
 import contextlib
@@ -50,14 +51,14 @@ class Job:
         return child.run(self.shim, self.impl, cls, fault, cls.seconds * self.patience)
 
     def counted(self, cls: type[Scenario], fault: Fault | None, names: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Where nothing fails nothing goes wrong, however slow the machine is."""
+        """Run without a failure: then nothing may go wrong, however slow the machine is."""
         counted = child.run(self.shim, self.impl, cls, fault, SECONDS_WITHOUT_A_FAULT, names)
         if counted["kinds"] or counted["told"]:
             raise SystemExit(f"{cls.__name__} fails without a fault: {counted['kinds']} {counted['told']}")
         return counted
 
     def faults(self, cls: type[Scenario], part: str) -> list[Fault]:
-        """All that the scenario can meet, in the order in which they are tried."""
+        """All faults that the scenario can meet, in the order in which they are tried."""
         if given := self.request.get("faults"):
             return [fault for fault in map(Fault.parse, given) if self.part_of(fault) == part]
         if part == "system":
@@ -90,7 +91,7 @@ class Job:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # of what is dropped open, which is what is looked for in another way
+    warnings.simplefilter("ignore")  # about objects dropped open: leaks are detected in another way
     with contextlib.suppress(BrokenPipeError):
         for line in Job(json.loads(sys.argv[1])).run():
             print(json.dumps(line), flush=True)

@@ -1,9 +1,10 @@
-"""Which of what a child tells is a defect.
+"""Decides which of a child's reports are defects.
 
-asyncio in the same scenario with the same fault decides what may go wrong at all: what becomes of it there is no defect
-of ours. The numbers of allocations mean different places there, though. So where the extension's own code got no
-memory, asyncio excuses only what ends in the open: an exception out of run_forever(), or a task that waits while the
-exception handler knows why. EXPECTED names what else is no defect, with the reason."""
+asyncio in the same scenario with the same fault is the measure: an outcome that asyncio shares is no defect of hotloop.
+Allocations have other numbers there, though. So where the extension's own code got no memory, asyncio excuses only open
+failures: an exception out of run_forever(), or a task that waits while the exception handler knows why. EXPECTED names
+the other outcomes that are no defects, with the reason.
+"""
 
 import dataclasses
 import fnmatch
@@ -15,8 +16,8 @@ from typing import Any
 
 from .shim import Fault
 
-# (implementation, scenario, fault, kind, text that its details have, or what told of it): reason. The first four are
-# patterns of fnmatch.
+# (implementation, scenario, fault, kind, text in its details or its reports): reason. The first four are patterns of
+# fnmatch.
 EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("*", "*", "python:*", "raises TypeError", "MemoryError\n\nThe above exception was the direct cause"): (
         "Cython and CPython say so of `await`, whatever it failed for"
@@ -83,12 +84,12 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ),
 }
 
-# What a second look, with much more time, may find to be nothing but a slow machine.
+# Kinds that a second look, with much more time, may put down to a slow machine.
 KINDS_OF_TIME = ("stuck", "stuck in silence", "serves no longer", "spins")
 
 # Kinds that asyncio excuses wherever they come from.
 KINDS_IN_THE_OPEN = ("stuck", "ends the loop", "raises *")
-# Those that asyncio's doing the same does not excuse after a failed system call.
+# After a failed system call asyncio does not excuse these, even if it does the same.
 KINDS_NEVER_EXCUSED = ("dies by *", "hangs", "corrupt", "spins")
 
 
@@ -104,13 +105,13 @@ class Finding:
 
     @property
     def signature(self) -> tuple[str, str, str, str]:
-        """Findings that differ in nothing else are likely one defect."""
+        """Findings with the same signature are likely one defect."""
         what = self.fault.what if self.fault.is_memory else str(dataclasses.replace(self.fault, first=1, count=1))
         return self.scenario, what, self.kind, self.place
 
     @property
     def place(self) -> str:
-        """The innermost function of the extension's on the stack at the failure or the crash."""
+        """The extension's innermost function on the stack at the failure or the crash."""
         for line in self.stack.splitlines():
             if match := re.match(r"(.*/hotloop/_c/\S+\.so)\(\+(0x[0-9a-f]+)\)", line):
                 return _function(*match.groups())
@@ -118,7 +119,7 @@ class Finding:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether asyncio's doing the same makes it no defect."""
+        """Whether it is no defect if asyncio does the same."""
         if self._is_of(KINDS_IN_THE_OPEN):
             return True
         if not self.fault.is_memory:
@@ -131,7 +132,7 @@ class Finding:
 
     @property
     def reason(self) -> str | None:
-        """Why this is none, if it is not."""
+        """The reason why this is no defect, or None."""
         for (impl, scenario, fault, kind, text), reason in EXPECTED.items():
             mine = ((self.impl, impl), (self.scenario, scenario), (str(self.fault), fault), (self.kind, kind))
             if text in "\n".join((self.details, *self.told)) and all(fnmatch.fnmatchcase(*pair) for pair in mine):
@@ -152,7 +153,7 @@ class Finding:
 
 @functools.cache
 def _function(library: str, offset: str) -> str:
-    """Its name, where the compiler's tools are there to say it."""
+    """The function's name, if the compiler's tools can find it."""
     try:
         done = subprocess.run(["addr2line", "-f", "-e", library, offset], capture_output=True, text=True, check=False)
         name = done.stdout.splitlines()[0]
@@ -168,5 +169,5 @@ def findings(impl: str, scenario: str, fault: Fault, outcome: dict[str, Any]) ->
 
 
 def counted(all_findings: list[Finding]) -> str:
-    """How many of each kind."""
+    """The number of findings of each kind."""
     return ", ".join(f"{kind} {count}" for kind, count in Counter(found.kind for found in all_findings).most_common())

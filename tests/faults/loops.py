@@ -1,4 +1,4 @@
-"""Scenarios of what a loop runs: callbacks, timers, futures, tasks, threads and signals; of loops and of selectors."""
+"""Scenarios of a loop's work: callbacks, timers, futures, tasks, threads and signals; of loops and of selectors."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ SECONDS_OF_A_THREAD = 60
 
 
 class Callbacks(Plain):
-    """call_soon(): each that was taken runs once."""
+    """call_soon(): each accepted callback runs once."""
 
     def calls(self) -> None:
         ran, taken = bytearray(150), bytearray(150)
@@ -34,7 +34,7 @@ class Callbacks(Plain):
 
 
 class Timers(Plain):
-    """call_later() and cancel(): each timer that was taken and not cancelled runs once."""
+    """call_later() and cancel(): each accepted timer that is not cancelled runs once."""
 
     def calls(self) -> None:
         ran, taken = bytearray(120), bytearray(120)
@@ -57,7 +57,7 @@ class Timers(Plain):
 
 
 class Futures(Plain):
-    """Callbacks of futures with each outcome: each that was taken runs once, if the future took its outcome."""
+    """Callbacks of futures with each outcome: each accepted one runs once, if the future took its outcome."""
 
     def calls(self) -> None:
         ran, taken = bytearray(60), bytearray(60)
@@ -132,7 +132,7 @@ class Threadsafe(Plain):
 
 
 class ThreadsafeAsleep(Threadsafe):
-    """The same with a loop that has nothing to do but to be woken, and each call waits until the one before has run."""
+    """The same with an otherwise idle loop; each call waits until the previous one has run."""
 
     is_hot = False
 
@@ -299,7 +299,7 @@ class Signals(Scenario):
 
 
 class NewLoop(Plain):
-    """A loop is made, runs and is closed; every call says if it could not, and is repeated."""
+    """A loop is made, runs and is closed; every call reports if it failed, and is repeated."""
 
     is_hot = False
     keeps_loop = False
@@ -321,7 +321,7 @@ class NewLoop(Plain):
 
 
 class CloseLoop(Plain):
-    """close() of a loop that has a server, connections, timers, callbacks; it is repeated until it has said nothing."""
+    """close() of a loop that has a server, connections, timers, callbacks; it is repeated until it reports nothing."""
 
     is_hot = False
     keeps_loop = False
@@ -370,7 +370,7 @@ class Selector(Plain):
                 raise Corrupt("get_map")
 
     def expect(self, selector: Any, data: list[int]) -> None:
-        """select() may raise, but what it did not report then it has to report the next time."""
+        """select() may raise, but the next select() has to report what the failed one did not."""
         while True:
             try:
                 found = sorted(key.data for key, _ in selector.select(1))

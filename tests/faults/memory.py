@@ -12,7 +12,7 @@ COUNTS = (1, 10, 100)
 
 
 def spread(count: int) -> Iterator[int]:
-    """1 to `count`, each once and spread over all from the beginning: there may be no time for the rest."""
+    """1 to `count`, each once and spread over all from the beginning: time may run out before the rest."""
     step = max(1, int(count * 0.618))
     while math.gcd(step, count) != 1:
         step += 1
@@ -23,7 +23,7 @@ def spread(count: int) -> Iterator[int]:
 
 
 def faults(allocator: str, allocations: int, counts: Sequence[int]) -> Iterator[Fault]:
-    """All for a scenario that makes so many `allocations`: one of them, and as many as `counts` says in a row."""
+    """All faults for a scenario with so many `allocations`: a single one, and each number in a row of `counts`."""
     for first in spread(allocations):
         for count in counts:
             yield Fault(allocator, first, count)

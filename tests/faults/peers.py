@@ -1,4 +1,4 @@
-"""What scenarios connect to each other: protocols, and the contexts of TLS."""
+"""The ends of the scenarios' connections: protocols, and the contexts of TLS."""
 
 import asyncio
 import ssl
@@ -25,7 +25,7 @@ class BufferedEcho(asyncio.BufferedProtocol):
 
 
 class Client(asyncio.Protocol):
-    """Keeps what comes, and says when there is enough or nothing more will come."""
+    """Keeps the data, and reports when there is enough or no more can come."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class Client(asyncio.Protocol):
 
 
 def close_clients(server: Any) -> None:
-    """What Python 3.13 and later close for a server; before, its connections end with those who have them."""
+    """Python 3.13 and later close a server's connections; before, they end with the objects that own them."""
     if hasattr(server, "abort_clients"):
         server.abort_clients()
 
@@ -67,7 +67,7 @@ _contexts: list[ssl.SSLContext] = []
 
 
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Of a server and of a client; made once, in the process that all others are forked from."""
+    """The contexts of a server and of a client; made once, in the process from which all others are forked."""
     if not _contexts:
         from support import certificates
 

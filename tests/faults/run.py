@@ -1,13 +1,13 @@
-"""Lets one allocation or one system call after the other fail, and looks for what does not bear it.
+"""Lets allocations and system calls fail, one after the other, and looks for code that does not handle it.
 
     python tests/faults/run.py                                       all scenarios, both implementations, for 10 minutes
     python tests/faults/run.py --impl c --scenario Tcp --minutes 2
     python tests/faults/run.py --impl c --scenario Tcp --only recv   one call; also python, libc (memory) and system
     python tests/faults/run.py --impl c --scenario Tcp --only recv:ECONNRESET:2    one fault, as a finding names it
 
-A defect is a crash, a hang, a loss that nothing tells of, a descriptor that stays open, a loop that ends, spins or no
-longer serves others, and an exception that only a mistake can raise; asyncio with the same fault decides what may be
-(judging.py). A fault is WHAT:[ERRNO:]N[+COUNT]: the N-th call fails, or as many as COUNT from there on.
+A defect is a crash, a hang, an unreported loss, a descriptor that stays open, a loop that ends, spins or no longer
+serves others, and an exception that only a mistake can raise; asyncio with the same fault decides which outcomes are
+allowed (judging.py). A fault is WHAT:[ERRNO:]N[+COUNT]: the N-th call fails, or COUNT calls from there on.
 
 Exit code: 0 nothing found, 1 defects, 2 it could not be run.
 """
@@ -33,7 +33,7 @@ from faults.shim import Fault, Unavailable
 HERE = Path(__file__).resolve().parent
 IMPLEMENTATIONS = ("c", "python", "asyncio")
 PARTS = (*memory.ALLOCATORS, "system")
-LOOKED_AT_AGAIN = 3  # of those findings that seem to be one defect
+LOOKED_AT_AGAIN = 3  # of the findings that seem to be one defect
 SECOND_LOOK = 10  # times the patience
 SHARE_OF_THE_ORACLE = 0.3  # of the time
 OCCURRENCES_OF_THE_ORACLE = 12
@@ -47,10 +47,10 @@ class Session:
         self.jobs_left = 0
 
     def ask(self, impl: str, scenarios: list[str], parts: Iterable[str], **request: Any) -> Iterator[dict[str, Any]]:
-        """The lines of a job. Unavailable where it ends with an error."""
+        """The output lines of a job. Raises Unavailable if it ends with an error."""
         request |= {"impl": impl, "scenarios": scenarios, "parts": list(parts)}
         request.setdefault("patience", self.options.patience)
-        # The same allocations each time.
+        # Makes the same allocations each time.
         environ = os.environ | {"LD_PRELOAD": str(self.library), "PYTHONHASHSEED": "0"}
         environ["HOTLOOP_IMPL"] = "" if impl == "asyncio" else impl
         command = [sys.executable, str(HERE / "job.py"), json.dumps(request)]
@@ -68,7 +68,7 @@ class Session:
         return max(1.0, share)
 
     def run(self, impl: str, scenarios: list[str]) -> tuple[list[str], list[Finding]]:
-        """A line about each, and what is wrong."""
+        """A line about each scenario, and the defects."""
         options = self.options
         found: dict[str, list[Finding]] = {name: [] for name in scenarios}
         tried: dict[str, list[str]] = {name: [] for name in scenarios}
@@ -92,9 +92,10 @@ class Session:
         return lines, defects
 
     def ours(self, found: list[Finding]) -> list[Finding]:
-        """Without those that asyncio shares, and those that were but a slow machine.
+        """The findings without those that asyncio shares and those of a slow machine.
 
-        Where the faults are few asyncio is not asked, which would take longer: what it could excuse is left out."""
+        With few faults asyncio is not run, which would take longer: everything that it could excuse is left out.
+        """
         if self.options.at_most is not None:
             found = [finding for finding in found if not finding.is_excusable]
         groups: dict[tuple[str, ...], list[Finding]] = {}
@@ -113,13 +114,13 @@ class Session:
 
     @staticmethod
     def group_of(fault: Fault) -> str:
-        """What asyncio meets with other numbers: memory, or a call and an error."""
+        """The part of a fault that compares with asyncio, whose numbers differ: memory, or a call and an error."""
         if fault.is_memory:
             return "memory, once" if fault.count == 1 else "memory, in a row"
         return f"{fault.what}:{fault.error}"
 
     def oracle(self, found: list[Finding]) -> set[tuple[str, str]]:
-        """The kinds of what goes wrong on asyncio, by group_of()."""
+        """The kinds of asyncio's own findings, with their group_of()."""
         kinds: set[tuple[str, str]] = set()
         if not found:
             return kinds
@@ -194,7 +195,7 @@ def main() -> int:
     defects: list[Finding] = []
     try:
         session = Session(options)
-        # To start a process for each takes longer than a few faults.
+        # Starting a process for each takes longer than a few faults.
         groups = [[name] for name in scenarios] if options.at_most is None else [scenarios]
         session.jobs_left = len(impls) * len(groups)
         with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:

@@ -1,9 +1,9 @@
-"""What a scenario is: something done while something fails, in the public terms of asyncio.
+"""The base of scenarios: actions during a fault, in the public terms of asyncio.
 
-A scenario is made anew for each fault. `prepare()` and `close()` run without it, and so does `serve()`, which asks what
-the scenario has set up whether it still works; `act()` runs with it. `act()` accounts for what it does: it raises the
-exception that it was told of, or Lost where something is missing, or Corrupt where something else has come than was
-sent. Lost is a defect where nothing told of it: no exception, no call of a handler, no message in a log.
+A scenario is made anew for each fault. `prepare()` and `close()` run without it, and so does `serve()`, which checks
+that everything the scenario has set up still works; `act()` runs with the fault. `act()` accounts for its actions: it
+raises the exception that it got, or Lost if something is missing, or Corrupt if something else arrived than was sent.
+Lost is a defect if nothing reported it: no exception, no call of a handler, no message in a log.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from typing import Any, ClassVar
 
 
 class Lost(Exception):
-    """What was taken did not arrive, or did not run."""
+    """Accepted data did not arrive, or an accepted callback did not run."""
 
 
 class Corrupt(Exception):
-    """What arrived is not what was sent."""
+    """The data that arrived is not the data that was sent."""
 
 
 class Expired(KeyboardInterrupt):
-    """The scenario's time is over. A KeyboardInterrupt, because those leave run_forever() wherever they are raised."""
+    """The scenario's time is over. A KeyboardInterrupt, because that leaves run_forever() wherever it is raised."""
 
 
 class Scenario:
     """A coroutine, `act()`, on a loop that must serve others afterwards."""
 
-    seconds: ClassVar[float] = 0.5  # at a first look; what takes longer is looked at again with more
+    seconds: ClassVar[float] = 0.5  # at a first look; slower findings get a second look with more
     is_hot: ClassVar[bool] = False  # whether memory may be missing for a while here, not just once
-    keeps_loop: ClassVar[bool] = True  # whether the loop is there to be asked afterwards
+    keeps_loop: ClassVar[bool] = True  # whether the loop still exists to be checked afterwards
 
     def __init__(self, impl: Any, loop: asyncio.SelectorEventLoop, harness: Any) -> None:
         self.impl = impl
@@ -59,7 +59,7 @@ class Scenario:
         task.result()
 
     def run_until(self, condition: Any) -> None:
-        """Run the loop, which stop() ends, until it is so."""
+        """Run the loop, which stop() ends, until the condition holds."""
         while not condition():
             self.run_on()
 
@@ -72,7 +72,7 @@ class Scenario:
                 raise
 
     def turns_until(self, condition: Any) -> None:
-        """The same where nothing calls stop(); to set a timer may be what fails."""
+        """The same if nothing calls stop(); setting a timer may be the call that fails."""
         while not condition():
             try:
                 timer = self.loop.call_later(0.001, self.loop.stop)
@@ -98,7 +98,7 @@ class Plain(Scenario):
         self.calls()
 
     def attempt(self, function: Any, *args: Any) -> Any:
-        """What it returns, or None if it says that there is no memory: then it must have done nothing."""
+        """The function's result, or None if it raised MemoryError: then it must have done nothing."""
         try:
             return function(*args)
         except MemoryError as error:

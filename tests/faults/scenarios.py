@@ -7,7 +7,7 @@ from .scenario import Scenario
 
 
 def _scenarios(module: types.ModuleType) -> dict[str, type[Scenario]]:
-    """Those that the module defines; Serving is what others are made of."""
+    """The scenarios that the module defines, without the base class Serving."""
     classes = [cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, Scenario)]
     return {
         cls.__name__: cls for cls in classes if cls.__module__ == module.__name__ and cls is not connections.Serving

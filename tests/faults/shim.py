@@ -1,7 +1,8 @@
-"""The preloaded library that makes things fail (shim.c), and the faults that it can be told to make.
+"""The preloaded library that makes calls fail (shim.c), and the faults that it can make.
 
-Python's allocators are wrapped by functions of the shim's own, not by _testcapi.set_nomemory(): many Pythons come
-without _testcapi, and that function knows neither how many allocations there were nor where the one was that failed."""
+Python's allocators are wrapped by the shim's own functions, not by _testcapi.set_nomemory(): many Pythons have no
+_testcapi, and that function knows neither the number of allocations nor which one failed.
+"""
 
 import ctypes
 import dataclasses
@@ -17,7 +18,7 @@ from typing import ClassVar
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent.parent / "build" / "faults"
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-SHORT = -1  # in place of an errno: one byte is transferred, where more was asked for
+SHORT = -1  # in place of an errno: a transfer of several bytes moves only one
 MEMORY_DOMAINS = 3  # PYMEM_DOMAIN_RAW, _MEM, _OBJ
 
 
@@ -26,7 +27,7 @@ class Unavailable(Exception):
 
 
 def build(folder: Path = OUTPUT) -> Path:
-    """The shared library in `folder`, compiled again only if its source has changed. Unavailable."""
+    """The shared library in `folder`, compiled again only if its source has changed. Raises Unavailable."""
     if sys.platform != "linux":
         raise Unavailable("the shim stands before Linux' system calls")
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
@@ -47,9 +48,10 @@ def build(folder: Path = OUTPUT) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Those of the calls to `what` from the `first` on, `count` of them, fail with `error`.
+    """`count` calls of `what`, from the `first` on, fail with `error`.
 
-    `what` is a system call, or "python" or "libc" for an allocation, which has no `error`."""
+    `what` is a system call, or "python" or "libc" for an allocation, which has no `error`.
+    """
 
     what: str
     first: int
@@ -62,7 +64,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
-        """What __str__() has written. ValueError."""
+        """The fault whose __str__() is `text`. Raises ValueError."""
         match = re.fullmatch(r"(\w+):(?:(E\w+|short):)?(\d+)(?:\+(\d+))?", text)
         if match is None:
             raise ValueError(f"not a fault: {text}")
@@ -80,7 +82,7 @@ class _Allocator(ctypes.Structure):
 
 
 class Shim:
-    """The one that this process was started with."""
+    """The shim that this process was started with."""
 
     KINDS: ClassVar[dict[str, int]] = {"python": 1, "libc": 2}
     SYSTEM_CALL, CENSUS = 3, 4
@@ -103,7 +105,7 @@ class Shim:
             function.argtypes = []
 
     def wrap_allocators(self) -> None:
-        """Once, before anything is to fail."""
+        """Call it once, before any fault."""
         for domain in range(MEMORY_DOMAINS):
             original, wrapped = _Allocator(), _Allocator()
             ctypes.pythonapi.PyMem_GetAllocator(domain, ctypes.byref(original))
@@ -111,7 +113,7 @@ class Shim:
             ctypes.pythonapi.PyMem_SetAllocator(domain, ctypes.byref(wrapped))
 
     def report_to(self, fd: int) -> None:
-        """Where the C stack of the first failure goes, and that of a crash."""
+        """Write the C stack of the first failure, and that of a crash, to `fd`."""
         self._report_to(fd)
 
     def count_calls(self) -> None:
@@ -130,7 +132,7 @@ class Shim:
         self._arm()
 
     def disarm(self) -> None:
-        # The call itself needs memory, which may be what fails; the failures have an end.
+        # The call itself needs memory, so it may fail as well; the failures come to an end.
         while True:
             try:
                 return self._disarm()

@@ -1,8 +1,9 @@
-"""Which system calls fail, with which errors, and what the extension calls beside them.
+"""The system calls that fail, with their errors, and the extension's other calls.
 
-The errors are those that the man pages name and that a program with right arguments can meet; with EBADF another part
-of the program has closed the descriptor. `short` stands for fewer bytes than asked for. The calls that only the
-standard library makes for a loop are here as well, because a loop has to cope with their failures, too."""
+The errors are those of the man pages that a program with correct arguments can meet; EBADF means that another part of
+the program has closed the descriptor. `short` stands for fewer bytes than asked for. Calls that only the standard
+library makes for a loop are here as well, because a loop has to cope with their failures, too.
+"""
 
 import errno
 import re
@@ -50,11 +51,11 @@ ERRORS = {
     "pidfd_open": "EMFILE ENFILE ENODEV ENOMEM ENOSYS EPERM ESRCH",
 }
 
-# One after the other: what is tried again at once fails again.
+# In a row: an immediate retry fails again.
 COUNTS = (1, 3)
 EVERY_ONE = 100_000
 
-# Functions that the extension calls under these names are covered by the errors of those.
+# The extension calls these functions under other names; the errors of those cover them.
 COVERED_AS = {
     "epoll_ctl": "epoll_ctl_add",
     "fcntl64": "fcntl",
@@ -69,22 +70,22 @@ COVERED_AS = {
 ALLOCATORS = {"malloc", "calloc", "realloc"}
 
 HARMLESS = {
-    # The CPU alone answers them.
+    # These need only the CPU.
     *("memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strnlen", "strrchr"),
     *("bcmp", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "inet_ntop", "inet_pton"),
     *("__stack_chk_fail", "__assert_fail", "abort", "ceil", "htonl", "htons", "ntohl", "ntohs"),
-    # It fails for clocks that do not exist only; the kernel has the one that is asked for.
+    # It fails only for clocks that do not exist; the requested one exists.
     "clock_gettime",
     *("free", "__errno_location"),
     # At import, from a table that glibc enlarges: if that fails the module is not imported.
     *("__register_atfork", "pthread_atfork"),
-    # What a shared library begins and ends with.
+    # The start and end code of a shared library.
     *("_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize", "__gmon_start__", "__tls_get_addr"),
 }
 
 
 def undefined_symbols(library: Path) -> set[str]:
-    """The functions that `library` wants from others, without those of Python. FileNotFoundError without nm."""
+    """The functions that `library` imports, without those of Python. Raises FileNotFoundError without nm."""
     command = ["nm", "--dynamic", "--undefined-only", str(library)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
@@ -92,12 +93,12 @@ def undefined_symbols(library: Path) -> set[str]:
 
 
 def uncovered(library: Path) -> set[str]:
-    """What `library` calls that neither fails here nor is known to be harmless."""
+    """The functions that `library` calls that neither fail here nor are known to be harmless."""
     return undefined_symbols(library) - set(ERRORS) - set(COVERED_AS) - ALLOCATORS - HARMLESS
 
 
 def faults(call: str, calls: int) -> Iterator[Fault]:
-    """All for a scenario that makes `calls` of them, the first occurrences of every error first."""
+    """All faults for a scenario with so many `calls` of it, the first occurrences of every error first."""
     errors = [SHORT if name == "short" else getattr(errno, name) for name in ERRORS[call].split()]
     for error in errors if calls else ():
         if error == SHORT:

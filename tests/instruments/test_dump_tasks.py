@@ -293,7 +293,7 @@ def test_a_handler_that_could_not_be_restored(loop, monkeypatch):
         dump_tasks_on(loop, signal.SIGUSR1)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not show who handles signals")
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not list handled signals")
 def test_a_handler_of_c_code(impl):
     """The signal module does not know faulthandler's handler: replacing it by the default action kills the program."""
     impl.run_script("""if True:

@@ -1,7 +1,8 @@
-"""Bad input to what runs callbacks and tasks: asyncio's exception, type and gist, nothing leaks, and the loop goes on.
+"""Bad input to the functions that run callbacks and tasks: they raise asyncio's exceptions, nothing leaks, and the loop
+goes on.
 
-Each case is a function of a world: the loop and its classes. It runs on asyncio's loop first; whatever happens there
-must happen on the implementation, too: the same exception with the same words, or the same result.
+Each case is a function of a world: the loop and its classes. It runs on asyncio's loop first; the implementation must
+do the same: raise the same exception with the same words, or return the same result.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ CASES, case = collection()
 
 
 async def function():
-    """What people pass where they mean its call."""
+    """A coroutine function, often passed by mistake in place of its call."""
 
 
 @case()
@@ -71,7 +72,7 @@ def a_coroutine_where_a_callback_is_due(world):
 @case()
 def a_coroutine_function_where_a_callback_is_due(world):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # outside debug mode it is called, and what it returns is never awaited
+        warnings.simplefilter("ignore")  # outside debug mode it is called, and its coroutine is never awaited
         world.loop.call_soon(function)
         run_once(world.loop)
         gc.collect()
@@ -240,7 +241,7 @@ def a_task_of_a_closed_loop_is_cancelled(world):
 
 @case()
 def a_loop_that_runs_in_another_thread(world):
-    """In debug mode this is noticed."""
+    """Debug mode detects this."""
     started, finish = threading.Event(), threading.Event()
     world.loop.call_soon(lambda: (started.set(), finish.wait(), world.loop.stop()))
     thread = threading.Thread(target=world.loop.run_forever)

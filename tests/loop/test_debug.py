@@ -1,4 +1,4 @@
-"""Debug mode: slow callbacks, calls from the wrong thread, coroutines where functions are due."""
+"""Debug mode: slow callbacks, calls from the wrong thread, coroutine functions in place of callbacks."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from support.stepping import Clock, run_once
 @pytest.fixture
 def debug_loop(loop):
     loop.set_debug(True)
-    loop.slow_callback_duration = 3600  # what the machine's load makes slow is nobody's concern
+    loop.slow_callback_duration = 3600  # no reports of callbacks that are slow only on a busy machine
     return loop
 
 
 @contextlib.contextmanager
 def clock_of(loop, slow=0.1):
-    """A clock that only callbacks move, so that what is slow is exactly what the test makes slow."""
+    """A clock that only callbacks move, so that nothing is slow but what the test makes slow."""
     clock = Clock.replacing_time_of(loop)
     loop.slow_callback_duration = slow
     yield clock
@@ -58,7 +58,7 @@ def test_p10_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio
 
 
 def test_p10_a_slow_wakeup_is_reported_with_its_coroutine(debug_loop, asyncio_log):
-    """The step that a finished future brings about."""
+    """The slow code is the step that a finished future causes."""
     with clock_of(debug_loop) as clock:
         future = debug_loop.create_future()
 

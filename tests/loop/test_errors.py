@@ -73,7 +73,7 @@ def test_other_base_exceptions_are_reported_too(loop, contexts, error):
 def test_keyboard_interrupt_and_system_exit_leave_the_loop_with_the_queue_intact(loop, contexts, error, how):
     seen = []
     if how == "call_later":
-        # Due timers come before what is queued later, so that the rest waits behind it in the same batch.
+        # Due timers run before later callbacks, so the rest waits behind the failing one in the same batch.
         loop.call_later(-1, fail, error)
         loop.call_later(-0.5, seen.append, "same batch")
     else:
@@ -186,7 +186,7 @@ def test_the_handler_runs_in_the_context_of_the_handle(loop):
 
 
 def test_replaced_methods_are_honoured(loop):
-    """Programs assign to attributes of the loop; what the core calls itself must be looked up each time."""
+    """Programs assign to attributes of the loop, so the core must look up its own calls each time."""
     contexts = []
     loop.call_exception_handler = contexts.append
     loop.call_soon(fail)
@@ -195,7 +195,7 @@ def test_replaced_methods_are_honoured(loop):
     del loop.call_exception_handler
 
 
-@pytest.mark.only("c", reason="asyncio's Handle._run(), the twin's as well, leaves this cycle to the collector")
+@pytest.mark.only("c", reason="asyncio's Handle._run(), which the pure loop uses, leaves this cycle to the collector")
 def test_a_report_leaves_no_cycle_behind(loop):
     import gc
     import weakref

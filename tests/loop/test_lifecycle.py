@@ -7,12 +7,12 @@ import threading
 import pytest
 from support.stepping import run_once
 
-# In CPython 3.13.0 a refused nested run makes asyncio's own loop take itself for stopped.
+# In CPython 3.13.0 asyncio's own loop believes that it has stopped after a refused nested run.
 NESTED_RUNS_BREAK_THE_ORACLE = sys.version_info[:3] == (3, 13, 0)
 
 
 def nested_run(test):
-    """A test of a run that is refused because another one is under way."""
+    """Mark a test of a run that is refused because another one is under way."""
     return pytest.mark.only("c", "python", reason="asyncio 3.13.0")(test) if NESTED_RUNS_BREAK_THE_ORACLE else test
 
 
@@ -60,7 +60,7 @@ def test_a_closed_loop_still_answers(impl):
 
 
 def test_finishing_a_future_with_a_waiter_after_the_loop_closed(impl):
-    """Its callback can no longer be scheduled, and that is said."""
+    """Its callback can no longer be scheduled, and set_result() raises."""
     loop = impl.new_event_loop()
     future = loop.create_future()
     future.add_done_callback(print)
@@ -234,7 +234,7 @@ def test_a_runner_cancels_what_is_left(impl):
 
 
 def test_attributes_can_be_set(loop):
-    """Test suites and frameworks store and replace things on the loop."""
+    """Test suites and frameworks set and replace attributes of the loop."""
     loop.anything = 1
     assert loop.anything == 1 and loop.__dict__["anything"] == 1
     original = loop.call_soon
@@ -279,7 +279,7 @@ def test_subclasses_see_calls_to_their_overrides(impl):
         loop.close()
 
 
-@pytest.mark.only("c", "python", reason="asyncio's __del__() fails where __init__() has")
+@pytest.mark.only("c", "python", reason="asyncio's __del__() fails if __init__() has failed")
 def test_a_loop_that_cannot_be_made_leaves_nothing_behind(impl):
     impl.run_script("""if True:
         import errno, gc, selectors

@@ -1,4 +1,5 @@
-"""nest_asyncio and its like drive the loop from inside a callback: `_run_once()` called, nested and replaced."""
+"""nest_asyncio and similar packages drive the loop from inside a callback: they call, nest and replace
+`_run_once()`."""
 
 import asyncio
 import heapq
@@ -16,7 +17,7 @@ async def inner(value):
 
 
 @pytest.mark.only(
-    "c", "python", reason="asyncio's iteration fails on the emptied queue: why nest_asyncio brings its own"
+    "c", "python", reason="asyncio's iteration fails on the emptied queue, so nest_asyncio brings its own"
 )
 def test_a_nested_run_from_a_callback(loop):
     seen = []
@@ -73,7 +74,7 @@ def test_a_nested_run_in_debug_mode(loop):
 
 
 def test_run_once_waits_for_a_thread(loop):
-    """An iteration that is run by hand sleeps until another thread wakes it, also inside a callback."""
+    """An iteration run by hand sleeps until another thread wakes it, also inside a callback."""
     seen = []
 
     def callback():
@@ -89,7 +90,7 @@ def test_run_once_waits_for_a_thread(loop):
 
 
 class Patched:
-    """A `_run_once()` in Python, after nest_asyncio's, on the loop's semi-public attributes."""
+    """A `_run_once()` in Python, modelled on nest_asyncio's, on the loop's semi-public attributes."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -141,7 +142,7 @@ def test_a_thread_wakes_a_foreign_run_once(loop):
 
         def post():
             running.wait()
-            time.sleep(0.02)  # for the loop to be asleep, most likely; if it is not, it must not fall asleep
+            time.sleep(0.02)  # most likely the loop is asleep by then; if not, it must not fall asleep
             loop.call_soon_threadsafe(future.set_result, "woken")
 
         running = threading.Event()
@@ -174,7 +175,7 @@ def test_a_replaced_run_once_is_used(loop):
 
 
 def test_a_run_forever_of_ones_own(loop):
-    """What nest_asyncio makes of run_forever(): the set-up by hand and `_run_once()` in a loop."""
+    """nest_asyncio's run_forever(): the set-up by hand and `_run_once()` in a loop."""
 
     def run_forever():
         loop._check_closed()

@@ -1,7 +1,7 @@
 """How long I/O and timers wait behind queued work, and how often an idle loop wakes up.
 
-Nothing here measures time from outside. Where a bound in time is meant, callbacks use up at least that much of it
-themselves, and what is counted is callbacks: a slower machine only makes each of them longer.
+No test measures time from outside. To test a bound in time, callbacks themselves use up at least that much of it, and
+the test counts callbacks: a slower machine only makes each of them longer.
 """
 
 import resource
@@ -13,7 +13,7 @@ from support.stepping import Clock, burn, run_once
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="counts with the resource module, which Windows lacks")
 
 BOUND = 0.001  # seconds of queued work that I/O and timers wait at most
-GRACE = 3  # turns: the one that goes beyond the bound, the one that polls, the one that runs what was found
+GRACE = 3  # turns: one that exceeds the bound, one that polls, one that runs the callbacks found
 
 
 def test_p32_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loop, pair):
@@ -35,7 +35,7 @@ def test_p32_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loo
         loop.stop()
 
     loop.add_reader(one, readable)
-    # It begins amid a busy run, not in the first iteration, which always polls.
+    # The data comes amid a busy run, not in the first iteration, which always polls.
     for _ in range(20):
         loop.call_soon(lambda: None)
     loop.call_soon(loop.call_soon, loop.call_soon, begin)
@@ -69,7 +69,7 @@ def test_p32_a_timer_is_run_within_the_bound_while_work_is_queued(loop):
 @pytest.mark.parametrize("others", [0, 1], ids=["no timer pending", "a timer pending"])
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_timer_that_is_due_when_it_is_set_does_not_wait_for_the_bound(loop, late, others):
-    """asyncio runs it two turns later: what is queued in between takes less than the bound here."""
+    """asyncio runs it two turns later: the work queued in between takes less than the bound here."""
     turns = 0
     set_at = []
     ran_at = []
@@ -118,7 +118,7 @@ def test_p32_the_bound_follows_a_replaced_clock(loop):
 
 
 def test_p32_callbacks_that_take_no_time_do_not_keep_io_away(loop, pair):
-    """A chain that never ends, of callbacks too short to measure: the descriptor is looked at all the same."""
+    """An endless chain of callbacks too short to measure: the loop still polls the descriptor."""
     one, other = pair
     other.send(b"x")
     turns = 0
@@ -165,7 +165,7 @@ def test_p32_with_a_frozen_clock_io_is_not_kept_away(loop, pair):
 
 
 def test_p32_large_batches_do_not_count_as_one_callback(loop, pair):
-    """A hundred callbacks a turn, each queueing its successor: the reader runs, and the turn it runs in is bounded."""
+    """A hundred callbacks a turn, each queueing its successor: the reader runs within a bounded number of callbacks."""
     one, other = pair
     ran_after_ready = 0
     ready = False
@@ -191,7 +191,7 @@ def test_p32_large_batches_do_not_count_as_one_callback(loop, pair):
         loop.call_soon(work)
     loop.call_soon(loop.call_soon, loop.call_soon, send)
     loop.run_forever()
-    # Each turn burns ten times the bound, so that every turn must poll: as asyncio does, one batch ahead of the reader.
+    # Each turn burns ten times the bound, so every turn must poll: as in asyncio, one batch ahead of the reader.
     assert ran_after_ready <= 2 * width
     loop._ready.clear()
 
@@ -223,7 +223,7 @@ def test_io_callbacks_run_before_due_timers_and_after_what_was_queued(loop, pair
 
 
 def voluntary_switches():
-    """How often this thread went to sleep in the kernel so far: once per poll that waits."""
+    """How often this thread has slept in the kernel so far: once per poll that waits."""
     return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
@@ -242,12 +242,12 @@ def test_p17_an_idle_loop_wakes_once_per_timer(loop, interval):
     loop.call_soon(tick)
     before = voluntary_switches()
     loop.run_forever()
-    # A loop that looks every millisecond, or spins through the last one with tiny waits, would need hundreds more.
+    # A loop that polls every millisecond, or spins through the last one with tiny waits, would need hundreds more.
     assert voluntary_switches() - before <= 25 * 4
 
 
 def test_p17_an_idle_loop_uses_no_processor(loop):
-    """It sleeps in the kernel until its timer: the time this thread computes does not grow with the time it waits."""
+    """It sleeps in the kernel until its timer: this thread's processor time does not grow with the waiting time."""
     import time
 
     def cost_of_waiting(seconds):

@@ -1,6 +1,7 @@
-"""In how many iterations I/O is delivered: in as many as under asyncio, unless a loop has long been polling in vain.
+"""In how many iterations I/O is delivered: as many as with asyncio, unless a loop has long been polling without a
+result.
 
-What is counted is iterations, never time, and each count is compared with asyncio's.
+The tests count iterations and never measure time; each count is compared with asyncio's.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import time
 import pytest
 from support.stepping import Clock
 
-TURNS_IN_VAIN = 3000  # many more than a loop polls in before it skips polls
+TURNS_IN_VAIN = 3000  # many more than a loop polls without a result before it skips polls
 ROUNDS = 100
 
 
@@ -66,7 +67,7 @@ async def connected(loop, one, other, protocol=Receiver):
 
 
 def turns_under(make_loop, scenario):
-    """What the scenario returns for a loop of asyncio's, and for the other one."""
+    """The results of the scenario on asyncio's loop and on the other one."""
     counts = []
     for make in (asyncio.SelectorEventLoop, make_loop):
         one, other = socket.socketpair()
@@ -217,7 +218,7 @@ async def resuming(loop, one, other):
 
 
 async def waiting(loop, one, other):
-    """A loop that has slept is like one that has just begun to run."""
+    """A loop that has slept behaves like one that has just begun to run."""
     received = []
     loop.add_reader(other, lambda: received.append(other.recv(99)))
     await spin(TURNS_IN_VAIN)
@@ -228,7 +229,7 @@ async def waiting(loop, one, other):
     return turns
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="datagrams and pipes are other ones there")
+@pytest.mark.skipif(sys.platform == "win32", reason="datagrams and pipes are different there")
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -252,7 +253,7 @@ def test_a_loop_with_nothing_but_queued_work_skips_polls(loop, timer):
     assert loop.metrics().polls - before < TURNS_IN_VAIN
 
 
-@pytest.mark.only("c", reason="the twin does not skip while it watches a descriptor, asyncio never")
+@pytest.mark.only("c", reason="the pure loop does not skip polls while it watches a descriptor, asyncio never does")
 def test_a_loop_whose_polls_were_in_vain_skips_polls(loop, pair):
     loop.add_reader(pair[0], print)
     before = loop.metrics().polls

@@ -1,4 +1,4 @@
-"""loop._progress(), which a thread reads to see whether the loop gets anywhere."""
+"""loop._progress(), which a thread reads to see whether the loop makes progress."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ def test_it_is_minus_one_while_the_loop_does_not_run(loop):
 
 
 def test_it_is_minus_one_while_the_loop_waits(loop):
-    """Seen from another thread, which keeps the loop waiting until it has."""
+    """Another thread reads it, and wakes the loop only when it has."""
     loop.call_soon(int)
     run_once(loop)
     done, seen = threading.Event(), []
@@ -130,5 +130,5 @@ def test_a_loop_that_is_run_inside_a_callback_gets_on(loop):
     loop.call_soon(lambda: seen.append(loop._progress()))
     run_until(loop, lambda: len(seen) == 5)
     assert -1 not in seen
-    # callback(), the last one in the inner batch, inner() twice, and callback() again, after what it has run
+    # callback(), the last one in the inner batch, inner() twice, and callback() again, after its nested run
     assert len(set(seen)) == 5

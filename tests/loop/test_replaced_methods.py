@@ -1,4 +1,4 @@
-"""Methods that asyncio's loop calls through itself may be replaced, on the class or on the loop, at any moment."""
+"""Methods that asyncio's loop calls on itself may be replaced, on the class or on the loop, at any moment."""
 
 import asyncio
 import gc
@@ -7,13 +7,13 @@ import sys
 import pytest
 from support.stepping import run_once
 
-# The interpreter gives a class no more version tags after so many changes (CPython 3.13 and later: 1000).
+# After so many changes the interpreter gives a class no more version tags (CPython 3.13 and later: 1000).
 MANY_CHANGES = 2000
 
 
 @pytest.fixture
 def own_class(impl):
-    """A class of the test's own, which it may change."""
+    """A class that belongs to the test, which may change it."""
 
     class Changed(impl.EventLoop):
         pass
@@ -32,7 +32,7 @@ def changed(own_class):
 
 
 def record_calls(monkeypatch, loop, of, name):
-    """Replace a method by one that also adds its name to the list that is returned."""
+    """Replace a method by one that also appends its name to the returned list."""
     calls = []
     owner = type(loop) if of == "the class" else loop
     before = getattr(owner, name)
@@ -148,12 +148,12 @@ def test_a_replaced_select_is_called(impl, pair, monkeypatch, of):
         loop.remove_reader(one)
     finally:
         loop.close()
-        vars(selector).pop("select", None)  # which holds the selector
+        vars(selector).pop("select", None)  # it refers to the selector
     assert seen == [b"x"]
     assert timeouts
 
 
-@pytest.mark.skipif(sys.version_info < (3, 14), reason="before, asyncio itself decides what a factory is given")
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="before 3.14 asyncio itself decides what a factory gets")
 def test_a_task_factory_is_given_what_the_caller_gave(loop):
     given = []
 

@@ -77,7 +77,7 @@ def test_the_handler_may_raise(loop):
 
 
 def test_a_python_handler_runs_while_the_loop_waits(loop):
-    """signal.signal() without the loop's help: the wait is interrupted, the handler runs, the wait goes on."""
+    """signal.signal() without the loop's help: the signal interrupts the wait, the handler runs, the wait goes on."""
     seen = []
     previous = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
@@ -99,7 +99,7 @@ def test_a_python_handler_that_raises_ends_the_wait(loop):
 
     previous = signal.signal(signal.SIGALRM, handler)
     try:
-        # It strikes again and again, because the first may come before the loop waits, in asyncio's own Python code.
+        # The timer repeats, because the first signal may come before the loop waits, in asyncio's own Python code.
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         handle = loop.call_later(3600, print)
         with pytest.raises(Alarm):
@@ -113,7 +113,8 @@ def test_a_python_handler_that_raises_ends_the_wait(loop):
 
 
 def test_p15_ctrl_c_on_an_idle_loop_ends_run(impl):
-    """In a fresh interpreter: it waits for nothing but the signal, which is sent when it says that it does."""
+    """In a fresh interpreter that waits for nothing but the signal; the test sends it when the program prints that it
+    waits."""
     source = """
 async def main():
     print("waiting", flush=True)
@@ -178,7 +179,7 @@ def test_p15_ctrl_c_without_a_runner_leaves_run_forever(loop):
 
 
 def test_p15_a_sigchld_handler_beside_subprocesses(impl):
-    """One's own SIGCHLD handler, and the exit codes still arrive."""
+    """The program has its own SIGCHLD handler, and the exit codes still arrive."""
     seen = []
 
     async def main():

@@ -1,4 +1,4 @@
-"""loop.set_slow_callback_hook(): who took long is told at once, in production and in debug mode."""
+"""loop.set_slow_callback_hook(): the hook gets each slow callback at once, in production and in debug mode."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ NEARLY = 0.97
 
 
 def of(told, *names):
-    """On a loaded machine anything may be slow."""
+    """Only the callbacks of the test: on a loaded machine others may be slow."""
     return [one for one in told if one.name in names]
 
 
@@ -24,7 +24,7 @@ def slow():
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
 def told(request, loop):
-    """What the hook was called with, in debug mode or not."""
+    """The arguments of the hook's calls, in debug mode or not."""
     loop.set_debug(request.param)
     loop.slow_callback_duration = 3600
     told = []

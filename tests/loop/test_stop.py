@@ -141,7 +141,7 @@ def test_run_until_complete_stopped_early(loop):
 
 
 def test_run_until_complete_uses_asyncios_own_callback(loop):
-    """anyio finds the root task by looking for this very function among a task's callbacks."""
+    """anyio finds the root task by this very function among a task's callbacks."""
     seen = []
 
     async def main():

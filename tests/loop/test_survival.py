@@ -1,10 +1,9 @@
-"""P04: no sequence of public calls kills the interpreter. Each program runs in one of its own, to its normal end."""
+"""P04: no sequence of public calls kills the interpreter. Each program runs in an interpreter of its own, to its normal
+end."""
 
 import pytest
 
-fuzzed = pytest.mark.only(
-    "c", "python", reason="what asyncio's own classes survive differs from one version to the next"
-)
+fuzzed = pytest.mark.only("c", "python", reason="asyncio's own classes survive different things in each version")
 
 
 def check_survived(process):
@@ -265,7 +264,7 @@ print("exiting", flush=True)
 
 
 def test_p04_what_outlives_the_modules_says_nothing(impl):
-    """When the last garbage is collected nothing is left that could report: no half of a message is printed either."""
+    """When the last garbage is collected the modules for a report are gone, so not even half a message is printed."""
     impl.run_script(
         """
 async def waiting(): await loop.create_future()
@@ -336,7 +335,7 @@ print("survived")
 
 
 def test_p04_a_long_chain_of_tasks_is_dropped(impl):
-    """A hundred thousand tasks, each waiting for the next: to free them must not take a stack as deep."""
+    """A hundred thousand tasks, each waiting for the next: freeing them must not take a stack as deep."""
     out = impl.run_script(
         """
 import gc

@@ -42,7 +42,7 @@ def test_the_current_task_is_set_without_a_call(loop):
     """As slow as before otherwise, and no other test would tell."""
     from hotloop._c.tasks import current_task
 
-    assert current_task.set_in_place()
+    assert current_task.is_set_directly()
 
 
 def test_current_task_in_a_plain_callback_is_none(loop):

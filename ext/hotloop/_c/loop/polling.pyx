@@ -139,7 +139,7 @@ cdef class LoopPolling(LoopState):
         self.timing = self.timing & ~TIMING_METRICS | (TIMING_METRICS if self.metrics.time_items else 0)
         nanoseconds = self.wait_time()
         self.metrics.waiting = nanoseconds != 0
-        if self.poller is not None and self.process_events_is_original and self.poller.selects_itself():
+        if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
             self.poll_own_selector(nanoseconds)
         else:
             self.poll_foreign_selector(nanoseconds)
@@ -262,7 +262,7 @@ cdef class LoopPolling(LoopState):
                     self.report_and_repeat(poller, fd, error)
         except BaseException:
             for index in range(index, count):
-                poller.repeat_event(batch, index)
+                poller.rearm_event(batch, index)
             raise
         return 0
 
@@ -292,7 +292,7 @@ cdef class LoopPolling(LoopState):
 
     cdef int report_and_repeat(self, PollerSelector poller, int fd, object error) except -1:
         """Report a watcher that failed, and have the poller repeat its event."""
-        poller.repeat(fd)
+        poller.rearm(fd)
         self.call_exception_handler(
             {"message": f"Exception while an event of file descriptor {fd} was dispatched", "exception": error}
         )

@@ -259,7 +259,7 @@ cdef class NetworkCore(LoopCore):
         user = self.poller.entry(number)
         if isinstance(user, Transport) and not user.is_closing():
             raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
-        if user is None and self.poller.is_known(number):
+        if user is None and self.poller.is_registered(number):
             raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
 
 

@@ -443,7 +443,7 @@ cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint ag
             return True
         if not watcher.is_idle():
             return False
-    elif poller.is_known(fd):
+    elif poller.is_registered(fd):
         return False
     watcher = SocketWatcher.__new__(SocketWatcher)
     watcher.poller = poller

@@ -24,14 +24,14 @@ cdef class CallbackWatcher(Watcher):
     cdef int on_events(self, int events) except -1:
         cdef int unwanted = events & (POLLER_READ | POLLER_WRITE) & ~self.interest()
         if unwanted:
-            self.withdraw_interest()
+            self.drop_unwanted_events()
         if events & POLLER_READ and self.reader is not None:
             self.queue_callback(POLLER_READ, self.reader)
         if events & POLLER_WRITE and self.writer is not None:
             self.queue_callback(POLLER_WRITE, self.writer)
         return 0
 
-    cdef int withdraw_interest(self) except -1:
+    cdef int drop_unwanted_events(self) except -1:
         """remove_watcher() has left the kernel's set as it was: remove the events that no receiver wants."""
         if self.poller.entry(self.fd) is self:
             try:
@@ -78,7 +78,7 @@ cdef class CallbackWatcher(Watcher):
         return (POLLER_READ if self.reader is not None else 0) | (POLLER_WRITE if self.writer is not None else 0)
 
 
-cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
+cdef CallbackWatcher callback_watcher(PollerSelector poller, int fd):
     """The callbacks of a descriptor, or None. RuntimeError if another kind of watcher, or a program, has registered it.
     """
     cdef object entry = poller.entry(fd)
@@ -93,7 +93,7 @@ cdef CallbackWatcher watcher_of(PollerSelector poller, int fd):
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):
     """Queue `handle` whenever `event` is reported, in place of the previous receiver: a handle that is cancelled."""
     cdef int fd = poller.descriptor(fileobj)
-    cdef CallbackWatcher watcher = watcher_of(poller, fd)
+    cdef CallbackWatcher watcher = callback_watcher(poller, fd)
     if watcher is None:
         watcher = new_watcher(poller, fd, event, handle)
         watcher.file = fileobj
@@ -105,14 +105,14 @@ cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj
     watcher.ready = ready
     if not isinstance(fileobj, int):
         watcher.file = fileobj
-    dismiss(watcher.replace(event, handle))
+    cancel_if_handle(watcher.replace(event, handle))
     return handle
 
 
 cdef bint remove_callback(PollerSelector poller, object fileobj, int event) except -1:
     """Stop calling back for `event`, even if it was reported already. False if there was no receiver."""
     cdef int fd = poller.descriptor(fileobj)
-    cdef CallbackWatcher watcher = watcher_of(poller, fd)
+    cdef CallbackWatcher watcher = callback_watcher(poller, fd)
     cdef Runnable before
     if watcher is None:
         return False
@@ -123,7 +123,7 @@ cdef bint remove_callback(PollerSelector poller, object fileobj, int event) exce
         poller.change(fd, watcher.interest())
     if before is None:
         return False
-    dismiss(before)
+    cancel_if_handle(before)
     return True
 
 
@@ -135,7 +135,7 @@ cdef CallbackWatcher new_watcher(PollerSelector poller, int fd, int event, Runna
     return watcher
 
 
-cdef int dismiss(Runnable receiver) except -1:
+cdef int cancel_if_handle(Runnable receiver) except -1:
     # A transport is left as it is, because it may be added again.
     if isinstance(receiver, Handle):
         (<Handle>receiver).cancel()
@@ -149,11 +149,11 @@ cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver,
     was registered for it before.
 
     OSError if the kernel refuses; then nothing is registered for the descriptor."""
-    cdef CallbackWatcher watcher = watcher_of(poller, fd)
+    cdef CallbackWatcher watcher = callback_watcher(poller, fd)
     if watcher is None:
         poller.attach(fd, new_watcher(poller, fd, event, receiver), event)
         return 0
-    dismiss(watcher.replace(event, receiver))
+    cancel_if_handle(watcher.replace(event, receiver))
     if not known or watcher.interest() & ~poller.registrations[fd].events:
         poller.change(fd, watcher.interest())
     return 0

@@ -66,7 +66,7 @@ static inline void poller_close(poller *p)
 }
 
 /* The child's descriptors are its own, for the same set: closing them does not change the set. */
-static inline void poller_leave(poller *p) { poller_close(p); }
+static inline void poller_close_inherited(poller *p) { poller_close(p); }
 
 static inline int poller_open(poller *p)
 {

@@ -33,10 +33,10 @@
  * data too.) The BSDs' read filters do not report it, so there may be more after every short read. */
 #if defined(NOTE_OOB) && defined(EV_OOBAND)
 #define POLLER_READ_NOTES NOTE_OOB
-#define POLLER_TOLD_MORE(event) ((event)->flags & (EV_EOF | EV_OOBAND) || (event)->fflags & NOTE_OOB)
+#define POLLER_MAY_HAVE_MORE(event) ((event)->flags & (EV_EOF | EV_OOBAND) || (event)->fflags & NOTE_OOB)
 #else
 #define POLLER_READ_NOTES 0
-#define POLLER_TOLD_MORE(event) 1
+#define POLLER_MAY_HAVE_MORE(event) 1
 #endif
 
 typedef struct {
@@ -108,7 +108,7 @@ static inline void poller_close(poller *p)
 }
 
 /* A child does not inherit a kqueue (fork(2)): there, its number may be another file's. */
-static inline void poller_leave(poller *p) { p->fd = -1; }
+static inline void poller_close_inherited(poller *p) { p->fd = -1; }
 
 static inline int poller_open(poller *p)
 {
@@ -235,7 +235,7 @@ static inline int poller_event(const poller *p, const poller_batch *batch, int i
     *fd = (int)event->ident;
     *generation = (unsigned)(uintptr_t)event->udata;
     if (event->filter == EVFILT_READ)
-        return POLLER_READ | (POLLER_TOLD_MORE(event) ? POLLER_MORE : 0);
+        return POLLER_READ | (POLLER_MAY_HAVE_MORE(event) ? POLLER_MORE : 0);
     if (event->filter == EVFILT_WRITE)
         return POLLER_WRITE | (event->flags & EV_EOF ? POLLER_MORE : 0);
     return event->ident == POLLER_WAKER ? 0 : POLLER_WRITE | POLLER_MORE; /* a stand-in */

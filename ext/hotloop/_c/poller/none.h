@@ -29,7 +29,7 @@ static inline int poller_open(poller *p)
 }
 
 static inline void poller_close(poller *p) { p->fd = p->wake_fd = -1; }
-static inline void poller_leave(poller *p) { poller_close(p); }
+static inline void poller_close_inherited(poller *p) { poller_close(p); }
 static inline int poller_add(poller *p, int fd, int events, unsigned generation)
     POLLER_MISSING((void)p, (void)fd, (void)events, (void)generation)
 static inline int poller_modify(poller *p, int fd, int before, int events, unsigned generation)

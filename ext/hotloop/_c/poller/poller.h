@@ -11,7 +11,7 @@
  *
  *     int  poller_open(poller *p)                                an empty set, close-on-exec, with its waker
  *     void poller_close(poller *p)                               idempotent
- *     void poller_leave(poller *p)                               the same in a forked child, which may not have
+ *     void poller_close_inherited(poller *p)                     the same in a forked child, which may not have
  *                                                                inherited the parent's set; idempotent
  *     int  poller_add(poller *p, int fd, int events, unsigned generation)
  *                                                                -EEXIST, -EBADF, -EPERM (a regular file), ...

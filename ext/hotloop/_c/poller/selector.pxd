@@ -22,16 +22,16 @@ cdef class PollerSelector:
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef poller poller
-    cdef poller_batch *spare        # the batch of the last wait, kept for the next one; NULL while a wait uses it
+    cdef poller_batch *idle_batch   # the batch of the last wait, kept for the next one; NULL while a wait uses it
     cdef list entries               # by descriptor: a Watcher or a SelectorKey; None: not registered, or suspended
-    cdef registration *registrations    # by descriptor, as many as there are entries
+    cdef registration *registrations  # by descriptor, as many as there are entries
     cdef unsigned int last_generation
     cdef Py_ssize_t registered      # the number of registered descriptors
     cdef unsigned int waits         # the number of calls of wait()
     cdef object map                 # what get_map() returns; None once closed
     cdef unsigned int process       # the fork_generation() of the process that owns the kernel's set
-    cdef unsigned int type_version  # the version tag of the class when `select_is_own` was last found
-    cdef bint select_is_own         # the class has no select() but PollerSelector's
+    cdef unsigned int type_version  # the version tag of the class when `class_select_is_original` was last found
+    cdef bint class_select_is_original  # the class has no select() but PollerSelector's
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
@@ -41,24 +41,24 @@ cdef class PollerSelector:
     cdef int change(self, int fd, int events) except -1
     cdef int suspend(self, int fd) except -1
     cdef int resume(self, int fd, Watcher watcher, int events) except -1
-    cdef bint is_known(self, int fd) noexcept
+    cdef bint is_registered(self, int fd) noexcept
     cdef int detach(self, int fd) except -1
     cdef bint owns_set(self) noexcept
-    cdef bint selects_itself(self) except -1
+    cdef bint select_is_original(self) except -1
     cdef int close_set(self) noexcept
-    cdef int own_set(self) except -1
-    cdef int add(self, int fd, object entry, int events, bint watched) except -1
-    cdef int make_room(self, int fd) except -1
+    cdef int ensure_own_set(self) except -1
+    cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1
+    cdef int grow_tables(self, int fd) except -1
     cdef int descriptor(self, object fileobj) except -1
     cdef object entry(self, int fd)
-    cdef object shown(self, int fd)
+    cdef object entry_in_map(self, int fd)
     cdef object key(self, int fd)
     cdef object as_key(self, int fd, object entry)
-    cdef list descriptors(self)
-    cdef int forget(self, int fd) except -1
-    cdef int refused(self, int fd, int error) except -1
-    cdef int repeat(self, int fd) noexcept
-    cdef int repeat_event(self, poller_batch *batch, int index) noexcept
+    cdef list descriptors_in_map(self)
+    cdef int drop_entry(self, int fd) except -1
+    cdef int drop_refused(self, int fd, int error) except -1
+    cdef int rearm(self, int fd) noexcept
+    cdef int rearm_event(self, poller_batch *batch, int index) noexcept
 
 
 cdef unsigned int process_generation() noexcept

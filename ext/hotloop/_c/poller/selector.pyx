@@ -41,7 +41,7 @@ cdef extern from "poller/poller.h":
     const int POLLER_EVENTS_EACH
     int poller_open(poller *)
     void poller_close(poller *)
-    void poller_leave(poller *)
+    void poller_close_inherited(poller *)
     int poller_add(poller *, int fd, int events, unsigned int generation)
     int poller_modify(poller *, int fd, int before, int events, unsigned int generation)
     int poller_remove(poller *, int fd, int before)
@@ -122,7 +122,7 @@ class SelectorMapping(Mapping):
         self._selector = selector
 
     def __len__(self):
-        return len((<PollerSelector>self._selector).descriptors())
+        return len((<PollerSelector>self._selector).descriptors_in_map())
 
     def get(self, fileobj, default=None):
         cdef PollerSelector selector = self._selector
@@ -137,7 +137,7 @@ class SelectorMapping(Mapping):
         return key
 
     def __iter__(self):
-        return iter((<PollerSelector>self._selector).descriptors())
+        return iter((<PollerSelector>self._selector).descriptors_in_map())
 
 
 cdef class PollerSelector:
@@ -146,7 +146,7 @@ cdef class PollerSelector:
     def __cinit__(self):
         begin_without_dict(self)
         self.poller.fd = -1
-        self.spare = NULL
+        self.idle_batch = NULL
         self.entries = []
         self.registrations = NULL
         self.registered = 0
@@ -159,7 +159,7 @@ cdef class PollerSelector:
 
     def __dealloc__(self):
         self.close_set()
-        free(self.spare)
+        free(self.idle_batch)
         free(self.registrations)
 
     @property
@@ -178,11 +178,11 @@ cdef class PollerSelector:
         cdef int wanted = check_events(events)
         cdef int fd = self.descriptor(fileobj)
         cdef object key
-        if self.shown(fd) is not None:
+        if self.entry_in_map(fd) is not None:
             raise KeyError(f"{fileobj!r} (FD {fd}) is already registered")
         self.detach(fd)
         key = make_key(fileobj, fd, wanted, data)
-        self.add(fd, key, wanted, False)
+        self.add_entry(fd, key, wanted, False)
         return key
 
     def unregister(self, fileobj):
@@ -212,12 +212,12 @@ cdef class PollerSelector:
             # Converting `events` and comparing `data` may have run the program's code.
             raise KeyError(f"{fileobj!r} is not registered any more")
         if wanted != events_of(key):
-            self.own_set()
+            self.ensure_own_set()
             registered = &self.registrations[fd]
             # Not change(), which would register a new file that has the number by now.
             error = poller_modify(&self.poller, fd, registered.events, wanted, registered.generation)
             if error < 0:
-                self.refused(fd, error)
+                self.drop_refused(fd, error)
             registered.events = wanted
         self.entries[fd] = modified
         self.registrations[fd].watched = False
@@ -251,7 +251,7 @@ cdef class PollerSelector:
                     ready.append((key, mask & (POLLER_READ | POLLER_WRITE)))
         except BaseException:
             for index in range(count):
-                self.repeat_event(batch, index)
+                self.rearm_event(batch, index)
             raise
         finally:
             self.recycle_batch(batch)
@@ -283,11 +283,11 @@ cdef class PollerSelector:
 
     @property
     def _fd_to_key(self):
-        return {fd: self.key(fd) for fd in self.descriptors()}
+        return {fd: self.key(fd) for fd in self.descriptors_in_map()}
 
     def fileno(self):
         """The descriptor of the kernel's set. ValueError once closed."""
-        self.own_set()
+        self.ensure_own_set()
         return self.poller.fd
 
     def __enter__(self):
@@ -302,18 +302,18 @@ cdef class PollerSelector:
         try:
             fd = descriptor_of(fileobj)
         except ValueError:
-            for fd in self.descriptors():
+            for fd in self.descriptors_in_map():
                 if self.key(fd).fileobj is fileobj:
                     break
             else:
                 raise
         return fd
 
-    cdef list descriptors(self):
+    cdef list descriptors_in_map(self):
         cdef list shown = []
         cdef int fd
         for fd in range(len(self.entries)):
-            if self.shown(fd) is not None:
+            if self.entry_in_map(fd) is not None:
                 shown.append(fd)
         return shown
 
@@ -323,7 +323,7 @@ cdef class PollerSelector:
             return None
         return <object>PyList_GET_ITEM(self.entries, fd)
 
-    cdef object shown(self, int fd):
+    cdef object entry_in_map(self, int fd):
         """The entry as far as the map shows it: None, too, for a watcher that waits for nothing at the moment."""
         cdef object entry = self.entry(fd)
         if entry is None or self.registrations[fd].watched and (<Watcher>entry).is_idle():
@@ -331,7 +331,7 @@ cdef class PollerSelector:
         return entry
 
     cdef object key(self, int fd):
-        cdef object entry = self.shown(fd)
+        cdef object entry = self.entry_in_map(fd)
         return None if entry is None else self.as_key(fd, entry)
 
     cdef object as_key(self, int fd, object entry):
@@ -343,7 +343,7 @@ cdef class PollerSelector:
         watcher = <Watcher>entry
         return make_key(watcher.fileobj(fd), fd, events, watcher.data())
 
-    cdef int make_room(self, int fd) except -1:
+    cdef int grow_tables(self, int fd) except -1:
         cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before
         cdef registration *grown
         if missing <= 0:
@@ -358,16 +358,16 @@ cdef class PollerSelector:
         self.entries.extend([None] * missing)
         return 0
 
-    cdef int add(self, int fd, object entry, int events, bint watched) except -1:
+    cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1:
         cdef int error
-        self.own_set()
+        self.ensure_own_set()
         self.last_generation = self.last_generation + 1 or 1
         # First, because the kernel refuses numbers that are too large for a table.
         error = poller_add(&self.poller, fd, events, self.last_generation)
         if error < 0:
             raise_errno(error)
         try:
-            self.make_room(fd)
+            self.grow_tables(fd)
         except MemoryError:
             poller_remove(&self.poller, fd, events)
             raise
@@ -378,7 +378,7 @@ cdef class PollerSelector:
         self.registered += 1
         return 0
 
-    cdef int forget(self, int fd) except -1:
+    cdef int drop_entry(self, int fd) except -1:
         self.registrations[fd].generation = self.registrations[fd].events = 0
         self.registered -= 1
         self.entries[fd] = None
@@ -394,10 +394,10 @@ cdef class PollerSelector:
         if self.owns_set():
             poller_close(&self.poller)
         else:
-            poller_leave(&self.poller)
+            poller_close_inherited(&self.poller)
         return 0
 
-    cdef int own_set(self) except -1:
+    cdef int ensure_own_set(self) except -1:
         """Raise ValueError if closed. In a forked child, leave the parent's set alone, and make a new one with the same
         registrations."""
         cdef int error, fd
@@ -421,12 +421,12 @@ cdef class PollerSelector:
                 poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
 
-    cdef bint selects_itself(self) except -1:
+    cdef bint select_is_original(self) except -1:
         """True as long as neither a subclass nor the program has replaced select(), so that the loop may bypass it."""
         if self.type_version != type_version_of(self):
-            self.select_is_own = type(self).select is PollerSelector.select
+            self.class_select_is_original = type(self).select is PollerSelector.select
             self.type_version = type_version_of(self) or NO_VERSION
-        return self.select_is_own and (is_without_dict(self) or "select" not in instance_dict_get(self))
+        return self.class_select_is_original and (is_without_dict(self) or "select" not in instance_dict_get(self))
 
     # -- what the loop watches -----------------------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ cdef class PollerSelector:
         """Register a watcher for `events`, which may include POLLER_EDGE, in place of any previous entry of the
         descriptor. OSError if the kernel refuses."""
         self.detach(fd)
-        return self.add(fd, watcher, events, True)
+        return self.add_entry(fd, watcher, events, True)
 
     cdef int change(self, int fd, int events) except -1:
         """Change the events of a registered entry; 0: none, not even errors, until the next change.
@@ -442,7 +442,7 @@ cdef class PollerSelector:
         If the kernel refuses, the entry is dropped and OSError raised."""
         cdef registration *registered = &self.registrations[fd]
         cdef int error
-        self.own_set()
+        self.ensure_own_set()
         if events == 0:
             # The descriptor may be closed already.
             poller_remove(&self.poller, fd, registered.events)
@@ -455,14 +455,14 @@ cdef class PollerSelector:
             # Not in the set, maybe because the number is another file's by now.
             error = poller_add(&self.poller, fd, events, registered.generation)
         if error < 0:
-            self.refused(fd, error)
+            self.drop_refused(fd, error)
         registered.events = events
         return 0
 
-    cdef int refused(self, int fd, int error) except -1:
+    cdef int drop_refused(self, int fd, int error) except -1:
         """The kernel has refused to change a registration: drop it, and raise the OSError."""
         poller_remove(&self.poller, fd, self.registrations[fd].events)
-        self.forget(fd)
+        self.drop_entry(fd)
         return raise_errno(error)
 
     cdef int suspend(self, int fd) except -1:
@@ -476,25 +476,25 @@ cdef class PollerSelector:
     cdef int resume(self, int fd, Watcher watcher, int events) except -1:
         """Have the watcher receive `events`: after suspend(), or in place of other events."""
         # The program may have closed the selector.
-        self.own_set()
+        self.ensure_own_set()
         self.entries[fd] = watcher
         if self.registrations[fd].events != events:
             self.change(fd, events)
         return 0
 
-    cdef bint is_known(self, int fd) noexcept:
+    cdef bint is_registered(self, int fd) noexcept:
         """True if the descriptor has an entry, be it a suspended one."""
         return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
 
     cdef int detach(self, int fd) except -1:
         """Drop the descriptor's entry; not even events that were already reported reach it any more. Idempotent."""
-        if not self.is_known(fd):
+        if not self.is_registered(fd):
             return 0
-        self.own_set()
+        self.ensure_own_set()
         if self.registrations[fd].events:
             # Errors are ignored: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
             poller_remove(&self.poller, fd, self.registrations[fd].events)
-        return self.forget(fd)
+        return self.drop_entry(fd)
 
     # -- one level below select(), for the loop ------------------------------------------------------------------------
 
@@ -505,17 +505,17 @@ cdef class PollerSelector:
         cdef poller_batch *batch
         # The most events that all descriptors and the waker can have.
         cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
-        self.own_set()
+        self.ensure_own_set()
         self.waits += 1
-        if self.spare == NULL or self.spare.capacity < needed:
+        if self.idle_batch == NULL or self.idle_batch.capacity < needed:
             batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
             if batch != NULL:
                 self.recycle_batch(batch)
-            elif self.spare == NULL:
+            elif self.idle_batch == NULL:
                 raise MemoryError()
             # Else use the old batch: the events that do not fit come with the next wait.
-        batch = self.spare
-        self.spare = NULL
+        batch = self.idle_batch
+        self.idle_batch = NULL
         if release_gil:
             with nogil:
                 count[0] = poller_wait(&self.poller, batch, nanoseconds)
@@ -552,18 +552,18 @@ cdef class PollerSelector:
             return NULL
         return entry
 
-    cdef int repeat_event(self, poller_batch *batch, int index) noexcept:
+    cdef int rearm_event(self, poller_batch *batch, int index) noexcept:
         """Have the kernel report an event again that could not be handled."""
         cdef int fd = -1, events = 0
         if self.event(batch, index, &fd, &events) != NULL:
-            self.repeat(fd)
+            self.rearm(fd)
         return 0
 
-    cdef int repeat(self, int fd) noexcept:
+    cdef int rearm(self, int fd) noexcept:
         """Have the next wait report a descriptor's state again. A level-triggered registration needs nothing for that,
         and a closed file has nothing to report."""
         cdef registration *registered
-        if self.is_known(fd) and self.owns_set() and self.poller.fd >= 0:
+        if self.is_registered(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
             if registered.events & POLLER_EDGE:
                 poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
@@ -571,8 +571,8 @@ cdef class PollerSelector:
 
     cdef void recycle_batch(self, poller_batch *batch) noexcept:
         # If two threads select at once, there are two batches; keep one.
-        free(self.spare)
-        self.spare = batch
+        free(self.idle_batch)
+        self.idle_batch = batch
 
     cdef int wake(self) except -1:
         """End the current wait, or the next one. May be called from any thread and from a signal handler."""

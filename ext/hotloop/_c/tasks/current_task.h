@@ -3,8 +3,9 @@
  * asyncio.tasks._swap_current_task() exchanges one pointer, if another one beside it is the loop. As a Python-level
  * call with two arguments it costs more than all the rest of queueing and beginning a task's step. Both pointers lie
  * behind the public part of the thread state (`_PyThreadStateImpl` in pycore_tstate.h), not at the same distance in
- * each version. So current_find() searches for them once, when asyncio's own functions have put known objects there. If
- * it does not find them, and in versions that were not examined, everything goes through _swap_current_task().
+ * each version. So current_task_find() searches for them once, when asyncio's own functions have put known objects
+ * there. If it does not find them, and in versions that were not examined, everything goes through
+ * _swap_current_task().
  *
  * Only their thread changes these pointers. asyncio.current_task(loop) of a loop that runs in another thread stops the
  * other threads to read them.
@@ -40,25 +41,25 @@ static inline int current_word_of(PyObject *object)
 }
 
 /* To be called while `loop` is running and `task` is its current task. Returns whether it has found both. */
-static inline int current_find(PyObject *loop, PyObject *task)
+static inline int current_task_find(PyObject *loop, PyObject *task)
 {
     current_loop_word = current_word_of(loop);
     current_task_word = current_word_of(task);
     return current_loop_word >= 0 && current_task_word >= 0;
 }
 
-/* Search again, with another task. From now on current_set() uses the words, unless they are not the same as before. */
-static inline void current_confirm(PyObject *loop, PyObject *task)
+/* Search again, with another task. From now on current_task_set() uses the words, if they are the same as before. */
+static inline void current_task_confirm(PyObject *loop, PyObject *task)
 {
     if (current_loop_word != current_word_of(loop) || current_task_word != current_word_of(task))
         current_loop_word = current_task_word = -1;
 }
 
-/* Whether the words were found, so that current_set() can work. */
-static inline int current_known(void) { return current_task_word >= 0; }
+/* Whether the words were found, so that current_task_set() can work. */
+static inline int current_task_known(void) { return current_task_word >= 0; }
 
 /* Make `task` (NULL: none) the current one. Returns 0 if the caller must call _swap_current_task(), which may raise. */
-static inline int current_set(PyObject *loop, PyObject *task)
+static inline int current_task_set(PyObject *loop, PyObject *task)
 {
     PyObject **words, *before;
 
@@ -75,22 +76,22 @@ static inline int current_set(PyObject *loop, PyObject *task)
 
 #else
 
-static inline int current_known(void) { return 0; }
+static inline int current_task_known(void) { return 0; }
 
-static inline int current_find(PyObject *loop, PyObject *task)
+static inline int current_task_find(PyObject *loop, PyObject *task)
 {
     (void)loop;
     (void)task;
     return 0;
 }
 
-static inline void current_confirm(PyObject *loop, PyObject *task)
+static inline void current_task_confirm(PyObject *loop, PyObject *task)
 {
     (void)loop;
     (void)task;
 }
 
-static inline int current_set(PyObject *loop, PyObject *task)
+static inline int current_task_set(PyObject *loop, PyObject *task)
 {
     (void)loop;
     (void)task;

@@ -13,10 +13,10 @@ import sys
 from asyncio import events
 
 cdef extern from "tasks/current_task.h":
-    bint current_find(object loop, object task)
-    void current_confirm(object loop, object task)
-    bint current_set(PyObject *loop, PyObject *task)
-    bint current_known()
+    bint current_task_find(object loop, object task)
+    void current_task_confirm(object loop, object task)
+    bint current_task_set(PyObject *loop, PyObject *task)
+    bint current_task_known()
 
 cdef bint in_thread_state = sys.version_info >= (3, 14)
 cdef dict current_tasks = None if in_thread_state else asyncio.tasks._current_tasks
@@ -33,9 +33,9 @@ cdef int find_current_task() except -1:
     try:
         task = swap_current_task(loop, first)
         try:
-            if current_find(loop, first):
+            if current_task_find(loop, first):
                 swap_current_task(loop, second)
-                current_confirm(loop, second)
+                current_task_confirm(loop, second)
         finally:
             swap_current_task(loop, task)
     finally:
@@ -43,14 +43,14 @@ cdef int find_current_task() except -1:
     return 0
 
 
-def set_in_place():
+def is_set_directly():
     """True if the current task is set without a call of asyncio's functions. For tests."""
-    return bool(current_known())
+    return bool(current_task_known())
 
 
 cdef int enter_task(object loop, object task) except -1:
     """Make `task` the current one of `loop`, whichever task was before."""
-    if current_set(<PyObject *>loop, <PyObject *>task):
+    if current_task_set(<PyObject *>loop, <PyObject *>task):
         return 0
     if in_thread_state:
         swap_current_task(loop, task)
@@ -61,7 +61,7 @@ cdef int enter_task(object loop, object task) except -1:
 
 cdef int leave_task(object loop, object task) except -1:
     """Make no task the current one of `loop`, if it is `task` now."""
-    if current_set(<PyObject *>loop, NULL):
+    if current_task_set(<PyObject *>loop, NULL):
         return 0
     if in_thread_state:
         swap_current_task(loop, None)

@@ -32,25 +32,25 @@ cdef class Future(Runnable):
     cdef bint blocking              # `await` has yielded the future to the task that is running the coroutine
     cdef bint log_traceback         # the exception was not retrieved: __del__() reports it
 
-    cdef int bind(self, object loop) except -1
-    cdef int alive(self) except -1
-    cdef bint plain(self) noexcept
+    cdef int initialize(self, object loop) except -1
+    cdef int check_initialized(self) except -1
+    cdef bint is_exact(self) noexcept
     cdef object take_result(self)
     cdef object take_error(self)
-    cdef object why_not(self, object pending)
+    cdef object not_done_message(self, object pending)
     cdef int finish(self, object value) except -1
     cdef int fail(self, object error) except -1
-    cdef bint abandon(self, object message) except -1
+    cdef bint set_cancelled(self, object message) except -1
     cdef int wait_for(self, Runnable waiter) except -1
     cdef int add_callback(self, object callback, object context) except -1
-    cdef bint keep(self, object entry) except -1
+    cdef bint append_entry(self, object entry) except -1
     cdef Py_ssize_t remove_others(self, object fn) except? -1
     cdef int schedule_callbacks(self) except -1
     cdef int schedule_several(self) except -1
     cdef int schedule_waiter(self, Runnable waiter) except -1
     cdef int schedule_callback(self, object callback, object context) except -1
     cdef object make_cancelled_error(self)
-    cdef int report_unseen(self) except -1
+    cdef int report_unretrieved(self) except -1
     cdef list entries(self)
 
 

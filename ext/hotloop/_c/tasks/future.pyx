@@ -111,8 +111,8 @@ cdef extern from *:
 
 cdef extern from "tasks/stop_iteration.h":
     bint is_traced() noexcept
-    void stop_keep_reserve() noexcept
-    void stop_with(object value) noexcept   # sets the error indicator
+    void stop_iteration_keep_reserve() noexcept
+    void stop_iteration_set(object value) noexcept   # sets the error indicator
 
 
 cdef ReadyQueue queue_of(object loop):
@@ -134,7 +134,7 @@ cdef Future new_future(object loop, ReadyQueue queue):
 
 
 cdef bint spent(PyObject *future) noexcept:
-    """True if report_unseen() has nothing to say."""
+    """True if report_unretrieved() has nothing to say."""
     return not (<Future>future).log_traceback
 
 
@@ -170,9 +170,9 @@ cdef class Future(Runnable):
         begin_without_dict(self)
 
     def __init__(self, *, loop=None):
-        self.bind(loop)
+        self.initialize(loop)
 
-    cdef int bind(self, object loop) except -1:
+    cdef int initialize(self, object loop) except -1:
         if rejects_reinit and self.loop is not None:
             raise RuntimeError(f"{type(self).__name__} object is already initialized")
         # Reset first: if there is no loop, the future stays uninitialised.
@@ -206,9 +206,9 @@ cdef class Future(Runnable):
         return types.GenericAlias(cls, item)
 
     def __del__(self):
-        self.report_unseen()
+        self.report_unretrieved()
 
-    cdef int report_unseen(self) except -1:
+    cdef int report_unretrieved(self) except -1:
         if not self.log_traceback or self.error is None:
             return 0
         self.log_traceback = False
@@ -225,12 +225,12 @@ cdef class Future(Runnable):
     def __repr__(self):
         return describe(self)
 
-    cdef int alive(self) except -1:
+    cdef int check_initialized(self) except -1:
         if self.loop is None:
             raise RuntimeError("Future object is not initialized.")
         return 0
 
-    cdef bint plain(self) noexcept:
+    cdef bint is_exact(self) noexcept:
         """True if it is not of a subclass, which may override, now or later, what the short cuts bypass."""
         return type(self) is Future
 
@@ -246,7 +246,7 @@ cdef class Future(Runnable):
 
     def get_loop(self):
         """The event loop that the future is bound to."""
-        self.alive()
+        self.check_initialized()
         return self.loop
 
     def done(self):
@@ -270,18 +270,18 @@ cdef class Future(Runnable):
             raise self.error
         if state_of(self) == CANCELLED:
             raise self.make_cancelled_error()
-        raise InvalidStateError(self.why_not("Result is not set."))
+        raise InvalidStateError(self.not_done_message("Result is not set."))
 
     def exception(self):
         """The exception that was set, or None. Raises CancelledError, or InvalidStateError if not done."""
         if state_of(self) == CANCELLED:
             raise self.make_cancelled_error()
         if state_of(self) == PENDING:
-            raise InvalidStateError(self.why_not("Exception is not set."))
+            raise InvalidStateError(self.not_done_message("Exception is not set."))
         self.log_traceback = False
         return self.error
 
-    cdef object why_not(self, object pending):
+    cdef object not_done_message(self, object pending):
         """The message that says why there is no outcome; `pending`: the one for a pending future."""
         return "Future object is not initialized." if self.loop is None else pending
 
@@ -301,7 +301,7 @@ cdef class Future(Runnable):
 
     cdef int finish(self, object value) except -1:
         cdef object_section section
-        self.alive()
+        self.check_initialized()
         section_enter(&section, self)
         if self.state != PENDING:
             section_leave(&section)
@@ -317,7 +317,7 @@ cdef class Future(Runnable):
 
     cdef int fail(self, object error) except -1:
         cdef object_section section
-        self.alive()
+        self.check_initialized()
         if self.state != PENDING:
             raise InvalidStateError("invalid state")
         # Check what the object is, not what it says it is, because it will be raised.
@@ -342,11 +342,11 @@ cdef class Future(Runnable):
 
     def cancel(self, msg=None):
         """Cancel and schedule the callbacks; False if it was done already."""
-        return self.abandon(msg)
+        return self.set_cancelled(msg)
 
-    cdef bint abandon(self, object message) except -1:
+    cdef bint set_cancelled(self, object message) except -1:
         cdef object_section section
-        self.alive()
+        self.check_initialized()
         self.log_traceback = False
         section_enter(&section, self)
         if self.state != PENDING:
@@ -381,7 +381,7 @@ cdef class Future(Runnable):
 
     def add_done_callback(self, fn, /, *, context=None):
         """Call fn(future) soon after the future is done, in `context` (default: a copy of the current one)."""
-        self.alive()
+        self.check_initialized()
         self.add_callback(fn, copy_current_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
@@ -393,7 +393,7 @@ cdef class Future(Runnable):
             section_leave(&section)
             return 0
         section_leave(&section)
-        if state_of(self) != PENDING or not self.keep((callback, context)):
+        if state_of(self) != PENDING or not self.append_entry((callback, context)):
             return self.schedule_callback(callback, context)
         return 0
 
@@ -406,11 +406,11 @@ cdef class Future(Runnable):
             section_leave(&section)
             return 0
         section_leave(&section)
-        if state_of(self) != PENDING or not self.keep(waiter):
+        if state_of(self) != PENDING or not self.append_entry(waiter):
             return self.schedule_waiter(waiter)
         return 0
 
-    cdef bint keep(self, object entry) except -1:
+    cdef bint append_entry(self, object entry) except -1:
         """Append to `others`. False if the future is done by now: an allocation may run the garbage collector, and thus
         any code."""
         cdef list made
@@ -433,7 +433,7 @@ cdef class Future(Runnable):
 
     def remove_done_callback(self, fn, /):
         """Remove all callbacks that equal fn; return their number."""
-        self.alive()
+        self.check_initialized()
         # In asyncio's order: comparing may run code that completes the future, or adds and removes callbacks.
         cdef Py_ssize_t removed = 0
         cdef object first
@@ -554,7 +554,7 @@ cdef class Future(Runnable):
 
     @_asyncio_future_blocking.setter
     def _asyncio_future_blocking(self, value):
-        self.alive()
+        self.check_initialized()
         self.blocking = value
 
     @_asyncio_future_blocking.deleter
@@ -638,7 +638,7 @@ cdef object describe = reprlib.recursive_repr()(_describe)
 
 
 cdef FutureIter iterate(Future future):
-    future.alive()
+    future.check_initialized()
     cdef FutureIter iterator = FutureIter.__new__(FutureIter)
     iterator.future = future
     return iterator
@@ -663,9 +663,9 @@ cdef class FutureIter:
     def send(self, value, /):
         """Return the pending future, or raise StopIteration with the result, or the future's exception."""
         cdef PyObject *result = NULL
-        if resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
+        if future_iter_resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
             return steal(result)
-        stop_with(steal(result))
+        stop_iteration_set(steal(result))
         raise_set_error()
 
     def throw(self, kind, value=None, traceback=None, /):
@@ -679,7 +679,7 @@ cdef class FutureIter:
         self.future = None
 
 
-cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result) except PYGEN_ERROR:
+cdef PySendResult future_iter_resume(PyObject *iterator, PyObject *value, PyObject **result) except PYGEN_ERROR:
     cdef FutureIter self = <FutureIter>iterator
     cdef Future future = self.future
     if future is None:
@@ -699,7 +699,7 @@ cdef PySendResult resume(PyObject *iterator, PyObject *value, PyObject **result)
 
 # The am_send slot: the interpreter drives `await` through it without raising StopIteration for every result. An
 # exception stays in the error indicator.
-cdef sendfunc future_iter_send = <sendfunc>resume
+cdef sendfunc future_iter_send = <sendfunc>future_iter_resume
 
 
 cdef inline PyObject *new_reference(object item) noexcept:
@@ -720,10 +720,10 @@ cdef void set_stop_iteration(object value) noexcept:
     """Called before a tp_iternext returns NULL. NULL without an exception ends the iteration, too, with the value None.
     """
     if value is not None or is_traced():
-        stop_with(value)
+        stop_iteration_set(value)
 
 
-stop_keep_reserve()
+stop_iteration_keep_reserve()
 install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 

@@ -1,7 +1,7 @@
 /* StopIteration with a value, by which `await` gets a result up to Python 3.14.
  *
- * stop_with() does what PyErr_SetObject(PyExc_StopIteration, value) does, in fewer steps: since 3.12 the interpreter
- * wants an exception object at once, and a call of the class parses its arguments twice.
+ * stop_iteration_set() does what PyErr_SetObject(PyExc_StopIteration, value) does, in fewer steps: since 3.12 the
+ * interpreter wants an exception object at once, and a call of the class parses its arguments twice.
  */
 #ifndef HOTLOOP_TASKS_STOP_ITERATION_H
 #define HOTLOOP_TASKS_STOP_ITERATION_H
@@ -11,21 +11,21 @@
 /* Whether this thread has a trace function (sys.settrace()), which is called for every exception. */
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
-/* stop_with() sets the error indicator to StopIteration(value); up to 3.13 to StopIteration() if the value is None. The
- * value must not be lost for lack of memory, because it may be data that a peer has sent. Only the exception's `args`
- * may be missing, at which no `await` looks.
+/* stop_iteration_set() sets the error indicator to StopIteration(value); up to 3.13 to StopIteration() if the value is
+ * None. The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the exception's
+ * `args` may be missing, at which no `await` looks.
  */
 #if PY_VERSION_HEX >= 0x030C0000
 
 /* Owned: the exception for when there is no memory; the garbage collector does not track it. NULL: it is in use. */
-static PyObject *stop_reserve = NULL;
+static PyObject *stop_iteration_reserve = NULL;
 
-static void stop_keep_reserve(void)
+static void stop_iteration_keep_reserve(void)
 {
     PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
     PyObject *made;
 
-    if (__atomic_load_n(&stop_reserve, __ATOMIC_RELAXED) != NULL)
+    if (__atomic_load_n(&stop_iteration_reserve, __ATOMIC_RELAXED) != NULL)
         return;
     made = type->tp_alloc(type, 0);
     if (made == NULL) {
@@ -33,13 +33,13 @@ static void stop_keep_reserve(void)
         return;
     }
     PyObject_GC_UnTrack(made);
-    made = __atomic_exchange_n(&stop_reserve, made, __ATOMIC_ACQ_REL);
+    made = __atomic_exchange_n(&stop_iteration_reserve, made, __ATOMIC_ACQ_REL);
     Py_XDECREF(made);
 }
 
-static PyObject *stop_take_reserve(void)
+static PyObject *stop_iteration_take_reserve(void)
 {
-    PyObject *stop = __atomic_exchange_n(&stop_reserve, NULL, __ATOMIC_ACQ_REL);
+    PyObject *stop = __atomic_exchange_n(&stop_iteration_reserve, NULL, __ATOMIC_ACQ_REL);
 
     if (stop != NULL) {
         PyErr_Clear();
@@ -48,7 +48,7 @@ static PyObject *stop_take_reserve(void)
     return stop;
 }
 
-static void stop_with(PyObject *value)
+static void stop_iteration_set(PyObject *value)
 {
     PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
     PyObject *stop = type->tp_alloc(type, 0);
@@ -60,14 +60,14 @@ static void stop_with(PyObject *value)
     int bare = 0;
 #endif
 
-    if (stop == NULL && (stop = stop_take_reserve()) == NULL)
+    if (stop == NULL && (stop = stop_iteration_take_reserve()) == NULL)
         return;
     ((PyStopIterationObject *)stop)->args = bare ? PyTuple_New(0) : PyTuple_Pack(1, value);
     if (((PyStopIterationObject *)stop)->args == NULL) {
         PyErr_Clear();
         ((PyStopIterationObject *)stop)->args = PyTuple_New(0); /* cannot fail: the empty tuple is a singleton */
     }
-    stop_keep_reserve();
+    stop_iteration_keep_reserve();
     ((PyStopIterationObject *)stop)->value = Py_NewRef(value);
 #if PY_VERSION_HEX < 0x030E0000
     handled = PyErr_GetHandledException();
@@ -80,9 +80,9 @@ static void stop_with(PyObject *value)
 #else
 
 /* Up to 3.11 the interpreter makes the exception object when it is asked for. */
-static inline void stop_keep_reserve(void) {}
+static inline void stop_iteration_keep_reserve(void) {}
 
-static void stop_with(PyObject *value)
+static void stop_iteration_set(PyObject *value)
 {
     PyObject *stop;
 

@@ -27,22 +27,22 @@ cdef class Task(Future):
     cdef int report_pending(self) except -1
     cdef int start_eagerly(self) except -1
     cdef int schedule_step(self) except -1
-    cdef int call_step(self) except -1
-    cdef int fail_step(self, object error) except -1
-    cdef object error_of_waiter(self)
-    cdef int leave_loop(self) except -1
-    cdef int step_entered(self, object error) except -1
+    cdef int call_soon_step(self) except -1
+    cdef int schedule_throw(self, object error) except -1
+    cdef object error_of_awaited(self)
+    cdef int stop_being_current(self) except -1
+    cdef int step_in_context(self, object error) except -1
     cdef int step(self, object error) except -1
     cdef int refuse_step(self, object error) except -1
     cdef int advance(self, object error) except -1
-    cdef int stop(self, object value) except -1
-    cdef int stop_with_error(self) except -1
+    cdef int coroutine_returned(self, object value) except -1
+    cdef int coroutine_raised(self) except -1
     cdef int wait_on(self, object yielded) except -1
-    cdef int wait_on_other(self, object yielded) except -1
-    cdef int wait_on_ours(self, Future awaited) except -1
-    cdef int wait_on_foreign(self, object awaited, object blocking) except -1
-    cdef bint rejects(self, object awaited, object loop, bint blocking) except -1
-    cdef int pass_cancel_on(self) except -1
+    cdef int wait_on_other_object(self, object yielded) except -1
+    cdef int wait_on_future(self, Future awaited) except -1
+    cdef int wait_on_foreign_future(self, object awaited, object blocking) except -1
+    cdef bint rejects_awaited(self, object awaited, object loop, bint blocking) except -1
+    cdef int cancel_awaited(self) except -1
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager)

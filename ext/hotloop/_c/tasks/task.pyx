@@ -25,7 +25,7 @@ from hotloop._c.scheduler.ready_queue cimport (
 )
 from hotloop._c.tasks.current_task cimport enter_task, leave_task, swap_task
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, empty_future, state_of
-from hotloop._c.tasks.thrown_exceptions cimport matches
+from hotloop._c.tasks.thrown_exceptions cimport exception_matches
 
 cdef extern from *:
     """
@@ -54,12 +54,12 @@ cdef extern from "runtime/locking.h":
 
 cdef object CancelledError = exceptions.CancelledError
 cdef object InvalidStateError = exceptions.InvalidStateError
-cdef bint uncancel_forgets = sys.version_info >= (3, 13)
+cdef bint uncancel_clears_must_cancel = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
 cdef bint starts_eagerly = sys.version_info >= (3, 12)
 # True if all_tasks() still shows a task that was garbage in a cycle and that the exception handler has saved. Up to
 # 3.13 asyncio knows tasks by weak references, which the garbage collector clears first.
-cdef bint lists_saved_garbage = sys.version_info >= (3, 14)
+cdef bint lists_resurrected_tasks = sys.version_info >= (3, 14)
 cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
 
@@ -94,7 +94,7 @@ cdef extern from *:
     }
 
     /* The value that a StopIteration carries, whatever a subclass shows as its `value`. */
-    static inline PyObject *value_of(PyObject *stopped)
+    static inline PyObject *stop_iteration_value(PyObject *stopped)
     {
         PyObject *value = ((PyStopIterationObject *)stopped)->value;
 
@@ -108,7 +108,7 @@ cdef extern from *:
     }
     """
     int raise_set_error() except -1     # the error indicator is set: make Cython notice
-    object value_of(object stopped)
+    object stop_iteration_value(object stopped)
     int intern_names() except -1
     PyObject *throw_into(object coroutine, object error) noexcept
 
@@ -177,7 +177,7 @@ cdef inline int set_waiter(Task task, object awaited) except -1:
     return 0
 
 
-cdef object outcome(Future future):
+cdef object error_to_throw(Future future):
     """The exception to throw into a task that has waited for `future`; None if the future has a result, or is not done.
     """
     if state_of(future) == FINISHED and future.error is None:
@@ -196,7 +196,7 @@ cdef class Task(Future):
     """A coroutine that runs in an event loop. See asyncio.Task: isinstance() says that this is one."""
 
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
-        self.bind(loop)
+        self.initialize(loop)
         self.prepare(coro, name, context)
         if eager_start and starts_eagerly and self.loop.is_running():
             self.start_eagerly()
@@ -212,7 +212,7 @@ cdef class Task(Future):
     def __class__(self, value):
         assign_class(self, value)
 
-    cdef bint plain(self) noexcept:
+    cdef bint is_exact(self) noexcept:
         return type(self) is Task
 
     def __dealloc__(self):
@@ -226,11 +226,11 @@ cdef class Task(Future):
         try:
             if self.state == PENDING and self.log_destroy_pending and self.loop is not None:
                 self.report_pending()
-            self.report_unseen()
+            self.report_unretrieved()
         finally:
             if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
                 # The exception handler has kept a reference: the task lives on.
-                if references == 1 or lists_saved_garbage:
+                if references == 1 or lists_resurrected_tasks:
                     link_task(&self.link, <PyObject *>self)
 
     cdef int report_pending(self) except -1:
@@ -319,13 +319,13 @@ cdef class Task(Future):
         cdef ReadyQueue queue = self.queue
         if queue is not None and may_queue_directly(queue, self.loop):
             return schedule(queue, self)
-        return self.call_step()
+        return self.call_soon_step()
 
-    cdef int call_step(self) except -1:
+    cdef int call_soon_step(self) except -1:
         self.loop.call_soon(self._step, context=self.context)
         return 0
 
-    cdef int fail_step(self, object error) except -1:
+    cdef int schedule_throw(self, object error) except -1:
         """Raise `error` into the coroutine at the next step."""
         self.loop.call_soon(self._step, error, context=self.context)
         return 0
@@ -340,7 +340,7 @@ cdef class Task(Future):
         steps follow another step, and setting and clearing the current task in each costs more than the rest of it."""
         cdef ReadyQueue queue = self.queue
         cdef object context = self.context
-        cdef object error = None if self.fut_waiter is None else self.error_of_waiter()
+        cdef object error = None if self.fut_waiter is None else self.error_of_awaited()
         if queue.entered_task is not self:
             enter_task(self.loop, self)
             queue.entered_task = self
@@ -350,15 +350,15 @@ cdef class Task(Future):
         finally:
             PyContext_Exit(context)
             if self.state != PENDING:
-                self.leave_loop()
+                self.stop_being_current()
         return 0
 
-    cdef object error_of_waiter(self):
+    cdef object error_of_awaited(self):
         """The exception of the future that the task waited for; None if it has a result, or is not done."""
         cdef object awaited = self.fut_waiter
-        return outcome(awaited) if isinstance(awaited, Future) else None
+        return error_to_throw(awaited) if isinstance(awaited, Future) else None
 
-    cdef int leave_loop(self) except -1:
+    cdef int stop_being_current(self) except -1:
         """Stop being the current task after run(): at the latest when the task is done, because callbacks may ask for
         current_task()."""
         if self.queue.entered_task is self:
@@ -379,29 +379,29 @@ cdef class Task(Future):
         self.queue.entered_task = None
         try:
             run_reporting(self, self.loop)
-            self.leave_loop()
+            self.stop_being_current()
         finally:
             self.queue.entered_task = entered
 
     def _step(self, error=None, /):
-        self.step_entered(error)
+        self.step_in_context(error)
 
     def _wakeup(self, future, /):
         cdef object error = None
-        if isinstance(future, Future) and (<Future>future).plain():
-            error = outcome(future)
+        if isinstance(future, Future) and (<Future>future).is_exact():
+            error = error_to_throw(future)
         else:
             try:
                 future.result()
             except BaseException as raised:
                 error = raised
-        self.step_entered(error)
+        self.step_in_context(error)
 
-    cdef int step_entered(self, object error) except -1:
+    cdef int step_in_context(self, object error) except -1:
         """Run a step from a handle, which has entered the context."""
         cdef object loop = self.loop
         if self.queue is not None and self.queue.entered_task is self:
-            self.leave_loop()
+            self.stop_being_current()
         tasks._enter_task(loop, self)
         try:
             self.step(error)
@@ -438,27 +438,27 @@ cdef class Task(Future):
         if status == PYGEN_NEXT:
             return self.wait_on(steal(yielded))
         if status == PYGEN_RETURN:
-            return self.stop(steal(yielded))
-        return self.stop_with_error()
+            return self.coroutine_returned(steal(yielded))
+        return self.coroutine_raised()
 
-    cdef int stop(self, object value) except -1:
+    cdef int coroutine_returned(self, object value) except -1:
         """The coroutine has returned."""
         unlink_task(&self.link)
         if self.must_cancel:
             # Cancelled during its last step, too late to throw a CancelledError.
             self.must_cancel = False
-            self.abandon(self._cancel_message)
+            self.set_cancelled(self._cancel_message)
         else:
             self.finish(value)
         return 0
 
-    cdef int stop_with_error(self) except -1:
+    cdef int coroutine_raised(self) except -1:
         """The coroutine has raised; the error indicator is set."""
         try:
             raise_set_error()
         except StopIteration as stopped:
-            if matches(stopped, StopIteration):
-                self.stop(value_of(stopped))
+            if exception_matches(stopped, StopIteration):
+                self.coroutine_returned(stop_iteration_value(stopped))
             else:
                 # There was no memory for a StopIteration with the coroutine's result: this is the MemoryError.
                 unlink_task(&self.link)
@@ -466,7 +466,7 @@ cdef class Task(Future):
         except CancelledError as error:
             unlink_task(&self.link)
             self.cancelled_error = error
-            self.abandon(None)
+            self.set_cancelled(None)
         except (KeyboardInterrupt, SystemExit) as error:
             unlink_task(&self.link)
             self.fail(error)
@@ -480,23 +480,23 @@ cdef class Task(Future):
         """The coroutine has yielded: a future to wait for, or None to go on in the next iteration."""
         if yielded is None:
             return self.schedule_step()
-        if isinstance(yielded, Future) and (<Future>yielded).plain():
-            return self.wait_on_ours(yielded)
-        return self.wait_on_other(yielded)
+        if isinstance(yielded, Future) and (<Future>yielded).is_exact():
+            return self.wait_on_future(yielded)
+        return self.wait_on_other_object(yielded)
 
-    cdef int wait_on_other(self, object yielded) except -1:
+    cdef int wait_on_other_object(self, object yielded) except -1:
         cdef object blocking, text
         blocking = getattr(yielded, "_asyncio_future_blocking", None)
         if blocking is not None:
-            return self.wait_on_foreign(yielded, blocking)
+            return self.wait_on_foreign_future(yielded, blocking)
         if inspect.isgenerator(yielded):
             text = f"yield was used instead of yield from for generator in task {self!r} with {yielded!r}"
         else:
             text = f"Task got bad yield: {yielded!r}"
-        return self.fail_step(RuntimeError(text))
+        return self.schedule_throw(RuntimeError(text))
 
-    cdef int wait_on_ours(self, Future awaited) except -1:
-        if self.rejects(awaited, awaited.loop, awaited.blocking):
+    cdef int wait_on_future(self, Future awaited) except -1:
+        if self.rejects_awaited(awaited, awaited.loop, awaited.blocking):
             return 0
         awaited.blocking = False
         if self.queue is not None and may_queue_directly(self.queue, self.loop):
@@ -505,22 +505,22 @@ cdef class Task(Future):
             awaited.add_callback(self._wakeup, self.context)
         set_waiter(self, awaited)
         if self.must_cancel:
-            self.pass_cancel_on()
+            self.cancel_awaited()
         return 0
 
-    cdef int wait_on_foreign(self, object awaited, object blocking) except -1:
+    cdef int wait_on_foreign_future(self, object awaited, object blocking) except -1:
         """A future of a subclass, of asyncio's, or of any class that follows the protocol."""
         get_loop = getattr(awaited, "get_loop", None)
-        if self.rejects(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
+        if self.rejects_awaited(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
             return 0
         awaited._asyncio_future_blocking = False
         awaited.add_done_callback(self._wakeup, context=self.context)
         set_waiter(self, awaited)
         if self.must_cancel:
-            self.pass_cancel_on()
+            self.cancel_awaited()
         return 0
 
-    cdef bint rejects(self, object awaited, object loop, bint blocking) except -1:
+    cdef bint rejects_awaited(self, object awaited, object loop, bint blocking) except -1:
         """True if the task cannot wait for `awaited`; then the next step raises an error into the coroutine."""
         if blocking and loop is self.loop and awaited is not self:
             return False
@@ -530,12 +530,12 @@ cdef class Task(Future):
             text = f"Task {self!r} got Future {awaited!r} attached to a different loop"
         else:
             text = f"yield was used instead of yield from in task {self!r} with {awaited!r}"
-        self.fail_step(RuntimeError(text))
+        self.schedule_throw(RuntimeError(text))
         return True
 
     # -- cancelling ----------------------------------------------------------------------------------------------------
 
-    cdef int pass_cancel_on(self) except -1:
+    cdef int cancel_awaited(self) except -1:
         """The task was cancelled during the step: cancel the future that it has begun to wait for."""
         cdef object awaited = self.fut_waiter, message
         cdef object_section section
@@ -549,7 +549,7 @@ cdef class Task(Future):
     def cancel(self, msg=None):
         """Ask the task to cancel itself: CancelledError is raised where it waits. False if it is done already."""
         cdef object awaited
-        self.alive()
+        self.check_initialized()
         self.log_traceback = False
         if self.state != PENDING:
             return False
@@ -578,7 +578,7 @@ cdef class Task(Future):
         try:
             if self.cancel_requests > 0:
                 self.cancel_requests -= 1
-                if uncancel_forgets and self.cancel_requests == 0:
+                if uncancel_clears_must_cancel and self.cancel_requests == 0:
                     self.must_cancel = False
             return self.cancel_requests
         finally:

@@ -7,7 +7,7 @@ from hotloop._c.runtime.references cimport steal
 cdef extern from "Python.h":
     bint is_exception "PyExceptionInstance_Check" (object) noexcept
     bint is_exception_class "PyExceptionClass_Check" (object) noexcept
-    bint matches "PyErr_GivenExceptionMatches" (object error, object kind) noexcept
+    bint exception_matches "PyErr_GivenExceptionMatches" (object error, object kind) noexcept
     int set_traceback "PyException_SetTraceback" (object error, object traceback) except -1
     PyObject *PyException_GetTraceback(object error) noexcept
 

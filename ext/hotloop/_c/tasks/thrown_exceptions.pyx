@@ -37,7 +37,7 @@ cdef object replace_stop_iteration(object error):
     """`error` itself; a RuntimeError in place of a StopIteration, which cannot be raised into a coroutine. Up to 3.12
     raises TypeError instead."""
     cdef object text = "StopIteration interacts badly with generators and cannot be raised into a Future"
-    if explains_stop_iteration and matches(error, StopIteration):
+    if explains_stop_iteration and exception_matches(error, StopIteration):
         replacement = RuntimeError(text)
         replacement.__cause__ = error
         replacement.__context__ = error

@@ -130,7 +130,7 @@ cdef class SocketTransport(Transport):
         return (
             self.attached
             and self.loop.poller is not None
-            and self.loop.poller.is_known(self.fd)
+            and self.loop.poller.is_registered(self.fd)
             and self.loop.poller.registrations[self.fd].generation == self.generation
         )
 

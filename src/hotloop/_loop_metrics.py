@@ -1,6 +1,6 @@
 """loop.metrics() and loop.set_slow_callback_hook().
 
-The core counts and times (metrics.h, _pure/loop/meter.py). The code here runs only when a program asks for metrics,
+The core counts and times (metrics.h, _pure/loop/metrics.py). The code here runs only when a program asks for metrics,
 and only then imports `hotloop.metrics`.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hotloop._asyncio.callbacks import describe, kind_of_watcher
+from hotloop._asyncio.describe_callbacks import describe, kind_of_watcher
 
 if TYPE_CHECKING:
     from hotloop.metrics import Metrics, SlowCallback

@@ -10,7 +10,7 @@ from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
-from hotloop._asyncio.resolver import make_resolver
+from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.start_tls import StartTls
 from hotloop._impl import NetworkCore
 from hotloop._loop_metrics import LoopMetrics

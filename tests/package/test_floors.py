@@ -14,7 +14,7 @@ SOUND = {
     "ext/hotloop/_c/tasks/future.pyx": "from hotloop._c.runtime.references cimport steal\n",
     "ext/hotloop/_c/tasks/task.pyx": "from hotloop._c.tasks.future cimport Future\n",
     "ext/hotloop/_c/loop/metrics.h": '#include "loop/poll_backoff.h"\n#include <stdint.h>\n',
-    "src/hotloop/_pure/tasks/future.py": "import asyncio\nfrom hotloop._pure.runtime.stdlib import events\n",
+    "src/hotloop/_pure/tasks/future.py": "import asyncio\nfrom hotloop._asyncio.internals import events\n",
     "src/hotloop/_pure/scheduler/timers.py": "if TYPE_CHECKING:\n    import hotloop._pure.loop.loop_core\n",
 }
 

@@ -57,7 +57,7 @@ from hotloop._c.tasks.task cimport Task, new_task
 import sys
 from asyncio import base_events, events
 
-from hotloop._asyncio.callbacks import describe
+from hotloop._asyncio.describe_callbacks import describe
 
 cdef extern from "system/clock.h":
     double clock_seconds()

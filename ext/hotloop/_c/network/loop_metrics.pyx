@@ -10,7 +10,7 @@ from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.scheduler.ready_queue cimport queued
 from hotloop._c.transports.base cimport Transport
 
-from hotloop._asyncio.callbacks import kind_of_watcher
+from hotloop._asyncio.describe_callbacks import kind_of_watcher
 
 cdef extern from "system/clock.h":
     uint64_t clock_ticks()

@@ -4,7 +4,7 @@ A task is a Runnable. On hotloop's loop, the task itself goes on the ready queue
 call. Otherwise (another loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the bound
 methods `_step` and `_wakeup`, as asyncio's do.
 
-asyncio.all_tasks() sees these tasks through hotloop._asyncio.registry, asyncio.current_task() through current_task.pyx.
+asyncio.all_tasks() sees these tasks through hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
 """
 
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
@@ -44,7 +44,7 @@ import reprlib
 import sys
 from asyncio import base_tasks, coroutines, events, exceptions, tasks
 
-from hotloop._asyncio import registry
+from hotloop._asyncio import task_registry
 from hotloop._asyncio.classes import assign_class, likeness
 
 cdef extern from "runtime/locking.h":
@@ -123,7 +123,7 @@ def live_tasks():
 
 
 # True if asyncio.all_tasks() sees the list of live tasks. If it cannot, each task registers itself.
-cdef bint listed = registry.add_source(live_tasks)
+cdef bint listed = task_registry.add_source(live_tasks)
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):

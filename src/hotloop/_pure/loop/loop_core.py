@@ -26,8 +26,8 @@ from math import inf
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hotloop._pure.loop.meter import TIME_SLICE, Meter
-from hotloop._pure.runtime.stdlib import base_events, events
+from hotloop._asyncio.internals import base_events, events
+from hotloop._pure.loop.metrics import TIME_SLICE, Measurements
 from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue, new_handle
 from hotloop._pure.scheduler.timers import TimerHandle, TimerQueue, new_timer
 from hotloop._pure.tasks.future import Future
@@ -48,7 +48,7 @@ else:
 class WakeUp:
     """Tells other threads whether the loop may be asleep.
 
-    An object of its own, to keep the loop's instance dict small; see Meter."""
+    An object of its own, to keep the loop's instance dict small; see Measurements."""
 
     __slots__ = ("lock", "needed")
 
@@ -72,7 +72,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def __init__(self, selector: BaseSelector | None = None) -> None:
         self._timers = TimerQueue()
         self._wakeup = WakeUp()
-        self._meter = Meter()
+        self._measurements = Measurements()
         super().__init__(selector)
         self._ready = ReadyQueue()
 
@@ -100,8 +100,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     break
         finally:
             try:
-                if self._meter.running:
-                    self._meter.end(self._clock())
+                if self._measurements.running:
+                    self._measurements.end(self._clock())
             finally:
                 self._run_forever_cleanup()
 
@@ -131,30 +131,30 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _run_once(self) -> None:
         """Run one iteration: poll if it is time to, then run what is queued."""
         ready = self._ready
-        meter = self._meter
-        if not meter.running:
+        metrics = self._measurements
+        if not metrics.running:
             self._run_once_alone()
             return
-        outer = meter.batch  # the batch whose callback runs the loop, as with nest_asyncio
-        if not ready or meter.mark >= meter.next_poll or getattr(self.time, "__func__", None) is not _TIME:
+        outer = metrics.batch  # the batch whose callback runs the loop, as with nest_asyncio
+        if not ready or metrics.mark >= metrics.next_poll or getattr(self.time, "__func__", None) is not _TIME:
             if outer is not None:
-                meter.mark = self._clock()
-            meter.batch = None
+                metrics.mark = self._clock()
+            metrics.batch = None
             self._poll(ready)
         wakeup = self._wakeup
         wakeup.needed = False
         count = len(ready)
-        meter.batch = batch = repeat(None, count)
-        meter.items += count
+        metrics.batch = batch = repeat(None, count)
+        metrics.items += count
         if count:
-            meter.iterations += 1
-        began = meter.mark
+            metrics.iterations += 1
+        began = metrics.mark
         if outer is not None:
-            meter.enter(outer)
+            metrics.enter(outer)
         complete = False
         handle = None
         try:
-            if (meter.observing and count > 1) or meter.slow_hook is not None or self._debug:
+            if (metrics.observing and count > 1) or metrics.slow_hook is not None or self._debug:
                 self._run_observed(ready, batch)
                 return
             for _ in batch:
@@ -162,23 +162,23 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     handle = ready.popleft()
                 except IndexError:
                     # An inner iteration has run the rest of the batch.
-                    meter.items -= 1
+                    metrics.items -= 1
                     break
                 if not handle._cancelled:
                     handle._run()
                 else:
-                    meter.cancelled += 1
+                    metrics.cancelled += 1
             else:
                 complete = True
         finally:
             wakeup.needed = True
-            meter.batch = outer
+            metrics.batch = outer
             if not complete or outer is not None:
-                meter.leave(outer, batch)
+                metrics.leave(outer, batch)
             clock = self._clock
-            meter.mark = mark = clock()
+            metrics.mark = mark = clock()
             if mark - began > TIME_SLICE:
-                meter.long_batch(self, began, handle, count)
+                metrics.report_long_batch(self, began, handle, count)
             # The traceback of an exception that a task keeps holds this frame, which must not hold the task.
             del handle
 
@@ -188,36 +188,36 @@ class LoopCore(_Behind):  # type: ignore[misc]
             self._begin()
             self._run_once()
         finally:
-            self._meter.end(self._clock())
+            self._measurements.end(self._clock())
 
     def _begin(self) -> None:
-        meter = self._meter
+        metrics = self._measurements
         clock = self._clock()
-        meter.begin(clock)
-        meter.next_poll = clock + meter.pause_after_poll(in_vain=False)
-        meter.slice = self._slice(self.time(), clock)
+        metrics.begin(clock)
+        metrics.next_poll = clock + metrics.backoff_after_poll(empty=False)
+        metrics.slice = self._slice(self.time(), clock)
 
     def _run_observed(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
-        meter = self._meter
+        metrics = self._measurements
         for _ in batch:
             if not ready:
-                meter.items -= 1
+                metrics.items -= 1
                 break
             handle = ready.popleft()
             if handle._cancelled:
-                meter.cancelled += 1
+                metrics.cancelled += 1
                 continue
-            began = meter.mark
+            began = metrics.mark
             try:
                 if self._debug:
                     self._run_in_debug_mode(handle)
                 else:
                     handle._run()
             finally:
-                meter.mark = self._clock()
-                if meter.mark - began > TIME_SLICE or meter.slow_hook is not None:
-                    meter.took_long(self, handle, meter.mark - began)
+                metrics.mark = self._clock()
+                if metrics.mark - began > TIME_SLICE or metrics.slow_hook is not None:
+                    metrics.report_slow(self, handle, metrics.mark - began)
                 del handle  # as in _run_once()
 
     def _run_in_debug_mode(self, handle: Any) -> None:
@@ -231,16 +231,16 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _progress(self) -> int:
         """For the watchdog in another thread: a number that changes with each callback or task step that is run, and
         is -1 while none runs. It may be called at any time."""
-        return self._meter.progress()
+        return self._measurements.progress()
 
     def _collect_metrics(self) -> dict[str, Any]:
         """For loop.metrics(): see _loop_metrics.py."""
         timers = sum(not handle._cancelled for handle in self._timers.heap)
         now = self._clock()
-        if not self._meter.measuring:
-            self._meter.measure(now)
-            self._measure_transports()
-        numbers = self._meter.numbers(now)
+        if not self._measurements.measuring:
+            self._measurements.measure(now)
+            self._count_bytes_of_open_transports()
+        numbers = self._measurements.numbers(now)
         return numbers | {"ready": len(self._ready), "timers": timers, "transports": self._open_transports()}
 
     def _count_watched(self) -> None:
@@ -248,9 +248,9 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def _set_slow_hook(self, hook: Callable[..., object] | None, seconds: float) -> None:
         """Have `hook(loop, seconds, handle)` called after each callback that took that long; None removes the hook."""
-        meter = self._meter
-        meter.slow_hook = hook
-        meter.slow_after = seconds
+        metrics = self._measurements
+        metrics.slow_hook = hook
+        metrics.slow_after = seconds
 
     def _run_timed(self, handle: Any) -> None:
         start = self.time()
@@ -267,7 +267,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
         If nothing is queued, wait until a descriptor is ready, a timer is due or another thread queues a callback."""
         timers = self._timers
-        meter = self._meter
+        metrics = self._measurements
         timeout: float | None = None
         if ready or self._stopping:
             timeout = 0
@@ -277,44 +277,44 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if timeout > base_events.MAXIMUM_SELECT_TIMEOUT:
                 timeout = base_events.MAXIMUM_SELECT_TIMEOUT
             elif timeout <= 0:
-                if self._clock() < meter.next_poll:
+                if self._clock() < metrics.next_poll:
                     # A timer that is due counts like a queued callback: it is no reason to poll early.
                     timers.expire(now, ready)
                     return
                 timeout = 0
-        polled_before = meter.slice_began
-        if meter.measuring:
-            meter.end_slice()
+        polled_before = metrics.slice_began
+        if metrics.measuring:
+            metrics.end_slice()
         if timeout != 0:
             with self._wakeup.lock:
                 # A thread that gets the lock later writes to the self-pipe; one that had it before has queued a
                 # handle, or has written.
                 if ready:
                     timeout = 0
-            meter.waiting = timeout != 0
+            metrics.waiting = timeout != 0
         events = self._selector.select(timeout)
-        if meter.measuring:
-            meter.polled(self._clock())
-        meter.waiting = False
-        meter.polls += 1
-        in_vain = timeout == 0 and not events and self._watches_nothing()
+        if metrics.measuring:
+            metrics.polled(self._clock())
+        metrics.waiting = False
+        metrics.polls += 1
+        empty = timeout == 0 and not events and self._watches_nothing()
         self._process_events(events)
         read_clock = self._clock
         clock = read_clock()
-        if not meter.measuring:
-            meter.mark = clock
-        if timers.heap or not meter.slice:
+        if not metrics.measuring:
+            metrics.mark = clock
+        if timers.heap or not metrics.slice:
             now = self.time()
             earliest = timers.expire(now, ready)
-            if earliest is not None and meter.measuring:
+            if earliest is not None and metrics.measuring:
                 # A timer may have been set with a deadline in the past: it is late at most since the previous poll.
-                meter.lateness.add(1, min(now - earliest, clock - polled_before))
-            meter.slice = self._slice(now, clock)
-            meter.due_by = now + meter.slice
+                metrics.lateness.add(1, min(now - earliest, clock - polled_before))
+            metrics.slice = self._slice(now, clock)
+            metrics.due_by = now + metrics.slice
         else:
             # Not worth a call of time() now: the next call_at() makes the loop poll, which reads it.
-            meter.due_by = inf
-        meter.next_poll = clock + meter.pause_after_poll(in_vain)
+            metrics.due_by = inf
+        metrics.next_poll = clock + metrics.backoff_after_poll(empty)
 
     def _watches_nothing(self) -> bool:
         """Whether the loop's own descriptors are the only ones. A test's replacement of the selector has no map."""
@@ -323,11 +323,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def _add_reader(self, *arguments: Any, **keywords: Any) -> Any:
         # The next iteration polls, for data that is there already.
-        self._meter.next_poll = 0.0
+        self._measurements.next_poll = 0.0
         return super()._add_reader(*arguments, **keywords)
 
     def _add_writer(self, *arguments: Any, **keywords: Any) -> Any:
-        self._meter.next_poll = 0.0
+        self._measurements.next_poll = 0.0
         return super()._add_writer(*arguments, **keywords)
 
     def _slice(self, now: float, clock: float) -> float:
@@ -382,10 +382,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         else:
             timer = new_timer(when, callback, args, self, context)
         self._timers.push(timer)
-        meter = self._meter
-        if not when > meter.due_by:
+        metrics = self._measurements
+        if not when > metrics.due_by:
             # It may be due before the next poll.
-            meter.next_poll = 0.0
+            metrics.next_poll = 0.0
         return timer
 
     def call_soon_threadsafe(

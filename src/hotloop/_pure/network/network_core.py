@@ -7,39 +7,20 @@ loop.metrics().
 import asyncio
 import socket
 import sys
-from asyncio import sslproto
 from typing import TYPE_CHECKING, Any
 
 from hotloop._pure.loop.loop_core import FallbackLoopCore, LoopCore
 from hotloop._pure.network.socket_methods import SocketMethods
-from hotloop._pure.runtime.stdlib import selector_events
-from hotloop._pure.transports.metered_socket import MeteredSocket
-from hotloop._pure.transports.protocol_kind import takes_buffers
+from hotloop._pure.transports.counting_socket import CountingSocket
+from hotloop._pure.transports.stream import _SelectorSocketTransport
 
 if sys.platform != "win32":
     from hotloop._pure.transports.pipe import _UnixReadPipeTransport, _UnixWritePipeTransport
 
-# asyncio's transports allocate 256 KiB for each read and give most of it back at once. glibc maps, faults in and unmaps
-# such a block each time, which costs four times the rest of the read, until it has freed a larger one; from then on it
-# takes the block from the heap.
-len(bytes(1 << 20))
-
 if TYPE_CHECKING:
     import ssl
 
-    _SocketTransport = Any
-else:
-    _SocketTransport = selector_events._SelectorSocketTransport
-
-
-class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
-    """asyncio's transport, under the same name, which also recognizes a buffered protocol by its methods."""
-
-    def set_protocol(self, protocol: Any) -> None:
-        """See asyncio.BaseTransport."""
-        super().set_protocol(protocol)
-        if takes_buffers(protocol):
-            self._read_ready_cb = self._read_ready__get_buffer
+    from hotloop._pure.tls.protocol import TlsProtocol
 
 
 class NetworkCore(SocketMethods, LoopCore):
@@ -48,42 +29,42 @@ class NetworkCore(SocketMethods, LoopCore):
     def _make_socket_transport(self, sock: Any, protocol: Any, waiter: Any = None, **keywords: Any) -> Any:
         if sys.version_info >= (3, 12):  # in Python 3.11 the callers of this method check it
             self._ensure_fd_no_transport(sock)
-        return self._metered(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
+        return self._count_socket_bytes(_SelectorSocketTransport(self, sock, protocol, waiter, **keywords))
 
     def _make_ssl_transport(self, rawsock: Any, *arguments: Any, **keywords: Any) -> Any:
         transport = super()._make_ssl_transport(rawsock, *arguments, **keywords)
         # The transport below it, which no other code has seen yet.
-        self._metered(self._transports.get(rawsock.fileno()))
+        self._count_socket_bytes(self._transports.get(rawsock.fileno()))
         return transport
 
     def _make_datagram_transport(self, sock: Any, *arguments: Any, **keywords: Any) -> Any:
-        return self._metered(super()._make_datagram_transport(sock, *arguments, **keywords))
+        return self._count_socket_bytes(super()._make_datagram_transport(sock, *arguments, **keywords))
 
     if sys.platform != "win32":
 
         def _make_read_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
-            return self._counting(_UnixReadPipeTransport(self, *arguments, **keywords))
+            return self._count_pipe_bytes(_UnixReadPipeTransport(self, *arguments, **keywords))
 
         def _make_write_pipe_transport(self, *arguments: Any, **keywords: Any) -> Any:
-            return self._counting(_UnixWritePipeTransport(self, *arguments, **keywords))
+            return self._count_pipe_bytes(_UnixWritePipeTransport(self, *arguments, **keywords))
 
-    def _counting(self, transport: Any) -> Any:
+    def _count_pipe_bytes(self, transport: Any) -> Any:
         """Have a pipe transport count its bytes in this loop's metrics."""
-        transport._meter = self._meter
-        self._meter.pipes.add(transport)
+        transport._measurements = self._measurements
+        self._measurements.pipes.add(transport)
         return transport
 
-    def _metered(self, transport: Any) -> Any:
+    def _count_socket_bytes(self, transport: Any) -> Any:
         """Have asyncio's socket transport count its bytes from now on, if the program has asked for metrics."""
         sock = None if transport is None else transport._sock
-        if self._meter.measuring and sock is not None and type(sock) is not MeteredSocket:
-            transport._sock = MeteredSocket(sock, self._meter)
+        if self._measurements.measuring and sock is not None and type(sock) is not CountingSocket:
+            transport._sock = CountingSocket(sock, self._measurements)
         return transport
 
-    def _measure_transports(self) -> None:
+    def _count_bytes_of_open_transports(self) -> None:
         """Have the existing transports count their bytes."""
         for transport in list(self._transports.values()):
-            self._metered(transport)
+            self._count_socket_bytes(transport)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
         # A copy of asyncio's method, but for the last line.
@@ -98,8 +79,8 @@ class NetworkCore(SocketMethods, LoopCore):
             if resume_reading:
                 transp.resume_reading()
             self._transports[transp._sock_fd] = transp
-            # _measure_transports() did not see it meanwhile.
-            self._metered(transp)
+            # _count_bytes_of_open_transports() did not see it meanwhile.
+            self._count_socket_bytes(transp)
 
     def _open_transports(self) -> dict[str, int]:
         """The open transports by kind, for loop.metrics()."""
@@ -107,7 +88,7 @@ class NetworkCore(SocketMethods, LoopCore):
         for transport in list(self._transports.values()):
             if transport._sock is not None:
                 kinds[_kind_of_socket(transport._sock)] += 1
-        for transport in list(self._meter.pipes):
+        for transport in list(self._measurements.pipes):
             if transport._pipe is not None:
                 kinds["write_pipe" if isinstance(transport, asyncio.WriteTransport) else "read_pipe"] += 1
         return kinds
@@ -122,6 +103,8 @@ class NetworkCore(SocketMethods, LoopCore):
         server_hostname: str | None,
         timeouts: dict[str, Any],
     ) -> "TlsProtocol":
+        from hotloop._pure.tls.protocol import TlsProtocol
+
         return TlsProtocol(
             self,
             protocol,
@@ -142,23 +125,3 @@ def _kind_of_socket(sock: Any) -> str:
     if sock.type == socket.SOCK_DGRAM:
         return "datagram"
     return "tcp" if sock.family in (socket.AF_INET, socket.AF_INET6) else "stream"
-
-
-class TlsProtocol(sslproto.SSLProtocol):
-    """asyncio's SSLProtocol, with what start_tls() needs."""
-
-    def receive_early_data(self, data: bytes) -> None:
-        """Take data that arrived before start_tls() and belongs to the handshake."""
-        self._incoming.write(data)  # type: ignore[attr-defined]
-
-    def connection_made(self, transport: Any) -> None:
-        """As in asyncio, but the transport may be full already: it has told the application's protocol only."""
-        if transport._protocol_paused:
-            self._ssl_writing_paused = self._app_writing_paused = True
-        super().connection_made(transport)
-
-    def resume_writing(self) -> None:
-        """As in asyncio, but also without a preceding pause_writing() of this protocol."""
-        if self._transport is None:
-            self._ssl_writing_paused = self._app_writing_paused = True
-        super().resume_writing()

@@ -17,10 +17,10 @@ import sys
 from asyncio import SendfileNotAvailableError
 from typing import TYPE_CHECKING, Any
 
-from hotloop._pure.runtime.stdlib import base_events
+from hotloop._asyncio.internals import base_events
 
 if sys.platform != "win32":
-    from hotloop._pure.runtime.stdlib import unix_events
+    from hotloop._asyncio.internals import unix_events
 
     # Since 3.14.6 asyncio sets the file's position even if nothing was sent.
     _update_position = unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
@@ -28,6 +28,8 @@ if sys.platform != "win32":
 
 # On 32-bit systems os.sendfile() refuses more.
 LARGEST_SENDFILE = sys.maxsize // 2 + 1
+
+_WOULD_BLOCK: Any = object()
 
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the class behind it, private ones included.
@@ -41,96 +43,58 @@ class SocketMethods(_Behind):  # type: ignore[misc]
 
     async def sock_recv(self, sock: Any, n: Any) -> Any:
         """Receive at most `n` bytes. See loop.sock_recv()."""
-        base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
-        try:
-            data = sock.recv(n)
-        except (BlockingIOError, InterruptedError):
-            pass
-        else:
-            if self._meter.measuring:
-                self._meter.received(data)
-            return data
-        return await self._sock_reading(sock, "recv", n)
+        data = self._sock_attempt(self._measurements.received, sock, "recv", n)
+        return await self._sock_reading(sock, "recv", n) if data is _WOULD_BLOCK else data
 
     async def sock_recv_into(self, sock: Any, buf: Any) -> Any:
         """Receive into a buffer; return the number of bytes. See loop.sock_recv_into()."""
-        base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
-        try:
-            count = sock.recv_into(buf)
-        except (BlockingIOError, InterruptedError):
-            pass
-        else:
-            if self._meter.measuring:
-                self._meter.received(count)
-            return count
-        return await self._sock_reading(sock, "recv_into", buf)
+        count = self._sock_attempt(self._measurements.received, sock, "recv_into", buf)
+        return await self._sock_reading(sock, "recv_into", buf) if count is _WOULD_BLOCK else count
 
     async def sock_recvfrom(self, sock: Any, bufsize: Any) -> Any:
         """Receive a datagram; return (data, address). See loop.sock_recvfrom()."""
-        base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
-        try:
-            received = sock.recvfrom(bufsize)
-        except (BlockingIOError, InterruptedError):
-            pass
-        else:
-            if self._meter.measuring:
-                self._meter.received(received)
-            return received
-        return await self._sock_reading(sock, "recvfrom", bufsize)
+        received = self._sock_attempt(self._measurements.received, sock, "recvfrom", bufsize)
+        return await self._sock_reading(sock, "recvfrom", bufsize) if received is _WOULD_BLOCK else received
 
     async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: Any = 0) -> Any:
         """Receive a datagram into a buffer; return (number of bytes, address). See loop.sock_recvfrom_into()."""
-        base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
+        self._sock_check(sock)
         if not nbytes:
             nbytes = len(buf)
-        try:
-            received = sock.recvfrom_into(buf, nbytes)
-        except (BlockingIOError, InterruptedError):
-            pass
-        else:
-            if self._meter.measuring:
-                self._meter.received(received)
-            return received
-        return await self._sock_reading(sock, "recvfrom_into", buf, nbytes)
+        received = self._sock_attempt(self._measurements.received, sock, "recvfrom_into", buf, nbytes)
+        return await self._sock_reading(sock, "recvfrom_into", buf, nbytes) if received is _WOULD_BLOCK else received
 
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         """Send all of `data`. See loop.sock_sendall()."""
-        base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
-        try:
-            sent = sock.send(data)
-        except (BlockingIOError, InterruptedError):
+        sent = self._sock_attempt(self._measurements.sent, sock, "send", data)
+        if sent is _WOULD_BLOCK:
             sent = 0
-        else:
-            if self._meter.measuring:
-                self._meter.sent(sent)
-        if sent == len(data):
-            return
-        await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
+        if sent != len(data):
+            await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
         """Send a datagram; return the number of bytes. See loop.sock_sendto()."""
+        count = self._measurements.sent
+        sent = self._sock_attempt(count, sock, "sendto", data, address)
+        if sent is _WOULD_BLOCK:
+            sent = await self._sock_writing(sock, self._sock_try, count, sock, "sendto", data, 0, address)
+        return sent
+
+    def _sock_check(self, sock: Any) -> None:
         base_events._check_ssl_socket(sock)
-        if self._debug:
-            _check_non_blocking(sock)
+        if self._debug and sock.gettimeout() != 0:
+            raise ValueError("the socket must be non-blocking")
+
+    def _sock_attempt(self, count: Any, sock: Any, method: str, *arguments: Any) -> Any:
+        """Call a method of the socket and `count` its result. Returns the result or _WOULD_BLOCK."""
+        self._sock_check(sock)
         try:
-            sent = sock.sendto(data, address)
+            result = getattr(sock, method)(*arguments)
         except (BlockingIOError, InterruptedError):
-            pass
-        else:
-            if self._meter.measuring:
-                self._meter.sent(sent)
-            return sent
-        return await self._sock_writing(sock, self._sock_try, self._meter.sent, sock, "sendto", data, 0, address)
+            return _WOULD_BLOCK
+        if self._measurements.measuring:
+            count(result)
+        return result
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
@@ -141,7 +105,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         future = self.create_future()
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
-        handle = self._add_reader(fd, self._sock_try, future, self._meter.received, sock, method, *arguments)
+        handle = self._add_reader(fd, self._sock_try, future, self._measurements.received, sock, method, *arguments)
         future.add_done_callback(functools.partial(self._sock_read_done, fd, handle=handle))
         return future
 
@@ -166,7 +130,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         except BaseException as error:
             future.set_exception(error)
         else:
-            if self._meter.measuring:
+            if self._measurements.measuring:
                 count(result)
             future.set_result(result)
 
@@ -182,8 +146,8 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         except BaseException as error:
             future.set_exception(error)
             return
-        if self._meter.measuring:
-            self._meter.sent(sent)
+        if self._measurements.measuring:
+            self._measurements.sent(sent)
         progress[0] += sent
         if progress[0] == len(view):
             future.set_result(None)
@@ -217,8 +181,8 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                     if done == 0:
                         break
                     if done is not None:
-                        if self._meter.measuring:
-                            self._meter.sent(done)
+                        if self._measurements.measuring:
+                            self._measurements.sent(done)
                         sent += done
                     await self._sock_writing(sock, self._sock_now)
             except OSError as error:
@@ -232,11 +196,6 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 if sent > 0 or _always_seeks:
                     os.lseek(source, offset + sent, os.SEEK_SET)
             return sent
-
-
-def _check_non_blocking(sock: Any) -> None:
-    if sock.gettimeout() != 0:
-        raise ValueError("the socket must be non-blocking")
 
 
 def _send_file(sock: Any, source: int, offset: int, size: int) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
-from hotloop._pure.runtime.stdlib import events
+from hotloop._asyncio.internals import events
 
 if TYPE_CHECKING:
     from hotloop._pure.loop.loop_core import LoopCore

@@ -16,7 +16,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from hotloop._pure.runtime.stdlib import events
+from hotloop._asyncio.internals import events
 from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ Source: the documentation of `socket`; getaddrinfo(3).
 import socket
 from typing import Any
 
-from hotloop._pure.runtime.stdlib import base_events
+from hotloop._asyncio.internals import base_events
 
 _NUMERIC_HOST: int = getattr(socket, "AI_NUMERICHOST", 0)
 _NUMERIC_PORT: int = getattr(socket, "AI_NUMERICSERV", 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from hotloop._asyncio.awaited_by import awaited_by
 from hotloop._asyncio.classes import assign_class, likeness
-from hotloop._pure.runtime.stdlib import base_futures, events, format_helpers
+from hotloop._asyncio.internals import base_futures, events, format_helpers
 
 _PENDING = "PENDING"
 _CANCELLED = "CANCELLED"

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from hotloop._asyncio.classes import assign_class, likeness
-from hotloop._pure.runtime.stdlib import base_tasks, coroutines, futures, tasks
+from hotloop._asyncio.internals import base_tasks, coroutines, futures, tasks
 from hotloop._pure.tasks.future import Future
 
 _register_task = tasks._register_task
@@ -46,7 +46,7 @@ class Task(Future):
     _fut_waiter: Any = None
     _must_cancel = False  # the next step throws CancelledError into the coroutine
     _num_cancels_requested = 0
-    _meter: Any = None  # the loop's, if it is a loop of this implementation
+    _measurements: Any = None  # the loop's, if it is a loop of this implementation
 
     @property
     def __class__(self) -> type:
@@ -81,7 +81,7 @@ class Task(Future):
         self._context = copy_context() if context is None else context
         self._coro = coro
         self._name = f"Task-{tasks._task_name_counter()}" if name is None else str(name)
-        self._meter = getattr(self._loop, "_meter", None)
+        self._measurements = getattr(self._loop, "_measurements", None)
         if eager_start and self._loop.is_running():
             try:
                 self.__eager_start()
@@ -234,8 +234,8 @@ class Task(Future):
             del self, future
 
     def __run_coroutine(self, exc: BaseException | None) -> None:
-        if self._meter is not None:
-            self._meter.steps += 1
+        if self._measurements is not None:
+            self._measurements.steps += 1
         try:
             yielded = self._coro.send(None) if exc is None else self._coro.throw(exc)
         except StopIteration as stop:

@@ -10,8 +10,8 @@ import os
 from asyncio import constants
 from typing import TYPE_CHECKING, Any
 
-from hotloop._pure.loop.meter import Meter
-from hotloop._pure.runtime.stdlib import base_events, unix_events
+from hotloop._asyncio.internals import base_events, unix_events
+from hotloop._pure.loop.metrics import Measurements
 
 if TYPE_CHECKING:
     _Reading = Any
@@ -32,7 +32,7 @@ def descriptor_of(transport: Any) -> int:
 
 
 class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
-    _meter: Meter  # NetworkCore sets it before anything is read
+    _measurements: Measurements  # NetworkCore sets it before anything is read
 
     def _read_ready(self) -> None:
         try:
@@ -44,8 +44,8 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
             return
         if data:
             try:
-                if self._meter.measuring:
-                    self._meter.received(data)
+                if self._measurements.measuring:
+                    self._measurements.received(data)
                 self._protocol.data_received(data)
             except MemoryError as error:
                 # The protocol may have lost this data; later data must not follow a gap.
@@ -60,7 +60,7 @@ class _UnixReadPipeTransport(_Reading):  # type: ignore[misc]
 
 
 class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
-    _meter: Meter  # NetworkCore sets it before anything is written
+    _measurements: Measurements  # NetworkCore sets it before anything is written
 
     def write(self, data: Any) -> None:
         """Write bytes, a bytearray or a memoryview. See asyncio.WriteTransport."""
@@ -86,8 +86,8 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
                 self._conn_lost += 1
                 self._fatal_error(error, "Fatal write error on pipe transport")
                 return
-            if written and self._meter.measuring:
-                self._meter.sent(written)
+            if written and self._measurements.measuring:
+                self._measurements.sent(written)
             if written == len(data):
                 return
         try:
@@ -118,8 +118,8 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             written = os.write(descriptor_of(self), buffer)
             # Before anything else can fail: data that stays in the buffer would be written again.
             del buffer[:written]
-            if written and self._meter.measuring:
-                self._meter.sent(written)
+            if written and self._measurements.measuring:
+                self._measurements.sent(written)
             if buffer:
                 return
             self._loop._remove_writer(self._fileno)

@@ -1,18 +1,18 @@
-"""MeteredSocket: counts for loop.metrics() what asyncio's socket transports receive and send."""
+"""CountingSocket: counts for loop.metrics() what asyncio's socket transports receive and send."""
 
 from typing import Any
 
-from hotloop._pure.loop.meter import Meter
+from hotloop._pure.loop.metrics import Measurements
 
 
-class MeteredSocket:
+class CountingSocket:
     """Stands between a transport and its socket, and counts the bytes. Everything else is the socket's own."""
 
-    __slots__ = ("_meter", "_recv", "_send", "_socket")
+    __slots__ = ("_measurements", "_recv", "_send", "_socket")
 
-    def __init__(self, socket: Any, meter: Meter) -> None:
+    def __init__(self, socket: Any, measurements: Measurements) -> None:
         self._socket = socket
-        self._meter = meter
+        self._measurements = measurements
         self._recv = socket.recv
         self._send = socket.send
 
@@ -22,19 +22,19 @@ class MeteredSocket:
     def recv(self, size: int) -> Any:
         """See socket.recv()."""
         data = self._recv(size)
-        self._meter.received(data)
+        self._measurements.received(data)
         return data
 
     def recv_into(self, buffer: Any) -> Any:
         """See socket.recv_into()."""
         count = self._socket.recv_into(buffer)
-        self._meter.received(count)
+        self._measurements.received(count)
         return count
 
     def recvfrom(self, size: int) -> Any:
         """See socket.recvfrom()."""
         received = self._socket.recvfrom(size)
-        self._meter.received(received)
+        self._measurements.received(received)
         return received
 
     def send(self, data: Any) -> Any:
@@ -50,5 +50,5 @@ class MeteredSocket:
         return self._sent(self._socket.sendto(data, address))
 
     def _sent(self, count: Any) -> Any:
-        self._meter.sent(count)
+        self._measurements.sent(count)
         return count

@@ -1,4 +1,4 @@
-"""Meter: what a loop counts and times; see loop.metrics().
+"""Measurements: what a loop counts and times; see loop.metrics().
 
 A slice is all batches between two polls. The clock is read at the end of each batch and when a poll may wait, and the
 numbers of a slice are worked out once, at its end. Each callback is timed only in a slice that follows one whose
@@ -18,7 +18,7 @@ from operator import length_hint
 from typing import Any
 from weakref import WeakSet
 
-from hotloop._asyncio.callbacks import describe
+from hotloop._asyncio.describe_callbacks import describe
 
 TIME_SLICE = 0.0001
 """How long, in seconds, queued callbacks may delay the next poll."""
@@ -66,12 +66,12 @@ class Histogram:
         return (self.count, int(self.total * 1e9), int(self.maximum * 1e9), tuple(self.buckets))
 
 
-class Meter:
+class Measurements:
     """The measurements of one loop. All times are in seconds, by LoopCore._clock()."""
 
     __slots__ = (
         *("batch", "items", "cancelled", "iterations", "polls", "steps"),
-        *("next_poll", "slice", "pause", "in_vain", "due_by"),
+        *("next_poll", "slice", "pause", "empty_polls", "due_by"),
         *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
         *("measuring", "observing", "close_looks", "slow_after", "slow_hook"),
@@ -82,7 +82,7 @@ class Meter:
         self.next_poll = 0.0
         self.slice = TIME_SLICE  # the longest time from one poll to the next
         self.pause = 0.0  # the time from the last poll to the next
-        self.in_vain = 0  # polls in a row that found nothing, up to PATIENCE
+        self.empty_polls = 0  # polls in a row that found nothing, up to PATIENCE
         self.due_by = inf  # by the loop's time(): a timer with a later deadline can wait for the next poll
         # What is left of the running batch; None while the loop polls or does not run. It lets other threads see the
         # progress, and counts without any code per item.
@@ -108,13 +108,13 @@ class Meter:
 
     # -- polls ---------------------------------------------------------------------------------------------------------
 
-    def pause_after_poll(self, in_vain: bool) -> float:
-        """How long, in seconds, queued callbacks may delay the next poll. `in_vain`: the last one found nothing."""
-        if not in_vain:
-            self.in_vain = 0
+    def backoff_after_poll(self, empty: bool) -> float:
+        """How long, in seconds, queued callbacks may delay the next poll. `empty`: the last one found nothing."""
+        if not empty:
+            self.empty_polls = 0
             self.pause = 0.0
-        elif self.in_vain < PATIENCE:
-            self.in_vain += 1
+        elif self.empty_polls < PATIENCE:
+            self.empty_polls += 1
         else:
             self.pause = min(2 * self.pause or FIRST_PAUSE, self.slice)
         return self.pause
@@ -136,13 +136,13 @@ class Meter:
         if outer is not None:
             self.items += length_hint(outer)
 
-    def long_batch(self, loop: Any, began: float, handle: Any, items: int) -> None:
+    def report_long_batch(self, loop: Any, began: float, handle: Any, items: int) -> None:
         """A batch has taken longer than the time slice; `handle` was its last."""
         self.before_last = began - self.slice_began
         if (items == 1 or not self.observing) and self.slow_hook is None and not loop._debug:
-            self.took_long(loop, handle if items == 1 else None, self.mark - began, items)
+            self.report_slow(loop, handle if items == 1 else None, self.mark - began, items)
 
-    def took_long(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
+    def report_slow(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
         """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which."""
         if seconds > self.longest:
             self.longest = seconds

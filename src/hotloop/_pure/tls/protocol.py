@@ -1,0 +1,24 @@
+"""TlsProtocol: asyncio's TLS, for start_tls()."""
+
+from asyncio import sslproto
+from typing import Any
+
+
+class TlsProtocol(sslproto.SSLProtocol):
+    """asyncio's SSLProtocol, with what start_tls() needs."""
+
+    def receive_early_data(self, data: bytes) -> None:
+        """Take data that arrived before start_tls() and belongs to the handshake."""
+        self._incoming.write(data)  # type: ignore[attr-defined]
+
+    def connection_made(self, transport: Any) -> None:
+        """As in asyncio, but the transport may be full already: it has told the application's protocol only."""
+        if transport._protocol_paused:
+            self._ssl_writing_paused = self._app_writing_paused = True
+        super().connection_made(transport)
+
+    def resume_writing(self) -> None:
+        """As in asyncio, but also without a preceding pause_writing() of this protocol."""
+        if self._transport is None:
+            self._ssl_writing_paused = self._app_writing_paused = True
+        super().resume_writing()

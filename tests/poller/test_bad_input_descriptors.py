@@ -1,4 +1,4 @@
-"""Bad input to what watches and uses descriptors: the exception is asyncio's, and so on: see test_bad_input.py."""
+"""Bad input to the methods that watch and use descriptors: they raise asyncio's exceptions; see test_bad_input.py."""
 
 import asyncio
 import selectors
@@ -73,7 +73,7 @@ def a_reader_that_is_no_callable(world):
     world.loop.add_reader(one, "text")
     run_once(world.loop, 2)
     world.loop.remove_reader(one)
-    del world.reports[1:]  # how often it failed meanwhile is of no interest
+    del world.reports[1:]  # the number of failures in between does not matter
 
 
 @case()

@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of descriptors to set")
 
-# A process of its own, whose limit is lowered. The clients that find no descriptor are its own as well: they are made
+# A process of its own, whose limit is lowered. It also has the clients that are refused a descriptor: they are made
 # before, and connect when all numbers are taken.
 PRELUDE = """
 import errno, resource, socket, threading
@@ -91,8 +91,8 @@ def run(impl, main):
 
 
 def test_p29_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
-    """Between two attempts passes a second. A loop that spins would make thousands of iterations in that time, or as
-    many reports."""
+    """A second passes between two attempts. A spinning loop would make thousands of iterations in that time, or as many
+    reports."""
     run(
         impl,
         """
@@ -128,7 +128,7 @@ def test_p29_the_reports_are_asyncios(impl):
 
 
 def test_p29_closed_before_the_next_attempt(impl):
-    """The retry finds its server closed, and the number of its socket perhaps in other hands."""
+    """The retry finds its server closed, and another file may have the number of its socket."""
     run(
         impl,
         """

@@ -1,8 +1,9 @@
-"""P01: however operations are cancelled while descriptors are being reused, none is touched that is no longer ours.
+"""P01: however operations are cancelled while descriptors are being reused, the loop touches none that it no longer
+owns.
 
 Workers start operations and cancel them after a random number of turns. In between they open bystanders: pipes with
-something in them, which take the numbers of descriptors that were closed a moment ago. A loop that closes, reads or
-writes a descriptor after it was given back does so to a bystander, and is found out.
+data in them, which take the numbers of descriptors that were closed a moment ago. A loop that closes, reads or writes a
+descriptor after it has given it back does so to a bystander, and the test detects it.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="Windows
 ROUNDS = int(os.environ.get("HOTLOOP_OWNERSHIP_ROUNDS", "1000"))
 WORKERS = 8
 
-# https://github.com/python/cpython/issues/153761: before, asyncio's sock_accept() accepts for a future that was
+# https://github.com/python/cpython/issues/153761: earlier, asyncio's sock_accept() accepts for a future that was
 # cancelled in the same turn, and the connection is lost in an InvalidStateError.
 ASYNCIOS_ACCEPT_MAY_BE_CANCELLED_ANY_TIME = sys.version_info >= (3, 14, 10)
 
 
 class Bystander:
-    """A pipe with something in it that nobody but its owner may touch."""
+    """A pipe with data in it that only its owner may touch."""
 
     def __init__(self, content):
         self.content = content
@@ -50,7 +51,7 @@ class Bystander:
 
 
 class Ours(asyncio.Protocol):
-    """For transports that are closed as soon as they are made. `alive` are those whose end is yet to come."""
+    """For transports that are closed as soon as they are made. `alive` has those whose end is yet to come."""
 
     alive = set()  # noqa: RUF012 - of all of them on purpose
 
@@ -89,7 +90,7 @@ class Worker:
             await self.random.choice(operations)(b"%d" % number)
 
     async def finish(self, awaitable, content):
-        """Cancel it after some turns, unless it is done by then: its result, or None."""
+        """Cancel it after some turns, unless it is done by then; return its result, or None."""
         task = asyncio.ensure_future(awaitable)
         for _ in range(self.random.randrange(6)):
             await asyncio.sleep(0)
@@ -175,7 +176,7 @@ class Worker:
                 assert other.recv(len(content)) == content
 
     async def watched(self, content):
-        """A reader is taken away in time, and its descriptor closed."""
+        """A reader is removed in time, and its descriptor closed."""
         one, other = socket.socketpair()
         with one, other:
             seen = []
@@ -209,7 +210,7 @@ def test_p01_nothing_is_done_to_descriptors_of_others(impl, loop, tmp_path):
 
 
 def test_p01_an_aborted_transport_does_not_touch_its_old_number(loop):
-    """Aborted, with data queued and a reader; its number goes to another while handles of the old one may be queued."""
+    """Aborted, with data queued and a reader; its number goes to another file while old handles may still be queued."""
 
     async def main():
         for _ in range(100):

@@ -1,5 +1,5 @@
-"""P37: the program closes its own socket or file under a transport. The number may be another file's by then, which is
-never written to, read from, closed or forgotten in its place."""
+"""P37: the program closes its own socket or file under a transport. Another file may have the number by then; the
+transport never writes to it, reads from it, closes it or unregisters it."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from support.recording import Recorder
 from support.stepping import run_until
 from support.stream_connections import connected_sockets
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="puts a file under a number by dup2()")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="uses dup2() to put a file under a number")
 
 
 @contextlib.contextmanager
 def closed_and_reused(file):
-    """Close a file, as the program that has it, and give its number to one end of another connection, of which nothing
-    may come but what the test puts in. The other end."""
+    """Close a file, as its program would, and give its number to one end of another connection, which must carry only
+    the test's own data. Yields the other end."""
     number = file.fileno()
     one, other = socket.socketpair()
     with one, other:
@@ -38,7 +38,8 @@ def closed_and_reused(file):
 
 
 def next_number_is(number):
-    """Take all lower numbers, so that the next descriptor gets this one, which is free. Returns what to close."""
+    """Take all lower numbers, so that the next descriptor gets this one, which is free. Return the descriptors to
+    close."""
     taken = []
     while (fd := os.dup(0)) < number:
         taken.append(fd)
@@ -109,9 +110,9 @@ def test_p37_what_is_read_from_a_closed_socket(loop):
         assert not protocol.received
 
 
-@pytest.mark.only("c", reason="asyncio refuses a connection that has the number of a transport that is open")
+@pytest.mark.only("c", reason="asyncio refuses a connection that has the number of an open transport")
 def test_p37_the_next_owner_of_the_number_is_accepted(loop):
-    """A server's connection has the number; the end of the transport that had it before does not make it deaf."""
+    """A server's connection has the number; the end of the transport that had it before does not stop its reading."""
     old, peer = connected_sockets("pair")
     protocol, accepted = Recorder(), Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=old))
@@ -154,8 +155,8 @@ def test_p37_datagrams_to_a_closed_socket(loop):
     loop.run_until_complete(main())
 
 
-# asyncio's transports of pipes go on with the number, whosever it is.
-PIPES = pytest.mark.only("c", "python", reason="asyncio writes to and reads from whatever has the number")
+# asyncio's pipe transports go on using the number, whichever file has it.
+PIPES = pytest.mark.only("c", "python", reason="asyncio writes to and reads from whichever file has the number")
 
 
 @PIPES
@@ -197,7 +198,7 @@ def test_p37_what_is_read_from_a_closed_pipe(loop):
 
 
 def test_p37_a_method_that_waits_at_a_socket_that_is_closed(loop):
-    """sock_recv() waits; the program closes the socket, and gives the number to another that it receives from."""
+    """sock_recv() waits; the program closes the socket, gives its number to another one, and receives from that."""
 
     async def main():
         ours, peer = connected_sockets("pair")

@@ -1,4 +1,5 @@
-"""Telling of what a poll has found ready: an event that cannot be told comes again, and costs the others nothing."""
+"""Dispatching what a poll has found ready: an event that cannot be delivered comes again, and costs the others
+nothing."""
 
 import asyncio
 import os
@@ -11,11 +12,11 @@ from support.interpreter import limits_memory
 
 @limits_memory
 @pytest.mark.skipif(
-    sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes where there is no memory to make a function"
+    sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes without memory to make a function"
 )
 def test_p34_no_memory_while_many_descriptors_become_ready(impl):
-    """Whatever runs out: afterwards all that came is there, and the loop can sleep."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    """Whichever allocation fails: afterwards all data has arrived, and the loop can sleep."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(
         """if True:
         import asyncio, gc, socket, _testcapi
@@ -94,7 +95,7 @@ def test_p34_no_memory_while_many_descriptors_become_ready(impl):
 
 
 def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
-    """Its duplicate is ready: what fails while that is told affects no other descriptor."""
+    """Its duplicate is ready: a failure to deliver that affects no other descriptor."""
     reports = []
     loop.set_exception_handler(lambda loop, context: reports.append(context))
     one, other = socket.socketpair()
@@ -102,20 +103,20 @@ def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
 
     async def main():
         transport, _ = await loop.create_connection(asyncio.Protocol, sock=one)
-        transport.write(b"x" * 3_000_000)  # so that it is registered for writing
+        transport.write(b"x" * 3_000_000)  # registers it for writing
         assert transport.get_write_buffer_size()
         duplicate = os.dup(one.fileno())
         transport.pause_reading()
         reading, writing = os.pipe()
         heard = loop.create_future()
         loop.add_reader(reading, lambda: heard.done() or heard.set_result(os.read(reading, 1)))
-        # Nothing is registered with this loop any more that could tell it of the number.
+        # After this, no registration of this loop can report the number.
         os.close(one.fileno())
         other.send(b"hello")
         os.write(writing, b"y")
         assert await heard == b"y"
         for _ in range(5):
-            await asyncio.sleep(0.001)  # it polls meanwhile
+            await asyncio.sleep(0.001)  # the loop polls meanwhile
         loop.remove_reader(reading)
         os.dup2(duplicate, one.fileno())
         os.close(duplicate)

@@ -1,4 +1,4 @@
-"""What every backend of the compiled selector owes, where kernels differ: edges, broken pipes, numbers used again."""
+"""The contract of every backend of the compiled selector where kernels differ: edges, broken pipes, reused numbers."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ import socket
 import pytest
 from support import compiled
 
-pytestmark = pytest.mark.only("c", reason="the standard library's selectors have no such thing, or differ by platform")
+pytestmark = pytest.mark.only("c", reason="the standard library's selectors lack these methods, or differ by platform")
 
 READ, WRITE, EDGE = 1, 2, 4  # as in poller.h
 
@@ -36,7 +36,7 @@ def tcp():
 
 @pytest.fixture
 def pipe():
-    """Descriptors to read from and to write to; whoever closes one takes it out of the list."""
+    """Descriptors to read from and to write to; a test that closes one removes it from the list."""
     ends = list(os.pipe())
     for end in ends:
         os.set_blocking(end, False)
@@ -65,7 +65,7 @@ def ready(selector, timeout=0):
 
 
 def is_pending(selector):
-    """Whether there are events in the kernel's set, also if nobody waits for them: a wait would return at once."""
+    """Whether the kernel's set has events, even without a watcher: then a wait would return at once."""
     return bool(select.select([selector], [], [], 0)[0])
 
 
@@ -83,7 +83,7 @@ def test_an_edge_is_reported_once(selector, tcp):
     other.send(b"x")
     assert ready(selector, 60) == {fd: READ}
     assert ready(selector) == {}
-    other.send(b"y")  # nothing of the first was read
+    other.send(b"y")  # the first byte has not been read
     assert ready(selector, 60) == {fd: READ}
     assert ready(selector) == {}
     other.close()
@@ -129,7 +129,7 @@ def test_what_is_no_longer_asked_for_is_not_reported(selector, tcp):
 
 @pytest.mark.parametrize("events", [READ, WRITE, READ | WRITE, READ | EDGE])
 def test_a_change_of_a_closed_descriptor(selector, events):
-    """It is refused, and nobody is registered any more."""
+    """It is refused, and the descriptor is no longer registered."""
     one, other = socket.socketpair()
     fd = one.fileno()
     with other:
@@ -142,7 +142,7 @@ def test_a_change_of_a_closed_descriptor(selector, events):
 
 
 def test_a_pipe_that_nobody_reads_from_is_ready(selector, pipe):
-    """Kernels with kqueue refuse to watch it. A write would tell."""
+    """Kernels with kqueue refuse to watch it, but a write would fail at once."""
     reading, writing = pipe
     os.close(reading)
     pipe.remove(reading)
@@ -188,7 +188,7 @@ def test_the_number_of_such_a_pipe_used_again(selector, pipe, told):
 
 
 def test_half_of_what_is_refused_is_not_left_behind(selector, tmp_path):
-    """What the kernel refuses for one direction is not watched for the other either."""
+    """If the kernel refuses one direction, the other is not watched either."""
     for name in (os.devnull, tmp_path):
         fd = os.open(name, os.O_RDONLY)
         try:
@@ -203,7 +203,7 @@ def test_half_of_what_is_refused_is_not_left_behind(selector, tmp_path):
 
 
 def test_many_descriptors_ready_for_both(selector):
-    """A wait has room for all their events."""
+    """One wait has room for all their events."""
     pairs = [socket.socketpair() for _ in range(50)]
     expected = {}
     for one, other in pairs:
@@ -217,7 +217,7 @@ def test_many_descriptors_ready_for_both(selector):
 
 
 def test_modifying_to_what_is_invalid(selector, tcp):
-    """It is refused, and unregistered: as by all selectors of the standard library but those on epoll and poll."""
+    """It is refused, and unregistered: as by all selectors of the standard library except those on epoll and poll."""
     one, _ = tcp
     if type(selector).__name__ != "KqueueSelector":
         pytest.skip("epoll takes any events, in the standard library too")

@@ -1,4 +1,4 @@
-"""P25: watching a descriptor changes nothing about it, ends when it is told to, and never speaks of its predecessor."""
+"""P25: watching a descriptor changes nothing about it, ends on removal, and never reports events of its predecessor."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ def event_ends():
     return os.eventfd(0, 0), os.eventfd(0, 0)
 
 
-# What makes (a descriptor to read, one to write).
+# Makers of (a descriptor to read, one to write).
 KINDS = {"socket": socket_ends, "pipe": os.pipe, "terminal": os.openpty}
 if hasattr(os, "eventfd"):
     KINDS["eventfd"] = event_ends
@@ -32,7 +32,8 @@ if hasattr(os, "eventfd"):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocking", [True, False])
 def test_p25_the_blocking_mode_stays(loop, kind, blocking):
-    """Through adding, replacing, an event, removing, and closing the loop's registration; for readers and writers."""
+    """Throughout adding, replacing, an event, removing, and closing the loop's registration; for readers and
+    writers."""
     ways = ((loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer))
     for (add, remove), ends, mine in zip(ways, (KINDS[kind](), KINDS[kind]()), (0, 1), strict=True):
         fd = ends[mine]
@@ -64,7 +65,7 @@ def test_p25_the_blocking_mode_stays_through_the_other_direction(loop, pair):
 
 
 def ready_both_ways():
-    """Two sockets that can be read and written."""
+    """Two sockets that are readable and writable."""
     pairs = [socket.socketpair() for _ in range(2)]
     for one, other in pairs:
         other.send(b"x")
@@ -80,7 +81,8 @@ def ready_both_ways():
     ],
 )
 def test_p25_removal_takes_effect_before_it_returns(loop, first, victim, same):
-    """The callback of one descriptor removes that of another, or of the other direction, that is ready as well."""
+    """The callback of one descriptor removes another callback that is ready as well: another descriptor's, or its own
+    other direction's."""
     pairs = ready_both_ways()
     one, two = pairs[0][0], pairs[0 if same else 1][0]
     add = {"reader": loop.add_reader, "writer": loop.add_writer}
@@ -116,7 +118,7 @@ def test_p25_removal_from_a_callback_queued_before_the_event(loop, pair):
 
 
 def test_p25_replaced_while_its_event_is_pending(loop):
-    """The old callback is not called any more; the new one is, for the descriptor is still ready."""
+    """The old callback is not called any more; the new one is, because the descriptor is still ready."""
     pairs = ready_both_ways()
     (one, _), (two, _) = pairs
     seen = []
@@ -173,14 +175,14 @@ def test_p25_a_reader_goes_while_the_writer_stays(loop, pair):
 
 
 class Cycles:
-    """Descriptors that come and go under a loop that watches them. Each callback knows what its descriptor holds."""
+    """Descriptors that come and go under a loop that watches them. Each callback knows the data of its descriptor."""
 
     def __init__(self, loop, seed):
         self.loop = loop
         self.random = random.Random(seed)
         self.stale = []
         self.events = 0
-        self.watched = {}  # one end -> (other end, what was sent through it)
+        self.watched = {}  # one end -> (other end, data sent through it)
 
     def open(self, number):
         one, other = socket.socketpair()
@@ -219,7 +221,7 @@ class Cycles:
             self.loop.remove_writer(one)
 
     def churn(self):
-        """Close some that may be ready in this very turn, so that their numbers are free for the next."""
+        """Close some that may be ready in this very turn, which frees their numbers for the next ones."""
         for one in self.random.sample(list(self.watched), min(len(self.watched), self.random.randrange(4))):
             self.close(one)
 
@@ -243,7 +245,7 @@ def test_p25_no_stale_event_is_ever_delivered(loop):
 
 
 def test_p25_add_and_remove_again_and_again(loop, pair):
-    """One descriptor, never seen ready in between although it is."""
+    """One descriptor, never reported in between although it is ready."""
     one, other = pair
     other.send(b"x")
     seen = []
@@ -260,7 +262,8 @@ def test_p25_add_and_remove_again_and_again(loop, pair):
 
 
 def test_p25_closed_after_removal_the_number_serves_anew(loop):
-    """In one turn: removed, closed, opened again with the same number and watched, without what was sent to the old."""
+    """In one turn: removed, closed, opened again with the same number and watched; data sent to the old one must not
+    show."""
     seen = []
     for number in range(200):
         one, other = socket.socketpair()
@@ -289,7 +292,7 @@ def test_p25_closed_after_removal_the_number_serves_anew(loop):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="epoll forgets a closed file, others differ")
 def test_a_descriptor_closed_without_removal(loop):
-    """It is forgotten by the kernel. The loop goes on, and can be told to forget it, too."""
+    """The kernel forgets it. The loop goes on, and can be told to forget it, too."""
     one, other = socket.socketpair()
     seen = []
     loop.add_reader(one, seen.append, "old")
@@ -331,7 +334,7 @@ def test_a_descriptor_closed_without_removal_and_removed_when_it_is_another(loop
 
 
 def test_a_duplicate_keeps_the_file_alive(loop, pair):
-    """After the watched descriptor was removed and closed, events of the file are nobody's."""
+    """After the watched descriptor was removed and closed, events of the file reach no callback."""
     one, other = pair
     seen = []
     watched = os.dup(one.fileno())
@@ -396,7 +399,7 @@ def test_the_end_of_the_other_side_is_both_readable_and_writable(loop, pair):
 
 
 def test_a_hang_up_reaches_the_only_one_who_watches(loop):
-    """The write end of a pipe whose reader has gone: an error condition, which nobody asked for by name."""
+    """The write end of a pipe whose reader has gone: an error condition, for which the watcher did not ask."""
     for add, remove, mine in ((loop.add_writer, loop.remove_writer, 1), (loop.add_reader, loop.remove_reader, 0)):
         ends = os.pipe()
         seen = []
@@ -436,7 +439,7 @@ def test_descriptors_are_numbers_sockets_or_anything_with_a_fileno(loop, pair):
 
 @pytest.mark.parametrize("direction", ["reader", "writer"])
 def test_a_socket_that_was_closed_is_removed(loop, direction):
-    """By the object that it was added with: it has no number any more."""
+    """It is removed by the object that was added: it has no number any more."""
     add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
     one, other = socket.socketpair()
     one.setblocking(False)
@@ -454,7 +457,7 @@ def test_a_socket_that_was_closed_is_removed(loop, direction):
 
 
 def test_a_socket_that_was_closed_is_removed_from_one_of_two_directions(loop):
-    """Which the kernel refuses: nothing of it stays registered."""
+    """The kernel refuses that, and nothing of it stays registered."""
     one, other = socket.socketpair()
     one.setblocking(False)
     with other:
@@ -487,7 +490,7 @@ def test_p37_a_closed_socket_does_not_remove_the_next_owner_of_its_number(loop, 
 
 
 def test_many_descriptors_at_once(loop):
-    """More than one poll can report are ready: each is served, and none twice before all were once."""
+    """More descriptors than one poll can report are ready: each is served, and none twice before all were once."""
     count = 300
     pairs = [socket.socketpair() for _ in range(count)]
     seen = []
@@ -507,7 +510,7 @@ def test_many_descriptors_at_once(loop):
 
 
 def test_asyncio_sees_what_is_watched(loop, pair):
-    """asyncio.run() and tools look into the selector, which is public by attribute: what is watched is in there."""
+    """asyncio.run() and tools look into the selector, a public attribute: it must have the watched descriptors."""
     one, _ = pair
     assert one.fileno() not in loop._selector.get_map()
     loop.add_reader(one, int)

@@ -43,7 +43,7 @@ def test_both_on_one_descriptor_reader_first(loop, pair):
     loop.add_writer(one, seen.append, "writer")
     loop.add_reader(one, seen.append, "reader")
     run_once(loop, 2)
-    # kqueue reports the two apart, in an order of its own.
+    # kqueue reports reading and writing apart, in its own order.
     assert (sorted(seen[:2]) if type(loop._selector).__name__ == "KqueueSelector" else seen[:2]) == ["reader", "writer"]
     assert loop.remove_reader(one) is True
     del seen[:]
@@ -84,7 +84,7 @@ def test_remove_takes_effect_at_once_even_for_an_event_already_seen(loop, pair):
 
 
 def test_a_descriptor_closed_and_reused_in_a_callback(loop, pair):
-    """The number of a closed socket is given to a new one while an event for the old one is still in the batch."""
+    """A new socket gets the number of a closed one while an event for the old one is still in the batch."""
     one, other = pair
     seen = []
     victim, peer = socket.socketpair()

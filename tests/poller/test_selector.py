@@ -1,4 +1,5 @@
-"""DefaultSelector, case by case: the complete API of the selectors module, with its own one as the oracle."""
+"""DefaultSelector, case by case: the complete API of the selectors module, with the standard library's as the
+oracle."""
 
 import errno
 import math
@@ -25,7 +26,7 @@ def selector(impl):
 
 
 def events_of(selector, timeout=0):
-    """What select() returns, as {fd: events}. On kqueue, reading and writing are reported apart."""
+    """The events of one select(), as {fd: events}. On kqueue, reading and writing are reported apart."""
     merged = {}
     for key, events in selector.select(timeout):
         assert not merged.get(key.fd, 0) & events, "reported twice"
@@ -40,7 +41,7 @@ def test_it_is_a_selector(impl, selector):
 
 
 def test_both_events_of_a_file_object(impl, selector, pair):
-    """Together, or each for itself: as the standard library's selector for the same kernel interface."""
+    """Together or apart: as the standard library's selector for the same kernel interface reports them."""
     one, other = pair
     other.send(b"x")
     key = selector.register(one, EVENT_READ | EVENT_WRITE)
@@ -350,7 +351,7 @@ def test_a_selector_can_be_watched_by_another(impl, selector, pair):
 
 
 def test_a_descriptor_number_that_is_used_again(selector):
-    """The socket is closed without unregister(); another one gets its number. Nothing of the first may show."""
+    """The socket is closed without unregister(); another one gets its number. No event of the first may show."""
     first, peer = socket.socketpair()
     fd = first.fileno()
     selector.register(first, EVENT_READ, "first")
@@ -380,7 +381,8 @@ def test_a_descriptor_closed_while_registered_is_not_reported(selector):
 
 
 def test_a_stale_registration_does_not_block_the_number(impl, selector):
-    """Closed while registered: by then the kernel has forgotten it, the selector not; unregister and register work."""
+    """Closed while registered: the kernel has forgotten it by then, the selector has not; unregister and register
+    work."""
     one, other = socket.socketpair()
     fd = one.fileno()
     selector.register(fd, EVENT_READ)
@@ -391,7 +393,7 @@ def test_a_stale_registration_does_not_block_the_number(impl, selector):
         selector.register(fd, EVENT_WRITE)
     selector.unregister(fd)
     selector.register(fd, EVENT_WRITE)
-    # The peer is gone, so that it is writable as well as readable.
+    # The peer is gone, so it is writable as well as readable.
     assert events_of(selector) == {fd: EVENT_WRITE}
     selector.unregister(fd)
     os.close(replacement)
@@ -434,7 +436,7 @@ def test_a_descriptor_of_a_high_number(selector):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no setitimer")
 def test_a_signal_does_not_end_the_wait(selector, pair):
-    """PEP 475: the handler runs, and the wait goes on for what is left of its time or until there is an event."""
+    """PEP 475: the handler runs, and the wait goes on for the rest of its time or until there is an event."""
     one, other = pair
     handled = []
 
@@ -448,7 +450,7 @@ def test_a_signal_does_not_end_the_wait(selector, pair):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
         while not (ready := selector.select(60)):
-            # The interrupted wait of the standard library returns nothing after a handler.
+            # The standard library's wait returns nothing after a handler has interrupted it.
             assert handled
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -496,7 +498,7 @@ def test_changes_from_another_thread_during_a_wait(selector, pair):
 
 def test_a_fileno_that_misbehaves(selector):
     class Changing:
-        """Says -1 once it is closed, as sockets do."""
+        """Returns -1 once it is closed, as sockets do."""
 
         def __init__(self, real):
             self.real = real
@@ -541,7 +543,7 @@ def test_it_can_be_subclassed(impl, pair):
 
 
 def test_a_dropped_selector_closes_its_descriptor(impl, pair):
-    """The descriptor check of every test is what fails here."""
+    """If it does not, the descriptor check of every test fails."""
     selector = impl.DefaultSelector()
     selector.register(pair[0], EVENT_READ, selector)
     selector.cycle = selector

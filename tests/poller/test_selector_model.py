@@ -1,4 +1,5 @@
-"""Any sequence of operations does the same on our selector as on the standard library's, over the same descriptors."""
+"""Any sequence of operations has the same effect on hotloop's selector as on the standard library's, over the same
+descriptors."""
 
 import contextlib
 import os
@@ -15,7 +16,7 @@ events = st.sampled_from([selectors.EVENT_READ, selectors.EVENT_WRITE, selectors
 
 
 def outcome(call):
-    """A result, or the type of what was raised; keys become what must agree of them."""
+    """A result, or the type of the exception; a key becomes the parts that must agree."""
     try:
         return call()
     except (KeyError, ValueError, OSError, RuntimeError, TypeError) as error:
@@ -71,7 +72,7 @@ class SelectorMachine(RuleBasedStateMachine):
 
     @rule(index=indexes, size=st.sampled_from([1, 100, 1_000_000]))
     def send(self, index, size):
-        with contextlib.suppress(OSError):  # full, or the peer is gone: that is a state to look at, too
+        with contextlib.suppress(OSError):  # full, or the peer is gone: also a state to look at
             self.sockets[index].send(b"x" * size)
 
     @rule(index=indexes)
@@ -86,7 +87,7 @@ class SelectorMachine(RuleBasedStateMachine):
 
     @rule(index=indexes, unregister_first=st.booleans())
     def close_and_replace(self, index, unregister_first):
-        """The numbers of the closed pair are given to the next one at once."""
+        """The next pair gets the numbers of the closed one at once."""
         first = index & ~1
         ends = self.sockets[first], self.sockets[first + 1]
         if unregister_first:

@@ -199,7 +199,7 @@ def test_a_timer_of_any_number_equals_itself(impl, loop, when):
 
 @pytest.mark.parametrize("how", ["call_soon", "call_later", "call_soon_threadsafe"])
 def test_copies(loop, how):
-    """A copy has what the handle has, and is another one."""
+    """A copy has the handle's attributes, and is another object."""
     seen = []
     handle = loop.call_later(3600, seen.append, 1) if how == "call_later" else getattr(loop, how)(seen.append, 1)
     duplicate = copy.copy(handle)
@@ -232,7 +232,7 @@ def test_copies_of_a_subclass(impl, loop):
 
 
 def test_attributes_can_be_set(loop):
-    """As those of asyncio's handles: what runs is what they hold then."""
+    """As on asyncio's handles: the handle runs its attributes as they are then."""
     seen, reports = [], []
     loop.set_exception_handler(lambda loop, context: reports.append(type(context["exception"])))
     context = contextvars.Context()
@@ -261,7 +261,7 @@ def test_attributes_can_be_set(loop):
     assert repr(handle) == "what it was"
     del handle
     run_once(loop)
-    # Which may be the same one again.
+    # It may be the same object again.
     handle = loop.call_soon(callback)
     assert handle._repr is None and repr(handle) != "what it was"
     handle._loop = None
@@ -302,7 +302,7 @@ def test_the_deadline_of_a_pending_timer_can_be_set(loop):
     assert seen == ["later"]
 
 
-@pytest.mark.only("c", reason="a heap that programs see is not put in order by itself")
+@pytest.mark.only("c", reason="a heap that programs can see does not reorder itself")
 def test_pending_timers_are_put_in_order_when_their_deadlines_are_set(loop):
     clock = Clock.replacing_time_of(loop)
     seen = []

@@ -1,4 +1,4 @@
-"""Several loops, each in a thread of its own, and what of one of them ends in another's thread.
+"""Several loops, each in a thread of its own, and objects of one of them that end in another's thread.
 
 Without the GIL they really run side by side.
 """
@@ -20,7 +20,7 @@ LOOPS = 4
 
 @contextlib.contextmanager
 def running(loop):
-    """The loop runs in another thread meanwhile."""
+    """Run the loop in another thread meanwhile."""
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
@@ -31,7 +31,7 @@ def running(loop):
 
 
 def in_threads(impl, main):
-    """Run main(number) on LOOPS loops at once; the results in their order."""
+    """Run main(number) on LOOPS loops at once; return the results in their order."""
     results = [None] * LOOPS
     together = threading.Barrier(LOOPS)
 
@@ -144,7 +144,7 @@ def test_loops_side_by_side(impl, work):
 
 
 class Numbered(Bytes):
-    """Answers with the number of its loop and what it was told."""
+    """Answers with the number of its loop and the data it got."""
 
     def __init__(self, number, opened):
         super().__init__()
@@ -162,9 +162,9 @@ def ask(address, question):
         return b"".join(iter(lambda: connection.recv(100), b""))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel need not share out the connections")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel need not distribute the connections")
 def test_four_loops_serve_one_port(impl):
-    """Until each client has heard from each loop."""
+    """Until each client has had an answer from each loop."""
     loops = [impl.new_event_loop() for _ in range(LOOPS)]
     opened = [[] for _ in loops]
     heard = [set() for _ in range(LOOPS)]
@@ -206,7 +206,7 @@ def test_four_loops_serve_one_port(impl):
 @pytest.mark.parametrize("held", ["alone", "in a cycle"])
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_transport_that_is_dropped_in_another_thread(impl, held):
-    """Paused, because nothing but the program holds it then. Whichever thread ends it, its socket is closed."""
+    """Paused, so that only the program holds it. Whichever thread drops it last, its socket is closed."""
     loop = impl.new_event_loop()
 
     async def make(one):
@@ -221,12 +221,12 @@ def test_a_transport_that_is_dropped_in_another_thread(impl, held):
             one, other = socket.socketpair()
             with other:
                 transport = asyncio.run_coroutine_threadsafe(make(one), loop).result()
-                # What has brought it here is gone when another call is done.
+                # After another call the loop no longer refers to it.
                 asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
                 del transport, one
                 gc.collect()
-                # Where the last reference goes without the GIL, it may be up to the thread that has made it, as soon as
-                # that runs Python code.
+                # Without the GIL the thread that has made it may have to drop the last reference, which it does when it
+                # next runs Python code.
                 loop.call_soon_threadsafe(lambda: None)
                 assert other.recv(1) == b""
     loop.close()

@@ -1,8 +1,8 @@
 """Any program of call_soon, call_later, call_at, cancel, stop and their nesting runs in exactly asyncio's order.
 
-Hypothesis makes the programs. Each runs on the implementation and on asyncio with a clock that only the test moves,
-and what happened, with the turn and the time it happened in, must be the same. Deadlines are distinct, because asyncio
-gives equal ones no order.
+Hypothesis makes the programs. Each runs on the implementation and on asyncio with a clock that only the test moves; the
+events, with the turn and the time of each, must be the same. Deadlines are distinct, because asyncio gives equal ones
+no order.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
 ]
 
-TICK = 2**-13  # seconds between deadlines; a power of two, since asyncio is early by up to its clock's resolution
-MAX_CALLBACKS = 60  # a program makes at most, since callbacks may schedule callbacks
+TICK = 2**-13  # seconds between deadlines; a power of two; asyncio is early by up to its clock's resolution
+MAX_CALLBACKS = 60  # at most in one program, since callbacks may schedule callbacks
 
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One thing a callback does; `children` is what a callback that it schedules does in its turn."""
+    """One action of a callback; `children` are the actions of the callback that it schedules."""
 
     kind: str
     number: int = 0
@@ -56,7 +56,7 @@ programs = st.lists(operations | scheduling(operations), min_size=1, max_size=10
 
 
 class Machine:
-    """Runs a program on a loop and writes down what happens."""
+    """Runs a program on a loop and records the events."""
 
     def __init__(self, loop):
         self.loop = loop
@@ -152,7 +152,7 @@ class Machine:
         raise ZeroDivisionError
 
     def turn_once(self, advance):
-        """One iteration; what it runs is told by its number and the time."""
+        """Run one iteration; its number and the time go with its events."""
         self.clock.advance(advance)
         self.turn += 1
         self.loop.stop()
@@ -198,10 +198,11 @@ def test_every_turn_is_asyncios(impl, program, steps):
 
 
 def in_one_run(new_event_loop, program):
-    """The trace of a program that runs until it stops or has nothing left to do, then is run again, to the end.
+    """The trace of a program that runs until it stops or has nothing left to do, and then runs again to the end.
 
-    When exactly a due timer is seen behind work that is already queued is each loop's own affair, within its bound; so
-    this compares callbacks with callbacks."""
+    Each loop may see a due timer behind queued work at a time of its own, within its bound; so this compares callbacks
+    with callbacks.
+    """
     loop = new_event_loop()
     try:
         machine = Machine(loop)
@@ -210,7 +211,7 @@ def in_one_run(new_event_loop, program):
             machine.run(program)
 
         def when_idle():
-            """A canary behind everything that is queued: the run ends once nothing but it is left."""
+            """A canary behind everything that is queued: the run ends once only the canary is left."""
             nonlocal idle
             if len(loop._ready):
                 loop.call_soon(when_idle)
@@ -222,7 +223,7 @@ def in_one_run(new_event_loop, program):
         while not idle:
             machine.turn += 1  # here it counts the runs
             loop.run_forever()
-        machine.turn = 0  # asyncio's wake-up handle may have cost it a run more, in which nothing happened
+        machine.turn = 0  # asyncio's wake-up handle may have cost it one more run, without an event
         machine.finish()
         return machine.trace
     finally:

@@ -1,4 +1,4 @@
-"""call_soon(): what runs, in which order, and in which turn of the loop."""
+"""call_soon(): which callbacks run, in which order, and in which turn of the loop."""
 
 import asyncio
 import contextvars
@@ -188,7 +188,8 @@ def test_handles_can_be_put_on_the_queue_by_hand(impl, loop):
 
 
 def test_handles_can_be_put_before_all_others(impl, loop):
-    """nest_asyncio2 gives back in this way what it could not run. More of them than there were places."""
+    """nest_asyncio2 gives back the handles that it could not run in this way; here more of them than the queue has room
+    for."""
     seen = []
     there = [loop.call_soon(seen.append, number) for number in range(50)]
     handles = [impl.Handle(seen.append, (-number,), loop) for number in range(1, 200)]
@@ -226,7 +227,7 @@ def test_clearing_the_queue_drops_what_was_queued(loop):
 
 
 def test_garbage_collected_while_the_queue_grows_may_queue_more(loop):
-    """A finalizer that calls call_soon() runs at any allocation, also at the ones that growing the queue makes."""
+    """A finalizer that calls call_soon() may run at any allocation, also at those that growing the queue makes."""
     import gc
 
     seen = []
@@ -299,7 +300,7 @@ OPERATIONS = [
 
 
 def test_the_queue_is_a_deque(loop):
-    """Whatever a program does to it, it does what a deque does, and what is left runs in that order."""
+    """Whatever a program does to it, it behaves like a deque, and the rest runs in that order."""
     random = Random(1)
     seen = []
     model = deque()
@@ -328,7 +329,7 @@ def test_the_queue_is_a_deque(loop):
     assert seen == [handle._args[0] for handle in model]
 
 
-@pytest.mark.only("c", reason="elsewhere a timer is in the heap as well, and runs twice")
+@pytest.mark.only("c", reason="elsewhere a timer is also in the heap, and runs twice")
 def test_a_timer_that_is_put_on_the_queue_is_pending_no_more(loop):
     seen = []
     ways = [
@@ -346,7 +347,7 @@ def test_a_timer_that_is_put_on_the_queue_is_pending_no_more(loop):
 
 
 def test_what_is_queued_while_the_queue_is_changed_stays(loop):
-    """What a program gives for a number may run anything."""
+    """An object in place of a number may run any code."""
     seen = []
 
     class Number:

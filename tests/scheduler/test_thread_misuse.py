@@ -1,12 +1,13 @@
-"""What asyncio's documents forbid: other threads call a loop, its futures, tasks, handles and transports directly.
+"""Misuse that asyncio's documents forbid: other threads call a loop, its futures, tasks, handles and transports
+directly.
 
-Such a call may raise, and what it asks for may come late. It must not end the interpreter, nor the loop. Without the
-GIL the threads really run side by side. Each program has an interpreter of its own, so that a crash is one failed test.
+Such a call may raise, and its effect may come late. It must end neither the interpreter nor the loop. Without the GIL
+the threads really run side by side. Each program has an interpreter of its own, so that a crash is one failed test.
 """
 
 import pytest
 
-# `misuse(number, call)` is called CALLS times by each of THREADS threads, while the loop runs `work()` again and again.
+# Each of THREADS threads calls `misuse(number, call)` CALLS times, while the loop runs `work()` again and again.
 PRELUDE = """
 import contextlib, socket, threading, warnings
 warnings.simplefilter("ignore")
@@ -369,7 +370,7 @@ def end():
 """,
 }
 
-# A transport to `here`, of which the program has the other end.
+# A transport to `here`; the program has its other end.
 TRANSPORT = """
 here, there = socket.socketpair()
 there.settimeout(60)
@@ -551,7 +552,7 @@ def test_p04_other_transports_used_by_other_threads(impl, source):
 
 
 def test_p04_threads_prepare_a_loop_that_does_not_run(impl):
-    """All at once; nothing of it is lost."""
+    """All threads at once; no call of theirs is lost."""
     run(
         impl,
         PRELUDE,

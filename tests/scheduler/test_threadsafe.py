@@ -15,7 +15,7 @@ import pytest
 from support.implementations import expected_backend
 from support.stepping import run_once, run_until
 
-# Calls of each thread. The promise is about the compiled core without the GIL; in Python so many calls take minutes.
+# Calls of each thread. The promise is about the compiled core without the GIL; in Python that many calls take minutes.
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 CALLS = int(os.environ.get("HOTLOOP_THREADSAFE_CALLS", "1000000" if NO_GIL else "4000"))
 
@@ -35,7 +35,7 @@ def join(threads):
 
 
 def test_p08_many_threads_lose_no_call(impl, loop):
-    """All are there, and each thread's in its order."""
+    """All calls arrive, each thread's in its order."""
     threads = 8
     calls = CALLS if impl.name == "c" else 4_000
     received = [0] * threads
@@ -93,7 +93,7 @@ def test_p08_threads_and_the_loop_itself_queue_at_once(loop):
 
 
 def test_a_call_from_a_thread_wakes_a_sleeping_loop(loop):
-    """Again and again, each time after the loop has had nothing to do: no wake-up may get lost between the checks."""
+    """Again and again, each time when the loop has become idle: no wake-up may get lost between its checks."""
     answered = threading.Semaphore(0)
     rounds = 300
 
@@ -217,7 +217,7 @@ def test_context_is_taken_from_the_calling_thread(loop):
 
 @pytest.fixture(params=["empty", "filled"])
 def same_context(request):
-    """A context that the loop and the threads begin in, where no variable is set, or another one is."""
+    """A context in which the loop and the threads begin: no variable is set in it, or another one is."""
     context = contextvars.Context()
     if request.param == "filled":
         context.run(contextvars.ContextVar("another").set, "value")
@@ -250,7 +250,7 @@ def test_calls_do_not_see_what_others_set(loop, same_context):
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Handle.get_context() came with CPython 3.12")
 def test_each_call_has_a_context_of_its_own(loop, same_context):
-    """Which is the one that it runs in: what is set there before, it sees, and what it sets is there afterwards."""
+    """The call runs in it: it sees values set there before, and its own values are there afterwards."""
     seen = []
 
     def callback():
@@ -296,7 +296,7 @@ def test_a_closed_loop_refuses(impl):
 
 
 def test_a_loop_closed_while_threads_call_it(impl):
-    """Every call either is accepted or raises that the loop is closed; nothing crashes and nothing hangs."""
+    """Every call is either accepted or raises that the loop is closed; nothing crashes and nothing hangs."""
     for _ in range(20):
         loop = impl.new_event_loop()
         others = []
@@ -321,7 +321,7 @@ def test_a_loop_closed_while_threads_call_it(impl):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no setitimer")
 def test_calls_from_signal_handlers_wake_the_loop(loop):
-    """A plain signal.signal() handler runs between any two bytecodes, also inside the poll: what it queues is seen."""
+    """A plain signal.signal() handler runs between any two bytecodes, also inside the poll: the loop sees its calls."""
     seen = []
     remaining = 200
 
@@ -340,12 +340,12 @@ def test_calls_from_signal_handlers_wake_the_loop(loop):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-    assert sorted(seen) == list(range(200))  # a handler may interrupt another before that one has queued
+    assert sorted(seen) == list(range(200))  # a handler may interrupt another one before its call
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no setitimer")
 def test_calls_from_signal_handlers_amid_calls_from_the_loop(loop):
-    """The handler interrupts call_soon_threadsafe() itself, too: it must not find a lock that it waits for for ever."""
+    """The handler also interrupts call_soon_threadsafe() itself: it must not wait forever for a lock of that call."""
     seen = []
     own = 0
     signals = 0
@@ -374,12 +374,12 @@ def test_calls_from_signal_handlers_amid_calls_from_the_loop(loop):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     run_once(loop, 3)
-    assert sorted(seen) == list(range(1, signals + 1))  # a handler may interrupt another before that one has queued
+    assert sorted(seen) == list(range(1, signals + 1))  # a handler may interrupt another one before its call
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="looks at the descriptors in /proc")
 def eventfds():
-    """The numbers of the eventfds that this process has, where the system shows them."""
+    """The numbers of this process's eventfds, where the system shows them."""
     try:
         numbers = os.listdir("/proc/self/fd")
     except OSError:
@@ -391,7 +391,7 @@ def eventfds():
 
 @contextlib.contextmanager
 def failing_wake_ups(loop, wakers):
-    """Neither the self-pipe nor what the compiled loop has in its place can be written to."""
+    """Neither the self-pipe nor the compiled loop's substitute for it can be written to."""
 
     class Full:
         def send(self, data):
@@ -413,9 +413,9 @@ def failing_wake_ups(loop, wakers):
         os.close(full)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that cannot be written to")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this platform has no /dev/full")
 def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
-    """The caller is not told, because the callback is queued; and the next call wakes the loop."""
+    """The call raises nothing, because the callback is queued; and the next call wakes the loop."""
     if expected_backend(impl.name).endswith("-shim"):
         pytest.skip("this build's kqueue is the tests' own, which knows nothing of a wake-up that fails")
     before = eventfds()
@@ -424,7 +424,7 @@ def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
     seen = []
 
     def post():
-        time.sleep(0.05)  # so that the loop sleeps by now; if it does not, this shows nothing
+        time.sleep(0.05)  # most likely the loop sleeps by then; otherwise this shows nothing
         with failing_wake_ups(loop, wakers):
             loop.call_soon_threadsafe(seen.append, 1)
         loop.call_soon_threadsafe(seen.append, 2)
@@ -441,7 +441,7 @@ def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
 
 
 def test_wakeups_never_block_or_fail_however_many_there_are(loop):
-    """A pipe that is written to a hundred thousand times and never read runs full; that must not show."""
+    """A pipe that is written to a hundred thousand times and never read runs full; that must have no effect."""
     total = 100_000
     count = 0
 

@@ -1,4 +1,4 @@
-"""The context of a timer: a copy of the one it was set in, its own, and kept no longer than the timer."""
+"""The context of a timer: its own copy of the context it was set in, kept no longer than the timer."""
 
 import contextvars
 import gc
@@ -8,7 +8,7 @@ import weakref
 import pytest
 from support.stepping import Clock, run_once
 
-# One that the tests give values; a test that sets it outside of a copied context resets it.
+# The tests give it values; a test that sets it outside of a copied context resets it.
 variable = contextvars.ContextVar("variable", default="outside")
 
 has_get_context = pytest.mark.skipif(sys.version_info < (3, 12), reason="Handle.get_context() came with CPython 3.12")
@@ -20,7 +20,7 @@ def clock(loop):
 
 
 class Value:
-    """Something that a variable can hold and that can be referenced weakly."""
+    """A weakly referenceable value for a variable."""
 
 
 def in_a_context_of_its_own(callable, *args):
@@ -29,7 +29,7 @@ def in_a_context_of_its_own(callable, *args):
 
 @pytest.fixture(params=["empty", "filled"])
 def filled(request):
-    """Everything twice: in a context where no variable is set, and in one where another is."""
+    """Runs each test twice: in a context where no variable is set, and in one where another is."""
     context = contextvars.Context()
     if request.param == "filled":
         context.run(contextvars.ContextVar("another").set, Value())
@@ -191,7 +191,7 @@ def test_a_timer_that_fires_twice_by_hand_keeps_its_context(loop):
 
 
 def value_in_a_timers_context(schedule):
-    """A weak reference to a value of `variable` that nothing but what `schedule()` has made can hold."""
+    """A weak reference to a value of `variable` that only the objects made by `schedule()` can hold."""
 
     def scenario():
         value = Value()

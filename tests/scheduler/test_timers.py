@@ -1,4 +1,4 @@
-"""call_later() and call_at(): when timers run, in which order, and what cancelling them leaves."""
+"""call_later() and call_at(): when timers run, in which order, and the effects of cancelling them."""
 
 import asyncio
 import contextvars
@@ -40,7 +40,7 @@ def test_equal_deadlines_run_in_the_order_they_were_set(loop, clock):
 
 @pytest.mark.only("c", "python", reason="asyncio runs timers early, by the resolution of the clock")
 def test_deadlines_on_both_sides_of_zero(loop, clock):
-    """A clock may show anything."""
+    """A clock may show any time."""
     clock.now = -1e6
     seen = []
     deadlines = [-5e-324, 0.0, 5e-324, -1.0, 1.0, -1.5, 1.5, -1e5, 1e5, 1e-300, -1e-300, 0.25, -0.25]
@@ -145,7 +145,7 @@ def test_a_timer_in_the_far_future_never_disturbs(loop, delay):
 
 
 def test_a_nan_delay_does_not_upset_the_other_timers(impl, loop, clock):
-    """Whether the NaN itself runs is the interpreter's affair; from 3.12 on the poll raises if it is the first."""
+    """Whether the NaN itself runs depends on the interpreter; from 3.12 on the poll raises if it is the first."""
     seen = []
     for delay in (3, 1, 2):
         loop.call_later(delay, seen.append, delay)
@@ -220,7 +220,7 @@ def test_cancelling_twice_or_after_it_ran_is_harmless(loop, clock):
 
 
 def test_scheduled_is_a_list_of_the_handles(loop, clock):
-    """Home Assistant reads it to cancel what is left at the end."""
+    """Home Assistant reads it to cancel the remaining timers at the end."""
     handles = [loop.call_later(delay, print) for delay in (5, 3, 9, 1)]
     assert isinstance(loop._scheduled, list)
     assert set(loop._scheduled) == set(handles)
@@ -231,7 +231,7 @@ def test_scheduled_is_a_list_of_the_handles(loop, clock):
 
 
 def test_cancelled_timers_do_not_pile_up(loop, clock):
-    """A timeout is usually cancelled long before it is due: 10,000 of them must not wait for their hour to come."""
+    """A timeout is usually cancelled long before it is due: 10,000 of them must not stay until then."""
     kept = loop.call_later(7200, print)
     for _ in range(10_000):
         loop.call_later(3600, print).cancel()
@@ -256,7 +256,7 @@ def test_random_setting_and_cancelling_keeps_the_order(loop, clock):
 
 
 def test_timers_cancelled_by_timers_in_every_position(loop, clock):
-    """Removing from anywhere in a heap must leave a heap."""
+    """Removing a timer from anywhere in the heap must leave a heap."""
     for victim in range(15):
         seen = []
         handles = [loop.call_later(1 + (number * 7) % 15, seen.append, (number * 7) % 15) for number in range(15)]
@@ -281,7 +281,7 @@ def test_timers_of_one_thread_may_be_cancelled_by_others_threads_callbacks(loop)
 
 
 def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
-    """Up to CPython 3.11 making a context may run the garbage collector, wherever that happens."""
+    """Up to CPython 3.11 making a context may run the garbage collector, at any such place."""
     variable = contextvars.ContextVar("variable")
     handles = []
 
@@ -293,7 +293,7 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
             handles.append(loop.call_later(1000, print))
 
     def rounds():
-        contexts = [contextvars.Context() for _ in range(600)]  # so that none is left to be used again
+        contexts = [contextvars.Context() for _ in range(600)]  # leaves none to be reused
         for number in range(70):  # past the sizes at which a queue of timers grows
             variable.set(number)  # a context of its own for each timer
             Garbage()
@@ -307,7 +307,7 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
     before = gc.get_threshold()
     gc.disable()
     try:
-        # Their memory serves the next timers, which is no reason to collect.
+        # The next timers use their memory, so no allocation triggers a collection.
         another = impl.new_event_loop()
         for handle in [another.call_later(1000, print) for _ in range(1000)]:
             handle.cancel()
@@ -325,8 +325,8 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
 
 @limits_memory
 def test_no_memory_for_a_timer(impl):
-    """Wherever it runs out: a timer is set or it is not, and the others are not the worse for it."""
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    """Whichever allocation fails: a timer is set or it is not, and the others are unaffected."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(
         """if True:
         import _testcapi, gc

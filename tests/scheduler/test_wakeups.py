@@ -1,4 +1,4 @@
-"""Through what a waiting task is woken: the loop's call_soon() as it is when the future is done."""
+"""How a waiting task is woken: through the loop's call_soon(), as it is when the future is done."""
 
 import asyncio
 import sys

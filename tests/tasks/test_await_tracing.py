@@ -1,4 +1,5 @@
-"""What tracers and debuggers see of an `await`, and who drives its iterator by hand: asyncio's StopIteration."""
+"""The StopIteration of an `await`: what tracers, debuggers and code that drives its iterator by hand see is
+asyncio's."""
 
 import asyncio
 import pickle
@@ -28,7 +29,7 @@ def test_the_end_by_hand_is_a_true_stop_iteration(impl, loop, value, resume):
     end = caught.value
     assert type(end) is StopIteration
     assert end.value is value
-    if value is not None or impl.name != "c":  # which ends with None without any exception: next() makes that one
+    if value is not None or impl.name != "c":  # ends with None without any exception: next() makes it
         assert end.args == arguments_of_end(impl, value)
     assert repr(pickle.loads(pickle.dumps(end))) == repr(end)
     with pytest.raises(StopIteration):
@@ -47,7 +48,7 @@ def test_the_end_by_send(impl, loop, value):
 
 
 def test_the_end_while_an_exception_is_handled(loop):
-    """That is its context up to Python 3.13."""
+    """Up to Python 3.13 that exception is its context."""
 
     def context(future):
         future.set_result(1)
@@ -136,7 +137,7 @@ def of_asyncio(look, value):
         loop.close()
 
 
-compiled = pytest.mark.only("c", "asyncio", reason="futures in Python are generators, which end in another way")
+compiled = pytest.mark.only("c", "asyncio", reason="futures in Python are generators, which end differently")
 
 
 @compiled

@@ -8,7 +8,7 @@ from support.stepping import run_once
 
 
 class Callback:
-    """Equal to what it is told, after it has done what it is told."""
+    """Compares as `equal`, after it has called `act`."""
 
     def __init__(self, equal, act=lambda: None):
         self.equal = equal
@@ -57,7 +57,7 @@ def test_a_comparison_that_fails(loop):
 
 
 def test_a_callback_that_is_added_meanwhile_is_called(loop):
-    """As the first, among two and among three."""
+    """The comparison of the first one adds it, also among two and three."""
     for place, count in ((0, 1), (1, 2), (2, 3), (0, 3)):
         future = loop.create_future()
         late = Callback(equal=False)
@@ -73,7 +73,7 @@ def test_a_callback_that_is_added_meanwhile_is_called(loop):
 
 
 def outcome(loop, equal, place, act):
-    """What is removed, left and called, with an action during one of the comparisons."""
+    """The callbacks removed, left and called, with an action during one of the comparisons."""
     future = loop.create_future()
     callbacks = [Callback(equal=each) for each in equal]
     added = Callback(equal=True)
@@ -105,7 +105,7 @@ def test_the_same_as_asyncio_whatever_happens_meanwhile(loop):
 
 
 def test_callbacks_that_are_removed_meanwhile(loop):
-    """What remains may be called, as under asyncio, which counts in its own way; never twice."""
+    """The remaining ones may be called, as with asyncio, which counts in its own way; never twice."""
     for count in (1, 2, 3, 4):
         for place in range(count):
             future = loop.create_future()

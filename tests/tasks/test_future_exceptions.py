@@ -1,4 +1,4 @@
-"""Exceptions of every kind in futures and tasks: which one is raised, and what its traceback shows."""
+"""Exceptions of every kind in futures and tasks: which one is raised, and the traceback it has."""
 
 import asyncio
 import collections.abc
@@ -40,7 +40,7 @@ class HidesAll(Exception):
 
 
 class EndsAnIteration(StopIteration):
-    """One of another class may be set up to Python 3.12."""
+    """Up to Python 3.12 a future accepts subclasses."""
 
 
 KINDS = (ForgetsItself, Copies, RaisesAnother, HidesItsTraceback, SaysItIsSomethingElse, HidesAll)
@@ -155,7 +155,7 @@ def entries(error):
 
 
 async def of_waits(make_future, make_task, Future, Task):
-    """All the ways to an exception of a future or a task: its type and what its traceback shows."""
+    """Every way to get an exception of a future or a task: its type and the frames of its traceback."""
     seen = []
 
     def note(error):

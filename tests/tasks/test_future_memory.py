@@ -1,4 +1,4 @@
-"""An allocation fails while futures end and tasks are cancelled: no crash, and no outcome that nothing has set."""
+"""An allocation fails while futures end and tasks are cancelled: no crash, and no outcome without a cause."""
 
 import os
 
@@ -111,6 +111,6 @@ for scenario in (cancelled_task, cancelled_future, failed_future, waiters, callb
 
 @limits_memory
 def test_an_allocation_that_fails(impl):
-    pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     out = impl.run_script("import warnings; warnings.simplefilter('ignore')" + SCRIPT).stdout
     assert out == ""

@@ -205,7 +205,7 @@ def test_remove_done_callback_removes_every_equal_one(future, loop):
 
 
 def test_callbacks_change_while_they_are_compared(impl, loop):
-    """An __eq__ that removes, adds or finishes: the future stays whole (CPython has crashed here: bpo-28963)."""
+    """An __eq__ that removes, adds or finishes: the future stays consistent (CPython has crashed here: bpo-28963)."""
 
     class Evil:
         def __init__(self, act):
@@ -438,7 +438,7 @@ def test_the_report_has_the_source_in_debug_mode(impl, loop):
 
 @pytest.mark.parametrize("look", ["result", "exception", "await", "switch off"])
 def test_an_exception_that_was_seen_is_not_reported(impl, loop, look):
-    """The log check of every test is what fails here."""
+    """If it is reported, the log check of every test fails."""
     future = impl.Future(loop=loop)
     future.set_exception(ZeroDivisionError("seen"))
 
@@ -533,7 +533,7 @@ def test_make_cancelled_error(impl, loop):
 
 
 def test_raising_again_does_not_grow_the_traceback(impl, loop):
-    """Awaited over and over, a failed future's exception must not collect the frames of all its waiters."""
+    """However often a failed future is awaited, its exception must not collect the frames of all waiters."""
 
     async def wait():
         await future

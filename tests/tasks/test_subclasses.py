@@ -1,4 +1,4 @@
-"""Subclasses of Future and Task: their `__class__` is theirs, and isinstance() takes their instances for asyncio's."""
+"""Subclasses of Future and Task: `__class__` is the subclass, and isinstance() takes their instances for asyncio's."""
 
 import asyncio
 import copy
@@ -14,7 +14,7 @@ async def nothing():
 
 @pytest.fixture
 def make(impl, loop):
-    """Instances of subclasses, of both classes."""
+    """Makes instances of subclasses of either class."""
     made = []
 
     class Base:
@@ -114,7 +114,7 @@ def test_class_assignment(impl, loop, make, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_subclass_hooks_run_once(impl, loop, kind):
-    """Asking for a class must not look like the making of one."""
+    """Asking for an object's class must not run the hooks of making a class."""
     made = []
 
     class Meta(type):
@@ -188,7 +188,7 @@ def test_a_subclass_in_a_task_factory(impl, loop):
 
 
 def test_a_method_that_is_set_on_a_subclass_later(impl, loop):
-    """A task that waits asks the class when the future is done, not when it began."""
+    """A waiting task looks methods up on the class when the future is done, not when the wait began."""
     calls = []
 
     class MyFuture(impl.Future):

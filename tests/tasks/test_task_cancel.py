@@ -1,4 +1,4 @@
-"""Cancelling tasks: when it arrives, what it says, how it is counted, and who may swallow it."""
+"""Cancelling tasks: when the cancellation arrives, its message, how it is counted, and which code may swallow it."""
 
 import asyncio
 import sys
@@ -241,7 +241,7 @@ def test_must_cancel_is_seen(loop):
 
 
 def test_what_it_waits_for_is_seen(impl, loop):
-    """anyio decides by it whether cancelling is of use."""
+    """anyio uses it to decide whether to cancel."""
     future = loop.create_future()
 
     async def main():

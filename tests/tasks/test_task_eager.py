@@ -30,7 +30,7 @@ def test_a_coroutine_that_does_not_wait_is_finished_at_once(impl, loop):
     def start():
         task = impl.Task(returning("value"), loop=loop, eager_start=True)
         assert task.done() and task.result() == "value"
-        if not (impl.is_oracle and sys.version_info < (3, 12, 2)):  # 3.12.1 dies of a null pointer here
+        if not (impl.is_oracle and sys.version_info < (3, 12, 2)):  # 3.12.1 crashes on a null pointer here
             assert task.get_coro() is None
         assert task.get_name().startswith("Task-")
 
@@ -231,7 +231,7 @@ def test_create_task_starts_nothing_eagerly_on_a_loop_that_does_not_run(impl, lo
 
 
 def test_eager_start_without_a_running_loop(impl, loop):
-    """What the interpreter's own Task does is right: it has raised or has run the task later, by version."""
+    """The interpreter's own Task is the measure: by version it raises or runs the task later."""
 
     def outcome(task_class):
         coroutine = returning("value")
@@ -272,6 +272,6 @@ def test_an_eager_step_may_end_the_program(impl, loop, error, asyncio_log):
 
     assert inside(loop, start) == "raised out of the constructor"
     gc.collect()
-    # The task has the exception as well, and nobody got hold of the task.
+    # The task has the exception as well, and no code has a reference to the task.
     (message,) = asyncio_log.take()
     assert message.startswith("Task exception was never retrieved")

@@ -39,14 +39,14 @@ def test_current_task_as_another_thread_sees_it(loop):
 @pytest.mark.only("c", reason="looks into the extension")
 @pytest.mark.skipif(not (3, 14) <= sys.version_info < (3, 16), reason="the thread state has it since 3.14")
 def test_the_current_task_is_set_without_a_call(loop):
-    """As slow as before otherwise, and no other test would tell."""
+    """Otherwise it would be as slow as before, and no other test would show it."""
     from hotloop._c.tasks import current_task
 
     assert current_task.is_set_directly()
 
 
 def test_current_task_in_a_plain_callback_is_none(loop):
-    """Right behind a task's step in the same batch, too; nor have a timer and a done callback one."""
+    """Also right behind a task's step in the same batch; a timer and a done callback have none either."""
     seen = []
 
     async def main():
@@ -99,7 +99,7 @@ def test_current_task_is_gone_after_an_exception(loop):
 
 
 def test_current_task_after_a_stop_between_steps(loop):
-    """The last thing that ran was a task's step; nothing of it may show when the loop runs again or another does."""
+    """A task's step ran last; it must not show when this loop runs again, or another one."""
 
     async def main():
         loop.stop()

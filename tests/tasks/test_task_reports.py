@@ -1,4 +1,4 @@
-"""What is reported about tasks that failed unseen or were dropped unfinished."""
+"""The reports about tasks that failed unseen or were dropped unfinished."""
 
 import asyncio
 import gc
@@ -174,7 +174,7 @@ def test_a_task_that_the_report_brings_back_is_among_all_tasks(impl, loop):
     loop.set_exception_handler(lambda loop, context: kept.append(context["task"]))
     future = loop.create_future()
     task = impl.Task(main(), loop=loop)
-    # The loop forgets its step.
+    # This makes the loop forget its step.
     loop._ready.clear()
     del task
     assert len(kept) == 1
@@ -203,7 +203,7 @@ def test_a_task_that_a_report_has_looked_at_is_gone(impl, loop):
 
 
 @counts_references
-@pytest.mark.only("c", "asyncio", reason="tasks in Python are known by weak references on every version")
+@pytest.mark.only("c", "asyncio", reason="on every version tasks in Python are known by weak references")
 def test_garbage_that_the_report_brings_back_is_among_all_tasks_since_3_14(impl, loop):
     async def main():
         await asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Task: stepping a coroutine, names, contexts, subclasses, factories, and what a coroutine must not yield."""
+"""Task: stepping a coroutine, names, contexts, subclasses, factories, and objects that a coroutine must not yield."""
 
 import asyncio
 import contextvars
@@ -180,7 +180,7 @@ def test_generator_based_coroutines(impl, loop):
     assert loop.run_until_complete(main()) == "value"
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="CPython 3.12 stopped taking generators for coroutines")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="CPython 3.12 stopped accepting generators as coroutines")
 def test_a_generator_is_a_coroutine_on_3_11(impl, loop):
     @types.coroutine
     def old_style():
@@ -197,7 +197,7 @@ def test_a_generator_is_a_coroutine_on_3_11(impl, loop):
 
 
 def test_an_object_with_the_methods_of_a_coroutine(impl, loop):
-    """Cython's coroutines, for one, are no types.CoroutineType."""
+    """Cython's coroutines, for example, are not of types.CoroutineType."""
     from collections.abc import Coroutine
 
     class Counting(Coroutine):

@@ -9,9 +9,10 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
-from hotloop._c.transports.base cimport as_size
+from hotloop._c.transports.base cimport SILENT_LOST_WRITES, as_size
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport (
+    FLUSH_AT,
     bytes_or_views,
     write_queue_clear,
     write_queue_consume,
@@ -24,14 +25,11 @@ from hotloop._c.transports.write_queue cimport (
 from asyncio import constants, exceptions, sslproto
 from asyncio.log import logger
 
-# This many bytes are encrypted without waiting for the end of the turn.
-cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # Large writes are sent in parts of this much ciphertext, before the rest is encrypted: the peer can begin to read, and
 # the part is still in the processor's cache. It is no multiple of 64 KiB, because on the loopback interface that leaves
 # a segment of a few bytes. There a download took 313 us of processor time a MiB with 7 records at a time, 402 with 5,
 # 567 with 12 and 552 with all of a write of 256 KiB (CPython 3.14, Linux 6.18, 2 cores).
 cdef Py_ssize_t PART = 7 * MAX_PLAINTEXT
-cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
 cdef class TlsSender(TlsReceiver):

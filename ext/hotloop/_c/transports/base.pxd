@@ -2,6 +2,10 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport Watcher
 
 
+# How many writes to a lost connection asyncio takes before it logs a warning for each.
+cdef Py_ssize_t SILENT_LOST_WRITES
+
+
 # The steps for which a transport queues itself apart from events; the start always runs before the end.
 cdef enum:
     STEP_START = 1                  # reading begins

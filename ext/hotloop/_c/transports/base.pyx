@@ -49,7 +49,7 @@ cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
 # Programs patch this method on asyncio's base class, and so change all of asyncio's transports: see replaced_method().
 cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
-cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
+SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
 cdef class Transport(Watcher):
@@ -343,7 +343,7 @@ cdef class Transport(Watcher):
         return 0
 
     cdef int count_lost_write(self) except -1:
-        """Count a write to a lost connection. After as many as under asyncio, log a warning for each."""
+        """Count a write to a lost connection, and log a warning unless it is one of the first."""
         if self.lost >= SILENT_LOST_WRITES:
             base_events.logger.warning("socket.send() raised exception.")
         self.lost += 1

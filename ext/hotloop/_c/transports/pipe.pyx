@@ -25,7 +25,7 @@ from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unuse
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes
-from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (
     iovec,
     write_queue_append,
@@ -37,7 +37,7 @@ from hotloop._c.transports.write_queue cimport (
 import os
 import stat
 import sys
-from asyncio import base_events, constants, transports
+from asyncio import base_events, transports
 
 cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
@@ -45,7 +45,6 @@ cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_write_slices(int fd, iovec *slices, int count)
     bint pipe_is_open(int fd)
 
-cdef Py_ssize_t SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 # On these systems a named FIFO is readable to its writer while it holds unread data (cpython#145030).
 cdef bint FIFOS_MISLEAD = sys.platform in {"darwin", "ios", "tvos", "watchos"}
 
@@ -451,7 +450,6 @@ cdef int open_pipe(
     transport.pipe = pipe
     return 0
 
-
 cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
     """A transport that reads from a file object. ValueError, before anything is changed, unless it is a pipe, socket or
     character device."""
@@ -462,7 +460,6 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
     transport.count_as(METRICS_READ_PIPE)
     return transport
-
 
 cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
     """A transport that writes to a file object. ValueError, before anything is changed, unless it is a pipe, socket or

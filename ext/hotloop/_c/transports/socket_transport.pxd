@@ -21,6 +21,3 @@ cdef class SocketTransport(Transport):
     cdef int attach(self, int events) except -1
     cdef int close_descriptor(self) except -1
     cdef object socket_object(self)
-
-
-cdef object own_address(int fd, object sock)

@@ -35,6 +35,7 @@ from hotloop._c.transports.server_connections cimport attach_to_server, detach_f
 from hotloop._c.transports.socket_transport cimport SocketTransport
 from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
 from hotloop._c.transports.write_queue cimport (
+    FLUSH_AT,
     bytes_or_views,
     iovec,
     write_queue_clear,
@@ -59,8 +60,6 @@ cdef int READS_PER_TURN = 4
 # After a connection that had nothing to read yet, this many accepted connections are registered before they are read
 # from.
 cdef int REGISTERED_FIRST = 4
-# This many bytes are sent without waiting for the end of the turn: more would not fit into one segment anyway.
-cdef Py_ssize_t FLUSH_AT = 64 * 1024
 # Mutable data of this many bytes or more is sent first, and only what the kernel does not take is copied.
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # Before 3.12 asyncio's writelines() joined its argument and called write(), so errors were those of joining.
@@ -452,7 +451,7 @@ cdef class StreamTransport(SocketTransport):
         if (
             not self.loop.in_turn
             or self.exposed
-            or self.unsent.bytes > <size_t>min(FLUSH_AT - 1, self.high_water)
+            or self.unsent.bytes > <size_t>min(<Py_ssize_t>FLUSH_AT - 1, self.high_water)
         ):
             return self.send_now()
         if self.unflushed:
@@ -631,7 +630,6 @@ cdef class StreamTransport(SocketTransport):
     @property
     def _server(self):
         return self.server
-
 
 cdef StreamTransport open_stream(
     LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,

@@ -25,6 +25,12 @@ cdef extern from "transports/write_queue.h":
     Py_ssize_t write_queue_send(write_queue *, int fd, write_queue_sender, int *full)
 
 
+# This many bytes are sent, or encrypted, without waiting for the end of the turn: more would not fit into one segment
+# anyway.
+cdef enum:
+    FLUSH_AT = 65536
+
+
 cdef inline int write_queue_append_data(write_queue *queue, object data) except -1:
     """Append bytes as they are, other data as a copy, because the caller may change it."""
     cdef bytes owned

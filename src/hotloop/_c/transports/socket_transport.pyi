@@ -11,6 +11,4 @@ class SocketTransport(asyncio.Transport): ...
 class FlushingSocket(TransportSocket):
     def __init__(self, transport: SocketTransport, sock: socket.socket) -> None: ...
 
-# Made by Cython: the functions that other compiled modules cimport.
-__pyx_capi__: dict[str, object]
 __test__: dict[str, str]

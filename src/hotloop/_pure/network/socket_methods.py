@@ -3,7 +3,7 @@
 They are rewritten because asyncio's read and write in the middle of a coroutine; wrapping each in another coroutine
 would slow down programs that never ask for metrics. Errors have asyncio's messages. As in asyncio, a method that has to
 wait leaves a callback that tries again, and data that the callback has read is lost if the caller is cancelled in the
-same iteration.
+same iteration. All methods repeat the same steps, because a shared function would be one more call than in asyncio.
 
 Source: asyncio/selector_events.py and unix_events.py, which differ between Python 3.11 and 3.15 only in whether a
 file's position is set if nothing could be sent.
@@ -29,8 +29,6 @@ if sys.platform != "win32":
 # On 32-bit systems os.sendfile() refuses more.
 LARGEST_SENDFILE = sys.maxsize // 2 + 1
 
-_WOULD_BLOCK: Any = object()
-
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the class behind it, private ones included.
     _Behind = Any
@@ -43,58 +41,96 @@ class SocketMethods(_Behind):  # type: ignore[misc]
 
     async def sock_recv(self, sock: Any, n: Any) -> Any:
         """Receive at most `n` bytes. See loop.sock_recv()."""
-        data = self._sock_attempt(self._measurements.received, sock, "recv", n)
-        return await self._sock_reading(sock, "recv", n) if data is _WOULD_BLOCK else data
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            data = sock.recv(n)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._measurements.measuring:
+                self._measurements.received(data)
+            return data
+        return await self._sock_reading(sock, "recv", n)
 
     async def sock_recv_into(self, sock: Any, buf: Any) -> Any:
         """Receive into a buffer; return the number of bytes. See loop.sock_recv_into()."""
-        count = self._sock_attempt(self._measurements.received, sock, "recv_into", buf)
-        return await self._sock_reading(sock, "recv_into", buf) if count is _WOULD_BLOCK else count
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            count = sock.recv_into(buf)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._measurements.measuring:
+                self._measurements.received(count)
+            return count
+        return await self._sock_reading(sock, "recv_into", buf)
 
     async def sock_recvfrom(self, sock: Any, bufsize: Any) -> Any:
         """Receive a datagram; return (data, address). See loop.sock_recvfrom()."""
-        received = self._sock_attempt(self._measurements.received, sock, "recvfrom", bufsize)
-        return await self._sock_reading(sock, "recvfrom", bufsize) if received is _WOULD_BLOCK else received
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            received = sock.recvfrom(bufsize)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._measurements.measuring:
+                self._measurements.received(received)
+            return received
+        return await self._sock_reading(sock, "recvfrom", bufsize)
 
     async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: Any = 0) -> Any:
         """Receive a datagram into a buffer; return (number of bytes, address). See loop.sock_recvfrom_into()."""
-        self._sock_check(sock)
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
         if not nbytes:
             nbytes = len(buf)
-        received = self._sock_attempt(self._measurements.received, sock, "recvfrom_into", buf, nbytes)
-        return await self._sock_reading(sock, "recvfrom_into", buf, nbytes) if received is _WOULD_BLOCK else received
+        try:
+            received = sock.recvfrom_into(buf, nbytes)
+        except (BlockingIOError, InterruptedError):
+            pass
+        else:
+            if self._measurements.measuring:
+                self._measurements.received(received)
+            return received
+        return await self._sock_reading(sock, "recvfrom_into", buf, nbytes)
 
     async def sock_sendall(self, sock: Any, data: Any) -> None:
         """Send all of `data`. See loop.sock_sendall()."""
-        sent = self._sock_attempt(self._measurements.sent, sock, "send", data)
-        if sent is _WOULD_BLOCK:
+        base_events._check_ssl_socket(sock)
+        if self._debug:
+            _check_non_blocking(sock)
+        try:
+            sent = sock.send(data)
+        except (BlockingIOError, InterruptedError):
             sent = 0
-        if sent != len(data):
-            await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
+        else:
+            if self._measurements.measuring:
+                self._measurements.sent(sent)
+        if sent == len(data):
+            return
+        await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
         """Send a datagram; return the number of bytes. See loop.sock_sendto()."""
-        count = self._measurements.sent
-        sent = self._sock_attempt(count, sock, "sendto", data, address)
-        if sent is _WOULD_BLOCK:
-            sent = await self._sock_writing(sock, self._sock_try, count, sock, "sendto", data, 0, address)
-        return sent
-
-    def _sock_check(self, sock: Any) -> None:
         base_events._check_ssl_socket(sock)
-        if self._debug and sock.gettimeout() != 0:
-            raise ValueError("the socket must be non-blocking")
-
-    def _sock_attempt(self, count: Any, sock: Any, method: str, *arguments: Any) -> Any:
-        """Call a method of the socket and `count` its result. Returns the result or _WOULD_BLOCK."""
-        self._sock_check(sock)
+        if self._debug:
+            _check_non_blocking(sock)
         try:
-            result = getattr(sock, method)(*arguments)
+            sent = sock.sendto(data, address)
         except (BlockingIOError, InterruptedError):
-            return _WOULD_BLOCK
-        if self._measurements.measuring:
-            count(result)
-        return result
+            pass
+        else:
+            if self._measurements.measuring:
+                self._measurements.sent(sent)
+            return sent
+        return await self._sock_writing(sock, self._sock_try, self._measurements.sent, sock, "sendto", data, 0, address)
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
@@ -196,6 +232,11 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 if sent > 0 or _always_seeks:
                     os.lseek(source, offset + sent, os.SEEK_SET)
             return sent
+
+
+def _check_non_blocking(sock: Any) -> None:
+    if sock.gettimeout() != 0:
+        raise ValueError("the socket must be non-blocking")
 
 
 def _send_file(sock: Any, source: int, offset: int, size: int) -> int | None:

@@ -10,6 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 from support.certificates import every_version
 from support.stepping import run_once
+from support.stream_connections import is_asyncios
 from support.tls_connections import every_protocol, every_side, run_until_or_error
 
 # Each example makes a handshake, so there are fewer than elsewhere.
@@ -77,7 +78,8 @@ def test_records_that_were_changed(tls, side, version, make_protocol, lengths, c
     secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
     received = bytes(secured.protocol.received)
     assert sent.startswith(received)
-    if changed.startswith(records):
+    # asyncio's TLS drops what it has decrypted when an error follows in the same read.
+    if changed == records or (changed.startswith(records) and not is_asyncios(secured.transport)):
         assert received == sent
     error = secured.protocol.error
     assert error is None or isinstance(error, (ssl.SSLError, ConnectionError))

@@ -4,7 +4,8 @@ import asyncio
 import sys
 
 import pytest
-from support.endpoints import Bytes, close, datagram_sockets, pipe_files, until
+from support.endpoints import close, datagram_sockets, pipe_files, until
+from support.recording import Recorder
 
 pytestmark = pytest.mark.only("python", reason="the compiled methods are not written in Python")
 
@@ -44,11 +45,11 @@ def calls_of_each_operation(loop):
                 count_method(method, one, bytearray(100) if method.endswith("into") else 100)
             other.connect(one.getsockname())
             count_method("sock_sendall", other, b"x")
-        reader, protocol = await loop.connect_read_pipe(Bytes, reading)
-        writer, _ = await loop.connect_write_pipe(Bytes, writing)
+        reader, protocol = await loop.connect_read_pipe(Recorder, reading)
+        writer, _ = await loop.connect_write_pipe(Recorder, writing)
         count("write", writer.write, b"x")
         count("read", reader._read_ready)
-        assert protocol.data == b"x"
+        assert protocol.received == b"x"
         await close(writer)
         await until(lambda: protocol.lost)
 

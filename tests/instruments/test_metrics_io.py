@@ -6,7 +6,8 @@ import socket
 
 import pytest
 from support.certificates import HOST
-from support.endpoints import Bytes, until
+from support.endpoints import until
+from support.recording import Recorder
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loop has no metrics")
 
@@ -148,7 +149,7 @@ def test_pipes(impl):
     async def main():
         loop = asyncio.get_running_loop()
         reading, writing = os.pipe()
-        reader, _ = await loop.connect_read_pipe(Bytes, os.fdopen(reading, "rb", 0))
+        reader, _ = await loop.connect_read_pipe(Recorder, os.fdopen(reading, "rb", 0))
         writer, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(writing, "wb", 0))
         before = loop.metrics()
         writer.write(b"x" * 1000)

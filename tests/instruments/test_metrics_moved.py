@@ -9,7 +9,8 @@ import struct
 import sys
 
 import pytest
-from support.endpoints import Bytes, cancelled, close, datagram_sockets, drain, pipe_files, settle, started, until
+from support.endpoints import cancelled, close, datagram_sockets, drain, pipe_files, settle, started, until
+from support.recording import Recorder
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loop has no metrics")
 
@@ -128,7 +129,7 @@ def test_a_file_that_the_system_sends(loop, pair, sendable, how):
         before = loop.metrics()
         pair[1].setblocking(True)
         if how == "sendfile":
-            transport, _ = await loop.create_connection(Bytes, sock=pair[0])
+            transport, _ = await loop.create_connection(Recorder, sock=pair[0])
             sending = asyncio.ensure_future(loop.sendfile(transport, sendable, 1000, fallback=False))
         else:
             sending = asyncio.ensure_future(loop.sock_sendfile(pair[0], sendable, 1000, fallback=False))
@@ -167,7 +168,7 @@ def test_a_file_that_is_read_and_sent_counts_once(loop, pair, how):
         pair[1].setblocking(True)
         reading = asyncio.ensure_future(asyncio.to_thread(pair[1].recv, len(MUCH), socket.MSG_WAITALL))
         if how == "sendfile":
-            transport, _ = await loop.create_connection(Bytes, sock=pair[0])
+            transport, _ = await loop.create_connection(Recorder, sock=pair[0])
             await loop.sendfile(transport, Unknown())
             await close(transport)
         else:
@@ -316,7 +317,7 @@ def test_a_pipe_that_is_full(loop):
         before = loop.metrics()
         reading, writing = pipe_files()
         with reading:
-            writer, _ = await loop.connect_write_pipe(Bytes, writing)
+            writer, _ = await loop.connect_write_pipe(Recorder, writing)
             writer.write(MUCH)
             taken = sent(loop.metrics() - before)
             assert taken == (len(MUCH) - writer.get_write_buffer_size(), 1)
@@ -338,7 +339,7 @@ def test_what_a_broken_pipe_did_not_take_does_not_count(loop):
     async def main():
         before = loop.metrics()
         reading, writing = pipe_files()
-        writer, protocol = await loop.connect_write_pipe(Bytes, writing)
+        writer, protocol = await loop.connect_write_pipe(Recorder, writing)
         writer.write(MUCH)
         taken = sent(loop.metrics() - before)
         reading.close()
@@ -347,7 +348,7 @@ def test_what_a_broken_pipe_did_not_take_does_not_count(loop):
         assert sent(loop.metrics() - before) == taken
 
         reading, writing = pipe_files()
-        writer, protocol = await loop.connect_write_pipe(Bytes, writing)
+        writer, protocol = await loop.connect_write_pipe(Recorder, writing)
         reading.close()
         writer.write(b"refused at once")
         await until(lambda: protocol.lost)
@@ -360,9 +361,9 @@ def test_the_end_of_a_pipe_is_none(loop):
     async def main():
         before = loop.metrics()
         reading, writing = pipe_files()
-        _, protocol = await loop.connect_read_pipe(Bytes, reading)
+        _, protocol = await loop.connect_read_pipe(Recorder, reading)
         writing.write(b"x" * 7)
-        await until(lambda: protocol.data)
+        await until(lambda: protocol.received)
         writing.close()
         await until(lambda: protocol.lost)
         assert received(loop.metrics() - before) == (7, 1)
@@ -400,14 +401,14 @@ def first(loop, impl, moved_before):
 def test_a_pipe_that_was_open_before_anybody_asked(impl, loop):
     async def main():
         reading, writing = pipe_files()
-        reader, protocol = await loop.connect_read_pipe(Bytes, reading)
-        writer, _ = await loop.connect_write_pipe(Bytes, writing)
+        reader, protocol = await loop.connect_read_pipe(Recorder, reading)
+        writer, _ = await loop.connect_write_pipe(Recorder, writing)
         reader.pause_reading()
         writer.write(MUCH)
         waiting = writer.get_write_buffer_size()
         before = first(loop, impl, len(MUCH) - waiting)
         reader.resume_reading()
-        await until(lambda: len(protocol.data) == len(MUCH))
+        await until(lambda: len(protocol.received) == len(MUCH))
         happened = loop.metrics() - before
         assert (happened.bytes_sent, happened.bytes_received) == (waiting, len(MUCH))
         await close(writer)
@@ -465,7 +466,7 @@ def test_much_of_which_a_part_was_sent_before_anybody_asked(impl, loop, pair, se
 def test_a_transport_that_sent_a_file_before_anybody_asked(loop, pair, sendable):
     async def main():
         pair[1].setblocking(True)
-        transport, _ = await loop.create_connection(Bytes, sock=pair[0])
+        transport, _ = await loop.create_connection(Recorder, sock=pair[0])
         sending = await started(loop.sendfile(transport, sendable))
         await settle()
         loop.metrics()
@@ -496,10 +497,10 @@ def test_a_selector_of_somebody_elses(impl):
             await loop.sock_sendall(one, b"12345")
             assert await loop.sock_recv(other, 100) == b"12345"
         reading, writing = pipe_files()
-        _, protocol = await loop.connect_read_pipe(Bytes, reading)
-        writer, _ = await loop.connect_write_pipe(Bytes, writing)
+        _, protocol = await loop.connect_read_pipe(Recorder, reading)
+        writer, _ = await loop.connect_write_pipe(Recorder, writing)
         writer.write(b"678")
-        await until(lambda: protocol.data)
+        await until(lambda: protocol.received)
         happened = loop.metrics() - before
         expected = (0, 0) if impl.name == "c" else (8, 2)
         assert (received(happened), sent(happened)) == (expected, expected)
@@ -519,10 +520,10 @@ def test_a_socket_class_of_somebody_elses(impl, loop):
         own = Own(one.family, one.type, one.proto, fileno=one.detach())
         with other:
             before = loop.metrics()
-            transport, protocol = await loop.create_connection(Bytes, sock=own)
+            transport, protocol = await loop.create_connection(Recorder, sock=own)
             transport.write(b"12345")
             other.send(b"678")
-            await until(lambda: protocol.data)
+            await until(lambda: protocol.received)
             happened = loop.metrics() - before
             expected = ((0, 0), (0, 0)) if impl.name == "c" else ((5, 1), (3, 1))
             assert (sent(happened), received(happened)) == expected
@@ -538,9 +539,9 @@ def test_users_see_their_own_objects(loop, pair, when):
             loop.metrics()
         reading, writing = pipe_files()
         transports = [
-            (await loop.connect_read_pipe(Bytes, reading))[0],
-            (await loop.connect_write_pipe(Bytes, writing))[0],
-            (await loop.create_connection(Bytes, sock=pair[0]))[0],
+            (await loop.connect_read_pipe(Recorder, reading))[0],
+            (await loop.connect_write_pipe(Recorder, writing))[0],
+            (await loop.create_connection(Recorder, sock=pair[0]))[0],
         ]
         loop.metrics()
         assert transports[0].get_extra_info("pipe") is reading
@@ -557,8 +558,8 @@ def test_users_see_their_own_objects(loop, pair, when):
 def test_what_a_transport_is_shown_as_is_what_asyncio_shows(loop):
     async def main():
         reading, writing = pipe_files()
-        reader, protocol = await loop.connect_read_pipe(Bytes, reading)
-        writer, _ = await loop.connect_write_pipe(Bytes, writing)
+        reader, protocol = await loop.connect_read_pipe(Recorder, reading)
+        writer, _ = await loop.connect_write_pipe(Recorder, writing)
         await settle()
         assert repr(reader) == f"<_UnixReadPipeTransport fd={reading.fileno()} polling>"
         assert repr(writer) == f"<_UnixWritePipeTransport fd={writing.fileno()} idle bufsize=0>"

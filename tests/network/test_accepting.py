@@ -7,14 +7,15 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Bytes, collect, reports_of, settle, until
+from support.endpoints import collect, reports_of, settle, until
 from support.interpreter import limits_memory
 from support.leftovers import close_checked
+from support.recording import Recorder
 
 UNIX = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
 
-async def serving(loop, factory=Bytes, **keywords):
+async def serving(loop, factory=Recorder, **keywords):
     """(server, its address)."""
     server = await loop.create_server(factory, "127.0.0.1", 0, **keywords)
     return server, server.sockets[0].getsockname()
@@ -29,7 +30,7 @@ async def stop(server):
 class Made:
     """A protocol factory that keeps its protocols."""
 
-    def __init__(self, kind=Bytes):
+    def __init__(self, kind=Recorder):
         self.kind = kind
         self.protocols = []
 
@@ -56,8 +57,8 @@ def test_a_burst_of_connections(loop):
         for number, client in enumerate(clients):
             client.send(b"%d" % number)
         await until(lambda: len(made.protocols) == 150 and all(protocol.received for protocol in made.protocols))
-        assert sorted(int(protocol.data) for protocol in made.protocols) == list(range(150))
-        by_peer = {protocol.transport.get_extra_info("peername"): protocol.data for protocol in made.protocols}
+        assert sorted(int(protocol.received) for protocol in made.protocols) == list(range(150))
+        by_peer = {protocol.transport.get_extra_info("peername"): protocol.received for protocol in made.protocols}
         assert by_peer == {client.getsockname(): b"%d" % number for number, client in enumerate(clients)}
         for client in clients:
             client.close()
@@ -71,7 +72,7 @@ def test_accepted_sockets(loop):
     """Non-blocking, not inherited by children, without delay; 'socket' and the addresses are known from the start."""
     seen = {}
 
-    class Looking(Bytes):
+    class Looking(Recorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             sock = transport.get_extra_info("socket")
@@ -134,7 +135,7 @@ def test_p30_connecting_and_vanishing_again_and_again(loop):
             else:
                 client.send(b"here")
                 staying.append(client)
-        await until(lambda: sum(protocol.data == b"here" for protocol in made.protocols) == len(staying))
+        await until(lambda: sum(protocol.received == b"here" for protocol in made.protocols) == len(staying))
         assert len(made.protocols) in range(40, 61)  # the system may drop connections that were reset in the queue
         for client in staying:
             client.close()
@@ -170,7 +171,7 @@ def test_a_factory_that_is_no_good(loop, bad, debug):
         factory["use"] = made
         with socket.create_connection(address) as second:
             second.send(b"works")
-            await until(lambda: made.protocols and made.protocols[0].data == b"works")
+            await until(lambda: made.protocols and made.protocols[0].received == b"works")
         client.close()
         await made.gone()
         server.close()  # not wait_closed(): asyncio counts the connection until it is collected
@@ -319,7 +320,7 @@ def test_an_address_in_use(loop):
     async def main():
         server, address = await serving(loop)
         with pytest.raises(OSError) as caught:
-            await loop.create_server(Bytes, *address)
+            await loop.create_server(Recorder, *address)
         assert caught.value.errno == errno.EADDRINUSE
         assert str(address) in str(caught.value)
         await stop(server)
@@ -353,7 +354,7 @@ def test_servers_that_cannot_be(loop, case):
 
     async def main():
         with pytest.raises(error):
-            await loop.create_server(Bytes, *arguments, **{**keywords, **({"sock": sock} if sock else {})})
+            await loop.create_server(Recorder, *arguments, **{**keywords, **({"sock": sock} if sock else {})})
         await settle()
         await loop.shutdown_default_executor()
 
@@ -384,7 +385,7 @@ def test_a_closed_socket(loop):
         sock = socket.socket()
         sock.close()
         with pytest.raises(OSError) as caught:
-            await loop.create_server(Bytes, sock=sock)
+            await loop.create_server(Recorder, sock=sock)
         assert caught.value.errno == errno.EBADF
 
     loop.run_until_complete(main())
@@ -401,12 +402,12 @@ def test_connect_accepted_socket(loop):
     async def main():
         sock, client = accepted_pair()
         with client:
-            transport, protocol = await loop.connect_accepted_socket(Bytes, sock)
-            assert protocol.events == ["made"] and protocol.transport is transport
+            transport, protocol = await loop.connect_accepted_socket(Recorder, sock)
+            assert protocol.events == ["connection_made"] and protocol.transport is transport
             assert transport.get_extra_info("peername") == client.getsockname()
             assert sock.gettimeout() == 0
             client.send(b"in")
-            await until(lambda: protocol.data == b"in")
+            await until(lambda: protocol.received == b"in")
             transport.write(b"out")
             transport.close()
             await until(lambda: protocol.lost)
@@ -423,11 +424,11 @@ def test_connect_accepted_socket_refuses(loop):
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
             pytest.raises(ValueError, match="Stream Socket"),
         ):
-            await loop.connect_accepted_socket(Bytes, datagrams)
+            await loop.connect_accepted_socket(Recorder, datagrams)
         sock, client = accepted_pair()
         with sock, client:
             with pytest.raises(ValueError, match="only meaningful with ssl"):
-                await loop.connect_accepted_socket(Bytes, sock, ssl_handshake_timeout=5)
+                await loop.connect_accepted_socket(Recorder, sock, ssl_handshake_timeout=5)
             with pytest.raises(ZeroDivisionError):
                 await loop.connect_accepted_socket(lambda: 1 / 0, sock)
 
@@ -447,7 +448,7 @@ def test_a_unix_server(loop, tmp_path):
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(path)
                 client.send(b"x")
-                await until(lambda made=made: made.protocols and made.protocols[0].data == b"x")
+                await until(lambda made=made: made.protocols and made.protocols[0].received == b"x")
                 transport = made.protocols[0].transport
                 assert transport.get_extra_info("sockname") == path and transport.get_extra_info("peername") == ""
             await made.gone()
@@ -467,9 +468,9 @@ def test_p26_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
         if case == "given":
             sock = socket.socket(socket.AF_UNIX)
             sock.bind(str(path))
-            server = await loop.create_unix_server(Bytes, sock=sock)
+            server = await loop.create_unix_server(Recorder, sock=sock)
         else:
-            server = await loop.create_unix_server(Bytes, str(path), cleanup_socket=case != "kept")
+            server = await loop.create_unix_server(Recorder, str(path), cleanup_socket=case != "kept")
         if case in ("replaced", "gone"):
             # The file stays until the end, so that the file in its place cannot have the same inode number.
             path.rename(tmp_path / "elsewhere")
@@ -485,17 +486,17 @@ def test_p26_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
 def test_unix_names_that_cannot_be(loop, tmp_path):
     async def main():
         with pytest.raises(OSError, match="too long"):
-            await loop.create_unix_server(Bytes, str(tmp_path / ("x" * 200)))
+            await loop.create_unix_server(Recorder, str(tmp_path / ("x" * 200)))
         with pytest.raises(FileNotFoundError):
-            await loop.create_unix_server(Bytes, str(tmp_path / "missing" / "socket"))
+            await loop.create_unix_server(Recorder, str(tmp_path / "missing" / "socket"))
         (tmp_path / "file").write_text("no socket")
         with pytest.raises(OSError, match="already in use"):
-            await loop.create_unix_server(Bytes, str(tmp_path / "file"))
+            await loop.create_unix_server(Recorder, str(tmp_path / "file"))
         assert (tmp_path / "file").read_text() == "no socket"
         with pytest.raises(ValueError, match="path was not specified"):
-            await loop.create_unix_server(Bytes)
+            await loop.create_unix_server(Recorder)
         with socket.socket() as sock, pytest.raises(ValueError, match="UNIX Domain Stream Socket was expected"):
-            await loop.create_unix_server(Bytes, sock=sock)
+            await loop.create_unix_server(Recorder, sock=sock)
 
     loop.run_until_complete(main())
 
@@ -551,7 +552,7 @@ def test_a_loop_that_accepts_in_another_way(impl, monkeypatch, name, how):
         server, address = await serving(loop, made)
         with socket.create_connection(address) as client:
             client.send(b"data")
-            await until(lambda: made.protocols and made.protocols[0].data == b"data")
+            await until(lambda: made.protocols and made.protocols[0].received == b"data")
         await made.gone()
         await stop(server)
 

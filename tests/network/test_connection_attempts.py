@@ -10,7 +10,8 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Bytes, cancelled, close, started, until
+from support.endpoints import cancelled, close, started, until
+from support.recording import Recorder
 
 has_all_errors = pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors came with CPython 3.12")
 black_holes = pytest.mark.skipif(
@@ -75,7 +76,7 @@ def test_p12_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole
 
     async def main():
         # Without the delay this would wait until TCP gives up, which takes minutes.
-        transport, _ = await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=0.25)
+        transport, _ = await loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=0.25)
         assert loop.time() == 0.25
         assert transport.get_extra_info("peername") == listener.getsockname()
         assert attempts.begun == [black_hole, listener.getsockname()]
@@ -92,7 +93,7 @@ def test_p12_the_delay_is_not_waited_for_where_the_first_answers(loop, black_hol
     attempts = Attempts(loop, listener.getsockname(), black_hole)
 
     async def main():
-        transport, _ = await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=3600)
+        transport, _ = await loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=3600)
         assert attempts.begun == [listener.getsockname()]
         await close(transport)
 
@@ -103,7 +104,7 @@ def test_p12_the_delay_is_not_waited_for_where_the_first_refuses(loop, refused, 
     attempts = Attempts(loop, *refused, listener.getsockname())
 
     async def main():
-        transport, _ = await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=3600)
+        transport, _ = await loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=3600)
         assert transport.get_extra_info("peername") == listener.getsockname()
         assert attempts.begun == [*refused, listener.getsockname()]
         await close(transport)
@@ -118,7 +119,7 @@ def test_p12_cancelled_while_nobody_answers(loop, black_hole, delay):
     attempts = Attempts(loop, black_hole, black_hole)
 
     async def main():
-        connecting = await started(loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=delay))
+        connecting = await started(loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=delay))
         await until(lambda: len(attempts.begun) == (1 if delay is None else 2))
         await cancelled(connecting)
         assert attempts.ended == {black_hole: asyncio.CancelledError}
@@ -133,7 +134,7 @@ def test_p12_all_errors_are_a_group(loop, refused, delay):
 
     async def main():
         with pytest.raises(ExceptionGroup) as caught:
-            await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=delay, all_errors=True)
+            await loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=delay, all_errors=True)
         errors = caught.value.exceptions
         assert [type(error) for error in errors] == [ConnectionRefusedError] * 2
         assert [str(address) in str(error) for address, error in zip(refused, errors, strict=True)] == [True, True]
@@ -147,7 +148,7 @@ def test_p12_without_all_errors_they_are_one(loop, refused, delay):
 
     async def main():
         with pytest.raises(OSError) as caught:
-            await loop.create_connection(Bytes, "a.test", 80, happy_eyeballs_delay=delay)
+            await loop.create_connection(Recorder, "a.test", 80, happy_eyeballs_delay=delay)
         # Different addresses make different messages, which asyncio joins.
         assert str(caught.value).startswith("Multiple exceptions: ")
         assert all(str(address) in str(caught.value) for address in refused)
@@ -159,9 +160,9 @@ def test_p12_without_all_errors_they_are_one(loop, refused, delay):
 def test_p12_an_only_address_is_a_group_too(loop, refused):
     async def main():
         with pytest.raises(ExceptionGroup) as caught:
-            await loop.create_connection(Bytes, *refused[0], all_errors=True)
+            await loop.create_connection(Recorder, *refused[0], all_errors=True)
         assert [error.errno for error in caught.value.exceptions] == [errno.ECONNREFUSED]
         with pytest.raises(ConnectionRefusedError):
-            await loop.create_connection(Bytes, *refused[0])
+            await loop.create_connection(Recorder, *refused[0])
 
     loop.run_until_complete(main())

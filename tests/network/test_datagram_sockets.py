@@ -6,7 +6,8 @@ import struct
 import sys
 
 import pytest
-from support.endpoints import Datagrams, close, over, until
+from support.endpoints import close, over, until
+from support.recording import DatagramRecorder
 
 LINUX = sys.platform.startswith("linux")
 ANY_TYPE_BUT_STREAM = sys.version_info >= (3, 13)  # earlier versions of asyncio require SOCK_DGRAM
@@ -249,7 +250,7 @@ def test_p24_a_subclass_of_socket(loop):
     async def main():
         sock = Socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.bind(("127.0.0.1", 0))
-        transport, protocol = await over(loop, sock, Datagrams)
+        transport, protocol = await over(loop, sock, DatagramRecorder)
         transport.sendto(b"x", sock.getsockname())
         await until(lambda: protocol.received == [b"x"])
         await close(transport)

@@ -9,7 +9,8 @@ import contextlib
 import sys
 
 import pytest
-from support.endpoints import Bytes, turns
+from support.endpoints import turns
+from support.recording import Recorder
 
 pytestmark = pytest.mark.hotloop
 
@@ -27,7 +28,7 @@ async def network(hotloop_network):
     hotloop_network.link(latency=LATENCY)
     hotloop_network.host("a.test", *ADDRESSES)
     with hotloop_network.at("a.test"):
-        server = await asyncio.get_running_loop().create_server(Bytes, "a.test", PORT)
+        server = await asyncio.get_running_loop().create_server(Recorder, "a.test", PORT)
     yield hotloop_network
     server.close()
 
@@ -37,7 +38,7 @@ async def connected(network, **options):
     """The address that a client has reached, and after how many seconds."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    transport, protocol = await loop.create_connection(Bytes, "a.test", PORT, **options)
+    transport, protocol = await loop.create_connection(Recorder, "a.test", PORT, **options)
     waited = loop.time() - began
     yield transport.get_extra_info("peername")[0], waited
     transport.close()
@@ -65,9 +66,9 @@ async def test_p12_without_the_delay_a_silent_address_costs_two_minutes(network)
 async def test_p12_an_address_that_refuses_costs_no_delay(network):
     network.host("b.test", "10.2.0.1", "10.2.0.2", "10.2.0.3")
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Bytes, "10.2.0.3", PORT)
+    server = await loop.create_server(Recorder, "10.2.0.3", PORT)
     began = loop.time()
-    transport, protocol = await loop.create_connection(Bytes, "b.test", PORT, happy_eyeballs_delay=DELAY)
+    transport, protocol = await loop.create_connection(Recorder, "b.test", PORT, happy_eyeballs_delay=DELAY)
     assert transport.get_extra_info("peername")[0] == "10.2.0.3"
     assert loop.time() - began == 3 * ROUND_TRIP
     transport.close()
@@ -93,10 +94,10 @@ async def test_p12_the_families_take_turns(hotloop_network):
     addresses = ["fd00::1", "fd00::2", "fd00::3", "10.3.0.1"]
     network.host("c.test", *addresses)
     with network.at("c.test"):
-        server = await loop.create_server(Bytes, "c.test", PORT)
+        server = await loop.create_server(Recorder, "c.test", PORT)
     for address in addresses[:3]:
         network.partition(address)
-    transport, protocol = await loop.create_connection(Bytes, "c.test", PORT, happy_eyeballs_delay=DELAY)
+    transport, protocol = await loop.create_connection(Recorder, "c.test", PORT, happy_eyeballs_delay=DELAY)
     assert (transport.get_extra_info("peername")[0], loop.time()) == ("10.3.0.1", DELAY)
     transport.close()
     server.close()
@@ -112,7 +113,9 @@ async def test_p12_where_nobody_answers(network, hotloop_clock, all_errors):
     began = hotloop_clock.time()
     with pytest.raises((OSError, ExceptionGroup)) as caught:
         options = {"all_errors": True} if all_errors else {}
-        await asyncio.get_running_loop().create_connection(Bytes, "a.test", PORT, happy_eyeballs_delay=DELAY, **options)
+        await asyncio.get_running_loop().create_connection(
+            Recorder, "a.test", PORT, happy_eyeballs_delay=DELAY, **options
+        )
     assert hotloop_clock.time() - began == 3 * DELAY + GIVEN_UP
     if all_errors:
         assert [type(error) for error in caught.value.exceptions] == [TimeoutError] * 4
@@ -126,7 +129,7 @@ async def test_p12_cancelled_at_any_time(network, after):
     network.partition("a.test")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(after):
-            await asyncio.get_running_loop().create_connection(Bytes, "a.test", PORT, happy_eyeballs_delay=DELAY)
+            await asyncio.get_running_loop().create_connection(Recorder, "a.test", PORT, happy_eyeballs_delay=DELAY)
     network.heal()
     await asyncio.sleep(1000)
     assert not network.connections

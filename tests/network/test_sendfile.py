@@ -6,7 +6,8 @@ import os
 import socket
 
 import pytest
-from support.endpoints import Bytes, assert_free, cancelled, settle, started, until
+from support.endpoints import assert_free, cancelled, settle, started, until
+from support.recording import Recorder
 
 DATA = bytes(range(256)) * 4000  # more than a socket holds
 
@@ -154,7 +155,7 @@ def test_sendfile_between_writes(loop, pair, file, make):
     """Data written before goes first, data written afterwards goes last."""
 
     async def main():
-        transport, protocol = await loop.create_connection(Bytes, sock=pair[0])
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
         reading = asyncio.ensure_future(read_all(loop, pair[1]))
         transport.write(b"before" + bytes(1_000_000))
         source = file if make == "a file" else io.BytesIO(DATA)
@@ -170,7 +171,7 @@ def test_sendfile_between_writes(loop, pair, file, make):
 
 def test_no_write_while_a_file_is_sent(loop, pair, file):
     async def main():
-        transport, protocol = await loop.create_connection(Bytes, sock=pair[0])
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
         sending = await started(loop.sendfile(transport, file))
         with pytest.raises(RuntimeError, match="sendfile is in progress"):
             transport.write(b"x")
@@ -185,14 +186,14 @@ def test_no_write_while_a_file_is_sent(loop, pair, file):
 
 def test_reading_goes_on_after_sendfile(loop, pair, file):
     async def main():
-        transport, protocol = await loop.create_connection(Bytes, sock=pair[0])
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
         sending = await started(loop.sendfile(transport, file))
         pair[1].send(b"meanwhile")
         received = bytearray()
         while len(received) < len(DATA):
             received += await loop.sock_recv(pair[1], 65536)
         await sending
-        await until(lambda: protocol.data == b"meanwhile")
+        await until(lambda: protocol.received == b"meanwhile")
         assert received == DATA
         transport.close()
         await until(lambda: protocol.lost)
@@ -202,7 +203,7 @@ def test_reading_goes_on_after_sendfile(loop, pair, file):
 
 def test_a_closing_transport_is_refused(loop, pair, file):
     async def main():
-        transport, protocol = await loop.create_connection(Bytes, sock=pair[0])
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
         transport.close()
         with pytest.raises(RuntimeError, match="closing"):
             await loop.sendfile(transport, file)

@@ -9,8 +9,9 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Bytes, settle, until
+from support.endpoints import settle, until
 from support.leftovers import close_checked
+from support.recording import Recorder
 
 SCENARIOS = {}
 
@@ -36,7 +37,7 @@ class Course:
 
     async def serve(self, **keywords):
         def factory():
-            self.accepted.append(Bytes())
+            self.accepted.append(Recorder())
             return self.accepted[-1]
 
         self.server = await self.loop.create_server(factory, "127.0.0.1", 0, **keywords)
@@ -223,7 +224,7 @@ async def closed_before_anything_was_accepted(course):
 
 @scenario
 async def closed_by_the_protocol_of_a_connection(course):
-    class Closing(Bytes):
+    class Closing(Recorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             course.server.close()

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 from support.certificates import HOST
-from support.endpoints import Bytes, Datagrams, Recorder, settle, until
+from support.endpoints import settle, until
+from support.recording import DatagramRecorder, Recorder
 
 # CPython 3.11's own is of no narrower class.
 DATAGRAM_TRANSPORT = asyncio.DatagramTransport if sys.version_info >= (3, 12) else asyncio.BaseTransport
@@ -97,13 +98,13 @@ async def one_of_each_kind(loop, certificates):
         process, told = await loop.subprocess_exec(Child, "cat", stdout=None, stderr=None)
         stack.push_async_callback(until, lambda: told.lost)
         made = {
-            "Transport": await loop.create_connection(Bytes, *address),
-            "DatagramTransport": await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0)),
+            "Transport": await loop.create_connection(Recorder, *address),
+            "DatagramTransport": await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0)),
             "TLS": await loop.create_connection(
-                Bytes, *tls_address, ssl=certificates.client_context(), server_hostname=HOST
+                Recorder, *tls_address, ssl=certificates.client_context(), server_hostname=HOST
             ),
-            "read pipe": await loop.connect_read_pipe(Bytes, files[0]),
-            "write pipe": await loop.connect_write_pipe(Bytes, files[1]),
+            "read pipe": await loop.connect_read_pipe(Recorder, files[0]),
+            "write pipe": await loop.connect_write_pipe(Recorder, files[1]),
         }
         classes = {
             "Transport": (asyncio.selector_events._SelectorSocketTransport, asyncio.Transport),

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 # before, and connect when all numbers are taken.
 PRELUDE = """
 import errno, resource, socket, threading
-from support.endpoints import Bytes, counted_turns, until
+from support.endpoints import counted_turns, until
+from support.recording import Recorder
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
@@ -25,7 +26,7 @@ def exhaust():
         assert error.errno == errno.EMFILE
         return taken
 
-class Echo(Bytes):
+class Echo(Recorder):
     def data_received(self, data):
         super().data_received(data)
         self.transport.write(data)

@@ -9,8 +9,8 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Bytes, Datagrams, datagram_pair, reports_of, turns, until
-from support.recording import Recorder
+from support.endpoints import datagram_pair, reports_of, turns, until
+from support.recording import DatagramRecorder, Recorder
 from support.stepping import run_until
 from support.stream_connections import connected_sockets
 
@@ -144,7 +144,7 @@ def test_p37_the_next_owner_of_the_number_is_accepted(loop):
 def test_p37_datagrams_to_a_closed_socket(loop):
     async def main():
         one, other = datagram_pair()
-        transport, protocol = await loop.create_datagram_endpoint(Datagrams, sock=one)
+        transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, sock=one)
         with other, closed_and_reused(one):
             transport.sendto(b"secret")
             await until(lambda: protocol.errors)
@@ -165,11 +165,11 @@ def test_p37_what_is_written_to_a_closed_pipe(loop, write):
     async def main():
         reading, writing = os.pipe()
         file = os.fdopen(writing, "wb", 0)
-        transport, protocol = await loop.connect_write_pipe(Bytes, file)
+        transport, protocol = await loop.connect_write_pipe(Recorder, file)
         with closed_and_reused(file):
             WRITES[write](transport)
             await until(lambda: protocol.lost)
-            assert protocol.events[-1] == ("lost", "OSError")
+            assert protocol.events[-1] == ("connection_lost", "OSError")
         os.close(reading)
 
     loop.run_until_complete(main())
@@ -182,13 +182,13 @@ def test_p37_what_is_read_from_a_closed_pipe(loop):
     async def main():
         reading, writing = os.pipe()
         file = os.fdopen(reading, "rb", 0)
-        _, protocol = await loop.connect_read_pipe(Bytes, file)
+        _, protocol = await loop.connect_read_pipe(Recorder, file)
         kept = os.dup(reading)
         with closed_and_reused(file):
             os.write(writing, b"reported under the old number")
             await until(lambda: protocol.lost)
-            assert protocol.events[-1] == ("lost", "OSError")
-            assert protocol.data == b""
+            assert protocol.events[-1] == ("connection_lost", "OSError")
+            assert protocol.received == b""
         os.close(kept)
         os.close(writing)
 

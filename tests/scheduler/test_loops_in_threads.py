@@ -13,7 +13,8 @@ import sys
 import threading
 
 import pytest
-from support.endpoints import Bytes, Datagrams, until
+from support.endpoints import until
+from support.recording import DatagramRecorder, Recorder
 
 LOOPS = 4
 
@@ -87,13 +88,13 @@ async def echo_over_streams(number):
 
 
 async def echo_over_datagrams(number):
-    class Echo(Datagrams):
+    class Echo(DatagramRecorder):
         def datagram_received(self, data, address):
             self.transport.sendto(data, address)
 
     loop = asyncio.get_running_loop()
     server, _ = await loop.create_datagram_endpoint(Echo, local_addr=("127.0.0.1", 0))
-    client, heard = await loop.create_datagram_endpoint(Datagrams, remote_addr=server.get_extra_info("sockname"))
+    client, heard = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=server.get_extra_info("sockname"))
     for turn in range(300):
         client.sendto(b"%d of %d" % (turn, number))
         while len(heard.received) <= turn:
@@ -143,7 +144,7 @@ def test_loops_side_by_side(impl, work):
     assert in_threads(impl, work) == list(range(LOOPS))
 
 
-class Numbered(Bytes):
+class Numbered(Recorder):
     """Answers with the number of its loop and the data it got."""
 
     def __init__(self, number, opened):
@@ -210,7 +211,7 @@ def test_a_transport_that_is_dropped_in_another_thread(impl, held):
     loop = impl.new_event_loop()
 
     async def make(one):
-        transport, protocol = await loop.create_connection(Bytes, sock=one)
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
         transport.pause_reading()
         if held == "alone":
             protocol.transport = None

@@ -1,4 +1,4 @@
-"""Protocols that write down what happens to them, ways to wait for it, and pairs of sockets to put them on."""
+"""Waiting for what happens to protocols and transports, and pairs of sockets and pipes to open them on."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from support.recording import DatagramRecorder
 
 
 async def until(happened: Callable[[], object]) -> None:
@@ -75,61 +76,6 @@ def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
     return turns
 
 
-class Recorder(asyncio.BaseProtocol):
-    """`events` holds what happened, in its order; what arrived is also in `received`."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.received: list[Any] = []
-        self.errors: list[Exception] = []
-        self.transport: Any = None
-        self.lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.events.append("made")
-        self.transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.events.append(("lost", type(error).__name__ if error else None))
-        self.lost = True
-
-    def pause_writing(self) -> None:
-        self.events.append("pause")
-
-    def resume_writing(self) -> None:
-        self.events.append("resume")
-
-
-class Datagrams(Recorder, asyncio.DatagramProtocol):
-    """Keeps the datagrams in `received`, where they came from in `addresses`, and the errors in `errors`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses: list[Any] = []
-
-    def datagram_received(self, data: bytes, address: Any) -> None:
-        self.received.append(data)
-        self.addresses.append(address)
-
-    def error_received(self, error: Exception) -> None:
-        self.errors.append(error)
-
-
-class Bytes(Recorder, asyncio.Protocol):
-    """Keeps what was read in `received`, piece by piece."""
-
-    def data_received(self, data: bytes) -> None:
-        self.received.append(data)
-
-    def eof_received(self) -> bool | None:
-        self.events.append("eof")
-        return None
-
-    @property
-    def data(self) -> bytes:
-        return b"".join(self.received)
-
-
 @contextlib.contextmanager
 def reports_of(loop: asyncio.AbstractEventLoop) -> Iterator[list[dict[str, Any]]]:
     """What the loop's exception handler is told meanwhile. The caller has expected it."""
@@ -154,7 +100,9 @@ def collect() -> None:
         gc.collect()
 
 
-async def over(loop: asyncio.AbstractEventLoop, sock: socket.socket, factory: Callable[[], Any] = Datagrams) -> Any:
+async def over(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, factory: Callable[[], Any] = DatagramRecorder
+) -> Any:
     return await loop.create_datagram_endpoint(factory, sock=sock)
 
 

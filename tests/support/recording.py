@@ -1,4 +1,4 @@
-"""Protocols that write down what happens to them."""
+"""Protocols that record what is called of them: for streams, with and without a buffer of their own, and datagrams."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,46 +6,48 @@ from typing import Any
 
 
 class Recording:
-    """What the recorders have in common. `hooks` maps a callback's name to what a test wants done inside it, after it
-    was written down; what the hook of `eof_received` returns is what the transport gets."""
+    """The common part. `hooks` maps the name of a callback to a function that is called in it, after it was recorded;
+    the transport gets the result of the hook of `eof_received`."""
 
     def __init__(self, **hooks: Callable[[], Any]) -> None:
         self.calls: list[str] = []  # names in order; data_received and buffer_updated in a row count once, as "data"
-        self.received = bytearray()
-        self.error: BaseException | None = None  # what connection_lost() was given
+        self.error: BaseException | None = None  # the argument of connection_lost()
         self.transport: Any = None
         self.hooks = hooks
 
-    def happened(self, name: str, noted: str | None = None) -> Any:
-        noted = noted or name
-        if noted != "data" or self.calls[-1:] != ["data"]:
-            self.calls.append(noted)
-        hook = self.hooks.get(name)
+    def record(self, callback: str, as_name: str | None = None) -> Any:
+        name = as_name or callback
+        if name != "data" or self.calls[-1:] != ["data"]:
+            self.calls.append(name)
+        hook = self.hooks.get(callback)
         return None if hook is None else hook()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.happened("connection_made")
-
-    def eof_received(self) -> Any:
-        return self.happened("eof_received")
+        self.record("connection_made")
 
     def pause_writing(self) -> None:
-        self.happened("pause_writing")
+        self.record("pause_writing")
 
     def resume_writing(self) -> None:
-        self.happened("resume_writing")
+        self.record("resume_writing")
 
     def connection_lost(self, error: BaseException | None) -> None:
         self.error = error
-        self.happened("connection_lost")
+        self.record("connection_lost")
 
     @property
     def lost(self) -> bool:
         return "connection_lost" in self.calls
 
+    @property
+    def events(self) -> list[Any]:
+        """The calls without those for data; connection_lost is a tuple with the name of its error's type, or None."""
+        lost = "connection_lost", type(self.error).__name__ if self.error else None
+        return [lost if name == "connection_lost" else name for name in self.calls if name != "data"]
+
     def check_life_cycle(self) -> None:
-        """What every protocol may rely on, whatever happened to it."""
+        """Assert what holds for every protocol, whatever happens to it."""
         assert self.calls.count("connection_made") == 1 and self.calls[0] == "connection_made"
         assert self.calls.count("connection_lost") <= 1
         assert not self.lost or self.calls[-1] == "connection_lost"
@@ -53,15 +55,26 @@ class Recording:
         assert flow == (["pause_writing", "resume_writing"] * len(flow))[: len(flow)]
 
 
-class Recorder(Recording, asyncio.Protocol):
+class StreamRecording(Recording):
+    """The common part for streams: `received` is all data."""
+
+    def __init__(self, **hooks: Callable[[], Any]) -> None:
+        super().__init__(**hooks)
+        self.received = bytearray()
+
+    def eof_received(self) -> Any:
+        return self.record("eof_received")
+
+
+class Recorder(StreamRecording, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert type(data) is bytes and data
         self.received += data
-        self.happened("data_received", "data")
+        self.record("data_received", "data")
 
 
-class BufferedRecorder(Recording, asyncio.BufferedProtocol):
-    """Offers the same `size` bytes every time."""
+class BufferedRecorder(StreamRecording, asyncio.BufferedProtocol):
+    """Returns the same buffer of `size` bytes every time."""
 
     def __init__(self, size: int = 65536, **hooks: Callable[[], Any]) -> None:
         super().__init__(**hooks)
@@ -76,12 +89,30 @@ class BufferedRecorder(Recording, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         assert 0 < nbytes <= len(self.buffer)
         self.received += self.buffer[:nbytes]
-        self.happened("buffer_updated", "data")
+        self.record("buffer_updated", "data")
+
+
+class DatagramRecorder(Recording, asyncio.DatagramProtocol):
+    """`received` has the datagrams, `addresses` their senders, and `errors` the arguments of error_received()."""
+
+    def __init__(self, **hooks: Callable[[], Any]) -> None:
+        super().__init__(**hooks)
+        self.received: list[bytes] = []
+        self.addresses: list[Any] = []
+        self.errors: list[Exception] = []
+
+    def datagram_received(self, data: bytes, address: Any) -> None:
+        self.received.append(data)
+        self.addresses.append(address)
+        self.record("datagram_received", "data")
+
+    def error_received(self, error: Exception) -> None:
+        self.errors.append(error)
 
 
 RECORDERS = [Recorder, BufferedRecorder]
 
 
 def when_data_comes(recorder: Recording, hook: Callable[[], Any]) -> None:
-    """Have `hook` called whenever data has been recorded, whichever kind of protocol it is."""
+    """Have `hook` called whenever a stream recorder of either kind has recorded data."""
     recorder.hooks["data_received" if isinstance(recorder, asyncio.Protocol) else "buffer_updated"] = hook

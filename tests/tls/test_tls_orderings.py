@@ -91,16 +91,16 @@ class Tracing:
         self.trace = []
         self.traced = 0  # bytes of `received` that are in the trace
 
-    def happened(self, name, noted=None):
-        result = super().happened(name, noted)
-        if noted == "data":
+    def record(self, callback, as_name=None):
+        result = super().record(callback, as_name)
+        if as_name == "data":
             data, self.traced = bytes(self.received[self.traced :]), len(self.received)
             if self.trace and isinstance(self.trace[-1], bytes):
                 self.trace[-1] += data
             else:
                 self.trace.append(data)
         else:
-            self.trace.append(name)
+            self.trace.append(callback)
         return result
 
 

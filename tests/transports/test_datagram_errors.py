@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from support.endpoints import Datagrams, close, datagram_pair, drain, over, reports_of, settle, until
+from support.endpoints import close, datagram_pair, drain, over, reports_of, settle, until
+from support.recording import DatagramRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -16,8 +17,8 @@ UNREACHABLE = "192.0.2.1"  # RFC 5737: reserved. A socket bound to loopback cann
 
 async def two_endpoints(loop):
     """An unconnected endpoint on loopback, and another to show that the first one works: (sender, receiver)."""
-    sender, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
-    receiver, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+    sender, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+    receiver, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
     return sender, receiver
 
 
@@ -54,7 +55,7 @@ def test_p23_an_error_of_sending_reaches_error_received(loop, case):
         assert [error.errno for error in protocol.errors] == [number] * 3
         assert all(isinstance(error, OSError) for error in protocol.errors)
         await close(sender, receiver)
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -99,7 +100,7 @@ def test_p23_a_refused_datagram(loop):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as placeholder:
             placeholder.bind(("127.0.0.1", 0))
             address = placeholder.getsockname()
-            transport, protocol = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
+            transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
         for count in range(1, 4):
             transport.sendto(b"anybody?")
             await until(lambda count=count: len(protocol.errors) == count)
@@ -112,7 +113,7 @@ def test_p23_a_refused_datagram(loop):
             await loop.sock_sendto(somebody, b"world", transport.get_extra_info("sockname"))
             await until(lambda: protocol.received)
         await close(transport)
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -173,7 +174,7 @@ async def unreachable_then_reachable(loop, sock, channel):
 def test_p23_a_unix_name_that_nobody_listens_to(loop, tmp_path, target):
     async def main():
         sender, protocol = await loop.create_datagram_endpoint(
-            Datagrams, local_addr=str(tmp_path / "sender"), family=socket.AF_UNIX
+            DatagramRecorder, local_addr=str(tmp_path / "sender"), family=socket.AF_UNIX
         )
         path = str(tmp_path / "target")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if target == "stream" else socket.SOCK_DGRAM) as other:
@@ -197,7 +198,7 @@ def test_data_of_the_wrong_type(loop, data):
     async def main():
         sender, receiver = await two_endpoints(loop)
         address = receiver.get_extra_info("sockname")
-        connected, _ = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
+        connected, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
         for _ in range(2):
             with pytest.raises(TypeError, match="data argument must be a bytes"):
                 sender.sendto(data, address)
@@ -259,7 +260,7 @@ def test_a_bad_address_ends_the_endpoint(loop, case):
         assert [type(report["exception"]) for report in reports] == [error]
         assert reports[0]["transport"] is sender and reports[0]["protocol"] is protocol
         assert reports[0]["message"] == "Fatal write error on datagram transport"
-        assert protocol.events == ["made", ("lost", error.__name__)]
+        assert protocol.events == ["connection_made", ("connection_lost", error.__name__)]
         await close(receiver)
 
     loop.run_until_complete(main())
@@ -269,7 +270,7 @@ def test_another_address_on_a_connected_endpoint(loop):
     async def main():
         sender, receiver = await two_endpoints(loop)
         address = receiver.get_extra_info("sockname")
-        connected, protocol = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
+        connected, protocol = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
         for other in (sender.get_extra_info("sockname"), ("127.0.0.1",), "text", 5, ()):
             with pytest.raises(ValueError, match="Invalid address: must be None or"):
                 connected.sendto(b"x", other)
@@ -308,7 +309,7 @@ def test_p09_sendto_on_a_closing_transport(loop, asyncio_log, how):
     async def main():
         sender, receiver = await two_endpoints(loop)
         address = receiver.get_extra_info("sockname")
-        connected, protocol = await loop.create_datagram_endpoint(Datagrams, remote_addr=address)
+        connected, protocol = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
         getattr(connected, how)()
         for _ in range(4):
             connected.sendto(b"too late")
@@ -323,14 +324,14 @@ def test_p09_sendto_on_a_closing_transport(loop, asyncio_log, how):
             connected.sendto(b"x", ("127.0.0.1", 1))
         await settle()
         assert receiver.get_protocol().received == []
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
         await close(sender, receiver)
 
     loop.run_until_complete(main())
 
 
 def test_an_exception_in_datagram_received(loop):
-    class Failing(Datagrams):
+    class Failing(DatagramRecorder):
         def datagram_received(self, data, address):
             super().datagram_received(data, address)
             if data == b"bad":
@@ -356,7 +357,7 @@ def test_an_exception_in_datagram_received(loop):
 
 
 def test_an_exception_in_error_received(loop):
-    class Failing(Datagrams):
+    class Failing(DatagramRecorder):
         def error_received(self, error):
             super().error_received(error)
             raise ZeroDivisionError
@@ -380,7 +381,7 @@ def test_an_exception_in_error_received(loop):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_datagram_received_leaves_the_loop(loop, error):
-    class Interrupting(Datagrams):
+    class Interrupting(DatagramRecorder):
         def datagram_received(self, data, address):
             super().datagram_received(data, address)
             if data == b"stop":

@@ -7,7 +7,8 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Datagrams, close, over, reports_of, until
+from support.endpoints import close, over, reports_of, until
+from support.recording import DatagramRecorder
 from support.stepping import run_once
 
 compiled = pytest.mark.only("c", reason="the pure loop uses asyncio's transports, which take one datagram in each turn")
@@ -21,7 +22,7 @@ def peer():
         yield sock
 
 
-def bound(loop, factory=Datagrams):
+def bound(loop, factory=DatagramRecorder):
     return loop.run_until_complete(loop.create_datagram_endpoint(factory, local_addr=("127.0.0.1", 0)))
 
 
@@ -53,9 +54,9 @@ def test_the_address_of_a_busy_peer_is_one_object(loop, peer):
 
 def test_answers_go_to_who_is_meant_whoever_has_sent_last(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
-        clients = [(await loop.create_datagram_endpoint(Datagrams, remote_addr=at))[0] for _ in range(2)]
+        clients = [(await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=at))[0] for _ in range(2)]
         for client in clients:
             client.sendto(b"hello")
         await until(lambda: len(heard.received) == 2)
@@ -150,7 +151,7 @@ def test_errors_of_a_class_of_socket(loop, peer, operation, error):
         assert protocol.errors == [error] * told
         if not fatal:
             await close(transport)
-        assert protocol.events == ["made", ("lost", "ValueError" if fatal else None)]
+        assert protocol.events == ["connection_made", ("connection_lost", "ValueError" if fatal else None)]
 
     loop.run_until_complete(main())
 
@@ -161,7 +162,7 @@ def test_data_of_the_right_type_that_cannot_be_sent(loop, peer):
 
     async def main():
         for data, error in ((memoryview(b"every other")[::2], BufferError), (released, ValueError)):
-            transport, protocol = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+            transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
             with reports_of(loop) as reports:
                 if data is released and sys.version_info < (3, 13):
                     with pytest.raises(error):
@@ -171,7 +172,7 @@ def test_data_of_the_right_type_that_cannot_be_sent(loop, peer):
                 transport.sendto(data, peer.getsockname())
                 await until(lambda protocol=protocol: protocol.lost)
             assert [type(report["exception"]) for report in reports] == [error]
-            assert protocol.events == ["made", ("lost", error.__name__)]
+            assert protocol.events == ["connection_made", ("connection_lost", error.__name__)]
 
     loop.run_until_complete(main())
 
@@ -219,7 +220,7 @@ def test_p09_sendto_after_connection_lost(loop, peer, asyncio_log):
     None."""
     transport, _ = bound(loop)
     connected, _ = loop.run_until_complete(
-        loop.create_datagram_endpoint(Datagrams, remote_addr=transport.get_extra_info("sockname"))
+        loop.create_datagram_endpoint(DatagramRecorder, remote_addr=transport.get_extra_info("sockname"))
     )
     loop.run_until_complete(close(transport, connected))
     for _ in range(6):
@@ -254,7 +255,7 @@ def test_on_any_selector(impl, peer):
     loop = impl.EventLoop(selectors.SelectSelector())
 
     async def main():
-        transport, protocol = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         for _ in range(3):
             peer.sendto(b"ping", transport.get_extra_info("sockname"))
         await until(lambda: len(protocol.received) == 3)

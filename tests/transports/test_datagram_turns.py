@@ -9,15 +9,16 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Datagrams, close, counted_turns, datagram_pair, drain, over, reports_of, settle, until
+from support.endpoints import close, counted_turns, datagram_pair, drain, over, reports_of, settle, until
 from support.implementations import load
+from support.recording import DatagramRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
 PENDING = [b"%d" % number for number in range(8)]  # no more: Linux queues 10 datagrams on a Unix socket
 
 
-class Acting(Datagrams):
+class Acting(DatagramRecorder):
     """Acts once, on the third datagram."""
 
     def __init__(self, act):
@@ -54,7 +55,7 @@ def test_nothing_is_delivered_after_close(loop, acting, how):
     loop.run_until_complete(until(lambda: protocol.lost))
     loop.run_until_complete(settle())
     assert protocol.received == PENDING[:3]
-    assert protocol.events == ["made", ("lost", None)]
+    assert protocol.events == ["connection_made", ("connection_lost", None)]
     assert transport.is_closing()
 
 
@@ -82,17 +83,17 @@ def test_paused_and_closed_before_what_is_left_was_delivered(loop, acting):
     transport.resume_reading()
     loop.run_until_complete(settle())
     assert protocol.received == PENDING[:3]
-    assert protocol.events == ["made", ("lost", None)]
+    assert protocol.events == ["connection_made", ("connection_lost", None)]
 
 
 def test_the_rest_goes_to_a_new_protocol(loop, acting):
-    new = Datagrams()
+    new = DatagramRecorder()
     transport, protocol, _ = acting(lambda protocol: protocol.transport.set_protocol(new))
     loop.run_until_complete(until(lambda: len(new.received) == len(PENDING) - 3))
     assert (protocol.received, new.received) == (PENDING[:3], PENDING[3:])
     assert transport.get_protocol() is new
     loop.run_until_complete(close(transport))
-    assert (protocol.events, new.events) == (["made"], [("lost", None)])
+    assert (protocol.events, new.events) == (["connection_made"], [("connection_lost", None)])
 
 
 def test_stopping_the_loop_keeps_the_rest(loop, acting):
@@ -139,7 +140,7 @@ def test_what_is_sent_before_close_in_a_callback_is_sent(loop, acting):
 
 
 def test_closing_in_connection_made(loop):
-    class Closing(Datagrams):
+    class Closing(DatagramRecorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             transport.sendto(b"hello and goodbye")
@@ -152,11 +153,11 @@ def test_closing_in_connection_made(loop):
         loop.run_until_complete(until(lambda: protocol.lost))
         loop.run_until_complete(settle())
         assert drain(other) == [b"hello and goodbye"]
-        assert protocol.received == [] and protocol.events == ["made", ("lost", None)]
+        assert protocol.received == [] and protocol.events == ["connection_made", ("connection_lost", None)]
 
 
 def test_closing_in_pause_writing(loop):
-    class Closing(Datagrams):
+    class Closing(DatagramRecorder):
         def pause_writing(self):
             super().pause_writing()
             self.transport.abort()
@@ -164,14 +165,14 @@ def test_closing_in_pause_writing(loop):
     one, other = datagram_pair()
     transport, protocol = loop.run_until_complete(over(loop, one, Closing))
     with other:
-        while "pause" not in protocol.events:
+        while "pause_writing" not in protocol.events:
             transport.sendto(bytes(1000))
         loop.run_until_complete(until(lambda: protocol.lost))
-        assert protocol.events == ["made", "pause", ("lost", None)]
+        assert protocol.events == ["connection_made", "pause_writing", ("connection_lost", None)]
 
 
 def test_sending_in_resume_writing(loop):
-    class Sending(Datagrams):
+    class Sending(DatagramRecorder):
         def resume_writing(self):
             super().resume_writing()
             self.transport.sendto(b"resumed")
@@ -181,7 +182,7 @@ def test_sending_in_resume_writing(loop):
         transport, protocol = await over(loop, one, Sending)
         with other:
             sent = []
-            while "pause" not in protocol.events:
+            while "pause_writing" not in protocol.events:
                 sent.append(b"%d" % len(sent) + bytes(1000))
                 transport.sendto(sent[-1])
             received = []
@@ -196,25 +197,25 @@ def test_sending_in_resume_writing(loop):
 
 
 def test_exceptions_in_flow_control_are_reported(loop):
-    class Failing(Datagrams):
+    class Failing(DatagramRecorder):
         def pause_writing(self):
             super().pause_writing()
-            raise ZeroDivisionError("pause")
+            raise ZeroDivisionError("pause_writing")
 
         def resume_writing(self):
             super().resume_writing()
-            raise ZeroDivisionError("resume")
+            raise ZeroDivisionError("resume_writing")
 
     async def main():
         one, other = datagram_pair()
         transport, protocol = await over(loop, one, Failing)
         with other, reports_of(loop) as reports:
-            while "pause" not in protocol.events:
+            while "pause_writing" not in protocol.events:
                 transport.sendto(bytes(1000))
-            while "resume" not in protocol.events:
+            while "resume_writing" not in protocol.events:
                 drain(other)
                 await asyncio.sleep(0)
-            assert [str(report["exception"]) for report in reports] == ["pause", "resume"]
+            assert [str(report["exception"]) for report in reports] == ["pause_writing", "resume_writing"]
             assert [report["message"] for report in reports] == [
                 "protocol.pause_writing() failed",
                 "protocol.resume_writing() failed",
@@ -230,7 +231,7 @@ def test_exceptions_in_flow_control_are_reported(loop):
 def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
     """Each answers at once, forever; timers, callbacks and other descriptors go on meanwhile."""
 
-    class Answering(Datagrams):
+    class Answering(DatagramRecorder):
         def datagram_received(self, data, address):
             self.received.append(1)
             self.transport.sendto(data)
@@ -258,7 +259,7 @@ def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
 def test_closing_one_endpoint_in_the_callback_of_another(loop):
     """Both are ready in the same poll. The one that runs first closes the other, which must get no more callbacks."""
 
-    class Rival(Datagrams):
+    class Rival(DatagramRecorder):
         def datagram_received(self, data, address):
             super().datagram_received(data, address)
             self.rival.transport.abort()
@@ -287,12 +288,12 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
     """asyncio returns to its loop after each datagram's error, and resumes a paused protocol only after the last
     one."""
 
-    class Noting(Datagrams):
+    class Noting(DatagramRecorder):
         def error_received(self, error):
-            self.events.append((type(error).__name__, len(self.turns)))
+            self.calls.append((type(error).__name__, len(self.turns)))
 
         def resume_writing(self):
-            self.events.append(("resume", len(self.turns)))
+            self.calls.append(("resume_writing", len(self.turns)))
 
     def events_on(implementation):
         loop = implementation.new_event_loop()
@@ -307,14 +308,14 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
                 protocol.turns = []
                 # asyncio of 3.13.0 adds each datagram's header to the buffer size and never subtracts it.
                 transport.set_write_buffer_limits(high=200, low=200)
-                while "pause" not in protocol.events:
+                while "pause_writing" not in protocol.events:
                     transport.sendto(b"x" * 1000)
                 for _ in range(waiting - 1):
                     transport.sendto(b"x" * 1000)
                 peer.close()
                 protocol.turns = turns
                 del turns[:]
-                loop.run_until_complete(until(lambda: protocol.events[-1][0] == "resume"))
+                loop.run_until_complete(until(lambda: protocol.events[-1][0] == "resume_writing"))
                 loop.run_until_complete(close(transport))
         finally:
             loop.close()

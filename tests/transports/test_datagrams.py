@@ -10,8 +10,9 @@ import sys
 import threading
 
 import pytest
-from support.endpoints import Datagrams, close, datagram_pair, drain, over, reports_of, settle, until
+from support.endpoints import close, datagram_pair, drain, over, reports_of, settle, until
 from support.interpreter import counts_references
+from support.recording import DatagramRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -48,7 +49,7 @@ def remote(address):
     return address[:2] if isinstance(address, tuple) else address
 
 
-async def bound(loop, kind, new_address, factory=Datagrams):
+async def bound(loop, kind, new_address, factory=DatagramRecorder):
     family, address = new_address(kind)
     return await loop.create_datagram_endpoint(factory, local_addr=address, family=family)
 
@@ -70,9 +71,9 @@ def test_a_connected_endpoint_and_an_unconnected_one(loop, new_address, kind):
         at = server.get_extra_info("sockname")
         family, own = new_address(kind)
         client, answers = await loop.create_datagram_endpoint(
-            Datagrams, local_addr=own, remote_addr=remote(at), family=family
+            DatagramRecorder, local_addr=own, remote_addr=remote(at), family=family
         )
-        assert heard.events == answers.events == ["made"]
+        assert heard.events == answers.events == ["connection_made"]
         assert server.get_extra_info("peername") is None
         assert client.get_extra_info("peername") == at
         for number in range(40):
@@ -85,14 +86,14 @@ def test_a_connected_endpoint_and_an_unconnected_one(loop, new_address, kind):
         assert set(heard.addresses) == {client.get_extra_info("sockname")}
         assert set(answers.addresses) == {at}
         await close(client, server)
-        assert heard.events == answers.events == ["made", ("lost", None)]
+        assert heard.events == answers.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
 
 def test_one_unconnected_endpoint_and_many_peers(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         peers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(20)]
         try:
             for number, peer in enumerate(peers):
@@ -179,8 +180,8 @@ def test_ipv6_addresses_keep_their_scope(loop):
 @pytest.mark.parametrize("form", ["two parts", "three parts", "four parts"])
 def test_ipv6_addresses_may_be_short(loop, form):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("::1", 0))
-        client, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("::1", 0))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("::1", 0))
+        client, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("::1", 0))
         address = server.get_extra_info("sockname")[: 2 + ["two parts", "three parts", "four parts"].index(form)]
         client.sendto(b"x", address)
         await until(lambda: heard.received)
@@ -216,8 +217,8 @@ ADDRESS_FORMS = {
 @pytest.mark.parametrize("form", ADDRESS_FORMS)
 def test_every_form_of_address_that_a_socket_takes(loop, form):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
-        client, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        client, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         for count in range(1, 4):
             client.sendto(b"x", ADDRESS_FORMS[form](*server.get_extra_info("sockname")))
             await until(lambda count=count: len(heard.received) == count)
@@ -234,7 +235,7 @@ def test_broadcast(loop):
             address = ("127.255.255.255", receiver.getsockname()[1])
             for allowed in (None, True):
                 transport, protocol = await loop.create_datagram_endpoint(
-                    Datagrams, local_addr=("127.0.0.1", 0), allow_broadcast=allowed
+                    DatagramRecorder, local_addr=("127.0.0.1", 0), allow_broadcast=allowed
                 )
                 sock = transport.get_extra_info("socket")
                 assert bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST)) is bool(allowed)
@@ -251,9 +252,9 @@ def test_broadcast(loop):
 
 def test_with_broadcast_allowed_the_socket_is_not_connected(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
-        client, _ = await loop.create_datagram_endpoint(Datagrams, remote_addr=at, allow_broadcast=True)
+        client, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=at, allow_broadcast=True)
         assert client.get_extra_info("peername") is None
         client.sendto(b"implied")
         client.sendto(b"given", at)
@@ -313,8 +314,8 @@ def test_every_type_of_data(loop, make):
 @pytest.mark.parametrize("size", [1, 1472, 9000, 65507])
 def test_datagrams_arrive_whole(loop, size):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
-        client, _ = await loop.create_datagram_endpoint(Datagrams, remote_addr=server.get_extra_info("sockname"))
+        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        client, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=server.get_extra_info("sockname"))
         data = os.urandom(size)
         client.sendto(data)
         await until(lambda: heard.received)
@@ -358,7 +359,7 @@ def test_a_burst_is_sent_completely_and_in_order(loop, connected):
             receiver.setblocking(False)
             address = receiver.getsockname()
             transport, _ = await loop.create_datagram_endpoint(
-                Datagrams, local_addr=("127.0.0.1", 0), remote_addr=address if connected else None
+                DatagramRecorder, local_addr=("127.0.0.1", 0), remote_addr=address if connected else None
             )
             for burst in range(10):
                 sent = [b"%d %d" % (burst, number) for number in range(100)]
@@ -377,8 +378,8 @@ def test_a_full_socket_pauses_the_protocol_and_nothing_is_lost(loop):
         with other:
             low, high = transport.get_write_buffer_limits()
             sent = fill(transport, 1000)
-            assert protocol.events == ["made"]
-            while "pause" not in protocol.events:
+            assert protocol.events == ["connection_made"]
+            while "pause_writing" not in protocol.events:
                 sent.append(b"%06d" % len(sent) + bytes(994))
                 transport.sendto(sent[-1])
             assert transport.get_write_buffer_size() > high
@@ -387,10 +388,10 @@ def test_a_full_socket_pauses_the_protocol_and_nothing_is_lost(loop):
                 received += drain(other)
                 await asyncio.sleep(0)
             assert received == sent
-            await until(lambda: protocol.events == ["made", "pause", "resume"])
+            await until(lambda: protocol.events == ["connection_made", "pause_writing", "resume_writing"])
             assert transport.get_write_buffer_size() <= low
             await close(transport)
-            assert protocol.events == ["made", "pause", "resume", ("lost", None)]
+            assert protocol.events == ["connection_made", "pause_writing", "resume_writing", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -404,14 +405,14 @@ def test_pause_and_resume_alternate_round_after_round(loop):
         transport.set_write_buffer_limits(high=20_000, low=10_000)
         with other:
             for _ in range(3):
-                del protocol.events[:]
+                protocol.calls.clear()
                 fill(transport, 2000)
-                while "pause" not in protocol.events:
+                while "pause_writing" not in protocol.events:
                     transport.sendto(bytes(2000))
-                while "resume" not in protocol.events:
+                while "resume_writing" not in protocol.events:
                     drain(other)
                     await asyncio.sleep(0)
-                assert protocol.events == ["pause", "resume"]
+                assert protocol.events == ["pause_writing", "resume_writing"]
             await close_drained(transport, other)
 
     loop.run_until_complete(main())
@@ -466,7 +467,7 @@ def test_close_sends_what_is_queued(loop):
                 await asyncio.sleep(0)
             assert received + drain(other) == sent
             await settle()
-            assert protocol.events == ["made", ("lost", None)]
+            assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -485,16 +486,16 @@ def test_abort_drops_what_is_queued(loop):
             await until(lambda: protocol.lost)
             await settle()
             assert drain(other) == sent[:-1]
-            assert protocol.events == ["made", ("lost", None)]
+            assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
 
 def test_p30_extra_info(loop):
     async def main():
-        server, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        server, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
-        client, _ = await loop.create_datagram_endpoint(Datagrams, remote_addr=at)
+        client, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=at)
         sock = client.get_extra_info("socket")
         assert isinstance(sock, asyncio.trsock.TransportSocket)
         assert (sock.family, sock.type) == (socket.AF_INET, socket.SOCK_DGRAM)
@@ -534,7 +535,7 @@ def test_p21_the_transport_is_of_asyncios_classes(loop):
 def test_p27_callbacks_run_in_the_context_of_creation(loop):
     variable = contextvars.ContextVar("variable")
 
-    class InContext(Datagrams):
+    class InContext(DatagramRecorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             self.seen = [variable.get()]

@@ -11,7 +11,8 @@ import tempfile
 import tty
 
 import pytest
-from support.endpoints import Bytes, Recorder, reports_of, settle, turns, until
+from support.endpoints import reports_of, settle, turns, until
+from support.recording import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -33,15 +34,15 @@ def terminal():
 def test_a_fifo(loop, tmp_path):
     async def main():
         reading, writing = fifo_ends(tmp_path / "fifo")
-        source, heard = await loop.connect_read_pipe(Bytes, reading)
+        source, heard = await loop.connect_read_pipe(Recorder, reading)
         target, _ = await loop.connect_write_pipe(Recorder, writing)
         for number in range(10):
             target.write(b"%d" % number)
-            await until(lambda number=number: len(heard.data) > number)
+            await until(lambda number=number: len(heard.received) > number)
         target.close()
         await until(lambda: heard.lost)
-        assert heard.data == b"0123456789"
-        assert heard.events == ["made", "eof", ("lost", None)]
+        assert heard.received == b"0123456789"
+        assert heard.events == ["connection_made", "eof_received", ("connection_lost", None)]
         assert source.is_closing()
 
     loop.run_until_complete(main())
@@ -53,7 +54,7 @@ def test_the_reader_of_a_fifo_goes(loop, tmp_path):
         _, protocol = await loop.connect_write_pipe(Recorder, writing)
         reading.close()
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -78,14 +79,17 @@ def test_reading_a_terminal_ends_with_eio(loop):
 
     async def main():
         master, slave = terminal()
-        transport, protocol = await loop.connect_read_pipe(Bytes, master)
+        transport, protocol = await loop.connect_read_pipe(Recorder, master)
         slave.write(b"from the terminal")
-        await until(lambda: protocol.data == b"from the terminal")
+        await until(lambda: protocol.received == b"from the terminal")
         slave.close()
         await until(lambda: protocol.lost)
-        assert protocol.events in (["made", ("lost", "OSError")], ["made", "eof", ("lost", None)])
+        assert protocol.events in (
+            ["connection_made", ("connection_lost", "OSError")],
+            ["connection_made", "eof_received", ("connection_lost", None)],
+        )
         if sys.platform.startswith("linux"):
-            assert protocol.events == ["made", ("lost", "OSError")]
+            assert protocol.events == ["connection_made", ("connection_lost", "OSError")]
         assert master.closed and transport.is_closing()
 
     loop.run_until_complete(main())
@@ -102,7 +106,7 @@ def test_writing_to_a_terminal(loop):
         transport.close()
         await until(lambda: protocol.lost)
         assert os.read(master.fileno(), 100) == b"more"
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
         master.close()
 
     loop.run_until_complete(main())
@@ -113,10 +117,10 @@ def test_both_directions_of_a_terminal(loop):
         master, slave = terminal()
         with master:
             copy = os.fdopen(os.dup(slave.fileno()), "wb", 0)
-            source, heard = await loop.connect_read_pipe(Bytes, slave)
+            source, heard = await loop.connect_read_pipe(Recorder, slave)
             target, told = await loop.connect_write_pipe(Recorder, copy)
             os.write(master.fileno(), b"typed")
-            await until(lambda: heard.data == b"typed")
+            await until(lambda: heard.received == b"typed")
             target.write(b"shown")
             await settle()
             assert os.read(master.fileno(), 100) == b"shown"
@@ -140,7 +144,7 @@ def test_dev_null_takes_everything(loop):
         assert transport.get_write_buffer_size() == 0 and not transport.is_closing()
         transport.close()
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -151,7 +155,7 @@ def test_dev_full_takes_nothing(loop):
         transport, protocol = await loop.connect_write_pipe(Recorder, device("/dev/full", "wb"))
         transport.write(b"x")
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", "OSError")]
+        assert protocol.events == ["connection_made", ("connection_lost", "OSError")]
         assert transport.is_closing()
 
     loop.run_until_complete(main())
@@ -164,20 +168,20 @@ def test_reading_a_device_that_epoll_refuses(loop, name):
     async def main():
         reports = []
         loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
-        transport, protocol = await loop.connect_read_pipe(Bytes, device(name, "rb"))
+        transport, protocol = await loop.connect_read_pipe(Recorder, device(name, "rb"))
         await settle()
         if sys.platform.startswith("linux"):
             assert [type(report) for report in reports] == [PermissionError]
-            assert protocol.received == []
+            assert not protocol.received
         transport.close()
         await until(lambda: protocol.lost)
-        assert ("lost", None) in protocol.events
+        assert ("connection_lost", None) in protocol.events
 
     loop.run_until_complete(main())
 
 
 def test_a_device_that_is_paused_is_never_watched(loop):
-    class Paused(Bytes):
+    class Paused(Recorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             transport.pause_reading()
@@ -185,7 +189,7 @@ def test_a_device_that_is_paused_is_never_watched(loop):
     async def main():
         transport, protocol = await loop.connect_read_pipe(Paused, device("/dev/zero", "rb"))
         await settle()
-        assert protocol.received == [] and not transport.is_reading()
+        assert not protocol.received and not transport.is_reading()
         transport.close()
         await until(lambda: protocol.lost)
 
@@ -197,14 +201,15 @@ def test_a_socket(loop):
 
     async def main():
         one, other = socket.socketpair()
-        source, heard = await loop.connect_read_pipe(Bytes, one)
+        source, heard = await loop.connect_read_pipe(Recorder, one)
         target, told = await loop.connect_write_pipe(Recorder, os.fdopen(other.detach(), "wb", 0))
         assert source.get_extra_info("pipe") is one
         target.write(b"x" * 100_000)
-        await until(lambda: len(heard.data) == 100_000)
+        await until(lambda: len(heard.received) == 100_000)
         target.close()
         await until(lambda: heard.lost)
-        assert told.events == ["made", ("lost", None)] and heard.events == ["made", "eof", ("lost", None)]
+        assert told.events == ["connection_made", ("connection_lost", None)]
+        assert heard.events == ["connection_made", "eof_received", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -222,7 +227,7 @@ def test_anything_to_read_is_taken_for_a_hang_up_of_a_written_socket(loop, what)
             else:
                 other.shutdown(socket.SHUT_WR)
             await until(lambda: protocol.lost)
-            assert protocol.events == ["made", ("lost", None)]
+            assert protocol.events == ["connection_made", ("connection_lost", None)]
             assert transport.is_closing()
 
     loop.run_until_complete(main())
@@ -233,13 +238,13 @@ def test_a_reset_socket(loop):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             client = socket.create_connection(listener.getsockname())
             server, _ = listener.accept()
-        _, protocol = await loop.connect_read_pipe(Bytes, client)
+        _, protocol = await loop.connect_read_pipe(Recorder, client)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         server.close()
         reports = []
         loop.set_exception_handler(lambda loop, context: reports.append(context))
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", "ConnectionResetError")]
+        assert protocol.events == ["connection_made", ("connection_lost", "ConnectionResetError")]
         assert [type(report["exception"]) for report in reports] == [ConnectionResetError]
         assert reports[0]["message"] == "Fatal read error on pipe transport"
         assert client.fileno() == -1
@@ -300,13 +305,13 @@ class Descriptor:
 def test_any_object_with_a_descriptor(loop):
     async def main():
         reading, writing = map(Descriptor, os.pipe())
-        source, heard = await loop.connect_read_pipe(Bytes, reading)
+        source, heard = await loop.connect_read_pipe(Recorder, reading)
         target, _ = await loop.connect_write_pipe(Recorder, writing)
         assert source.get_extra_info("pipe") is reading
         target.write(b"x")
         target.close()
         await until(lambda: heard.lost)
-        assert heard.data == b"x"
+        assert heard.received == b"x"
         assert (reading.closed, writing.closed) == (1, 1)
 
     loop.run_until_complete(main())
@@ -387,8 +392,8 @@ def test_p04_a_file_that_ends_its_transport_when_it_is_asked(loop, end):
     async def main():
         reading, writing = os.pipe()
         source, sink = File(reading, "rb"), File(writing, "wb")
-        incoming, heard = await loop.connect_read_pipe(Bytes, source)
-        outgoing, told = await loop.connect_write_pipe(Bytes, sink)
+        incoming, heard = await loop.connect_read_pipe(Recorder, source)
+        outgoing, told = await loop.connect_write_pipe(Recorder, sink)
         arguments = () if end == "abort" else (None,)
         outgoing.write(b"before")
         source.ends = lambda: getattr(incoming, end)(*arguments)

@@ -9,8 +9,9 @@ import sys
 import threading
 
 import pytest
-from support.endpoints import Bytes, Recorder, reports_of, settle, until
+from support.endpoints import reports_of, settle, until
 from support.interpreter import counts_references, limits_memory
+from support.recording import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -52,15 +53,15 @@ def fill(transport):
 def test_reading(loop):
     async def main():
         reading, writing = pipe()
-        transport, protocol = await loop.connect_read_pipe(Bytes, reading)
-        assert protocol.events == ["made"] and protocol.transport is transport
+        transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+        assert protocol.events == ["connection_made"] and protocol.transport is transport
         with writing:
             for number in range(1, 10):
                 writing.write(b"%d" % number)
                 await until(lambda number=number: len(protocol.received) == number)
         await until(lambda: protocol.lost)
-        assert protocol.received == [b"%d" % number for number in range(1, 10)]
-        assert protocol.events == ["made", "eof", ("lost", None)]
+        assert protocol.received == b"123456789"
+        assert protocol.events == ["connection_made", "eof_received", ("connection_lost", None)]
         assert reading.closed
 
     loop.run_until_complete(main())
@@ -69,9 +70,16 @@ def test_reading(loop):
 def test_reading_much(loop):
     data = os.urandom(3_000_000)
 
+    sizes = []
+
+    class Sizes(Recorder):
+        def data_received(self, data):
+            super().data_received(data)
+            sizes.append(len(data))
+
     async def main():
         reading, writing = pipe()
-        _, protocol = await loop.connect_read_pipe(Bytes, reading)
+        _, protocol = await loop.connect_read_pipe(Sizes, reading)
 
         def write():
             with os.fdopen(os.dup(writing.fileno()), "wb") as file:
@@ -82,8 +90,8 @@ def test_reading_much(loop):
         thread.start()
         await until(lambda: protocol.lost)
         thread.join()
-        assert protocol.data == data
-        assert max(map(len, protocol.received)) <= 256 * 1024
+        assert protocol.received == data
+        assert max(sizes) <= 256 * 1024
 
     loop.run_until_complete(main())
 
@@ -93,10 +101,10 @@ def test_what_was_written_before_the_end_is_read(loop):
         reading, writing = pipe()
         writing.write(b"x" * 60_000)
         writing.close()
-        _, protocol = await loop.connect_read_pipe(Bytes, reading)
+        _, protocol = await loop.connect_read_pipe(Recorder, reading)
         await until(lambda: protocol.lost)
-        assert protocol.data == b"x" * 60_000
-        assert protocol.events == ["made", "eof", ("lost", None)]
+        assert protocol.received == b"x" * 60_000
+        assert protocol.events == ["connection_made", "eof_received", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -104,34 +112,34 @@ def test_what_was_written_before_the_end_is_read(loop):
 def test_pausing_and_resuming(loop):
     async def main():
         reading, writing = pipe()
-        transport, protocol = await loop.connect_read_pipe(Bytes, reading)
+        transport, protocol = await loop.connect_read_pipe(Recorder, reading)
         assert transport.is_reading()
         for _ in range(2):
             transport.pause_reading()
             transport.pause_reading()
             assert not transport.is_reading()
-            before = protocol.data
+            before = bytes(protocol.received)
             writing.write(b"x" * 1000)
             await settle()
-            assert protocol.data == before
+            assert protocol.received == before
             transport.resume_reading()
             transport.resume_reading()
             assert transport.is_reading()
-            await until(lambda before=before: len(protocol.data) == len(before) + 1000)
+            await until(lambda before=before: len(protocol.received) == len(before) + 1000)
         transport.pause_reading()
         writing.write(b"end")
         writing.close()
         await settle()
-        assert not protocol.lost and "eof" not in protocol.events
+        assert not protocol.lost and "eof_received" not in protocol.events
         transport.resume_reading()
         await until(lambda: protocol.lost)
-        assert protocol.data == b"x" * 2000 + b"end"
+        assert protocol.received == b"x" * 2000 + b"end"
 
     loop.run_until_complete(main())
 
 
 def test_pausing_in_data_received(loop):
-    class Pausing(Bytes):
+    class Pausing(Recorder):
         def data_received(self, data):
             super().data_received(data)
             self.transport.pause_reading()
@@ -144,17 +152,17 @@ def test_pausing_in_data_received(loop):
             await until(lambda: protocol.received)
             writing.write(b"2")
             await settle()
-            assert protocol.received == [b"1"]
+            assert protocol.received == b"1"
             transport.resume_reading()
             await until(lambda: len(protocol.received) == 2)
-            assert protocol.received == [b"1", b"2"]
+            assert protocol.received == b"12"
             await close(transport)
 
     loop.run_until_complete(main())
 
 
 def test_pausing_in_connection_made(loop):
-    class Paused(Bytes):
+    class Paused(Recorder):
         def connection_made(self, transport):
             super().connection_made(transport)
             transport.pause_reading()
@@ -165,9 +173,9 @@ def test_pausing_in_connection_made(loop):
             writing.write(b"x")
             transport, protocol = await loop.connect_read_pipe(Paused, reading)
             await settle()
-            assert protocol.received == []
+            assert not protocol.received
             transport.resume_reading()
-            await until(lambda: protocol.received == [b"x"])
+            await until(lambda: protocol.received == b"x")
             await close(transport)
 
     loop.run_until_complete(main())
@@ -177,7 +185,7 @@ def test_pausing_in_connection_made(loop):
 def test_closing_a_read_pipe(loop, inside):
     """No data is delivered after close(), and no end of file."""
 
-    class Closing(Bytes):
+    class Closing(Recorder):
         def data_received(self, data):
             super().data_received(data)
             self.transport.close()
@@ -185,7 +193,7 @@ def test_closing_a_read_pipe(loop, inside):
     async def main():
         reading, writing = pipe()
         with writing:
-            transport, protocol = await loop.connect_read_pipe(Closing if inside else Bytes, reading)
+            transport, protocol = await loop.connect_read_pipe(Closing if inside else Recorder, reading)
             writing.write(b"x")
             await until(lambda: protocol.received)
             transport.close()
@@ -198,8 +206,8 @@ def test_closing_a_read_pipe(loop, inside):
             transport.pause_reading()
             transport.resume_reading()
             await settle()
-            assert protocol.received == [b"x"]
-            assert protocol.events == ["made", ("lost", None)]
+            assert protocol.received == b"x"
+            assert protocol.events == ["connection_made", ("connection_lost", None)]
             assert reading.closed
             with pytest.raises(BrokenPipeError):
                 writing.write(b"x")
@@ -212,7 +220,7 @@ def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_nex
     of the second pipe, because asyncio polls for I/O in each iteration."""
     happened = []
 
-    class Naming(Bytes):
+    class Naming(Recorder):
         def __init__(self, name):
             super().__init__()
             self.name = name
@@ -246,8 +254,8 @@ def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_nex
 def test_a_new_protocol(loop):
     async def main():
         reading, writing = pipe()
-        transport, protocol = await loop.connect_read_pipe(Bytes, reading)
-        new = Bytes()
+        transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+        new = Recorder()
         assert transport.get_protocol() is protocol
         writing.write(b"old")
         await until(lambda: protocol.received)
@@ -257,8 +265,8 @@ def test_a_new_protocol(loop):
         await until(lambda: new.received)
         writing.close()
         await until(lambda: new.lost)
-        assert (protocol.data, protocol.events) == (b"old", ["made"])
-        assert (new.data, new.events) == (b"new", ["eof", ("lost", None)])
+        assert (protocol.received, protocol.events) == (b"old", ["connection_made"])
+        assert (new.received, new.events) == (b"new", ["eof_received", ("connection_lost", None)])
 
     loop.run_until_complete(main())
 
@@ -277,7 +285,7 @@ def test_writing(loop):
             await until(lambda: drain(reading.fileno()) == b"several lines")
             await close(transport)
             assert drain(reading.fileno()) == b""
-        assert protocol.events == ["made", ("lost", None)] and writing.closed
+        assert protocol.events == ["connection_made", ("connection_lost", None)] and writing.closed
 
     loop.run_until_complete(main())
 
@@ -288,9 +296,9 @@ def test_writing_much_is_flow_controlled(loop):
         transport, protocol = await loop.connect_write_pipe(Recorder, writing)
         with reading:
             for _ in range(3):
-                del protocol.events[:]
+                protocol.calls.clear()
                 sent = fill(transport)
-                while "pause" not in protocol.events:
+                while "pause_writing" not in protocol.events:
                     sent += b"y" * 10_000
                     transport.write(b"y" * 10_000)
                 assert transport.get_write_buffer_size() > transport.get_write_buffer_limits()[1]
@@ -300,7 +308,7 @@ def test_writing_much_is_flow_controlled(loop):
                     await asyncio.sleep(0)
                 assert received == sent
                 await until(lambda: transport.get_write_buffer_size() == 0)
-                assert protocol.events == ["pause", "resume"]
+                assert protocol.events == ["pause_writing", "resume_writing"]
             await close(transport)
 
     loop.run_until_complete(main())
@@ -318,7 +326,7 @@ def test_watermarks(loop):
         transport.set_write_buffer_limits(high=0)
         with reading:
             fill(transport)
-            assert protocol.events == ["made", "pause"]
+            assert protocol.events == ["connection_made", "pause_writing"]
             transport.set_write_buffer_limits(low=1000)
             assert transport.get_write_buffer_limits() == (1000, 4000)
             transport.abort()
@@ -367,7 +375,7 @@ def test_what_is_queued_is_written_before_the_end(loop, how):
                 received += drain(reading.fileno())
                 await asyncio.sleep(0)
             assert received + drain(reading.fileno()) == sent
-        assert protocol.events[0] == "made" and protocol.events[-1] == ("lost", None)
+        assert protocol.events[0] == "connection_made" and protocol.events[-1] == ("connection_lost", None)
         assert writing.closed
 
     loop.run_until_complete(main())
@@ -385,7 +393,7 @@ def test_abort_drops_what_is_queued(loop):
             await until(lambda: protocol.lost)
             await settle()
             assert drain(reading.fileno()) == sent[: len(sent) - queued]
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -423,7 +431,7 @@ def test_writing_the_wrong_type(loop, data):
             transport.write(b"works")
             await until(lambda: drain(reading.fileno()) == b"works")
             await close(transport)
-        assert protocol.events == ["made", ("lost", None)]
+        assert protocol.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -439,7 +447,7 @@ def test_the_reader_goes(loop, queued):
             fill(transport)
         reading.close()
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", "BrokenPipeError" if queued else None)]
+        assert protocol.events == ["connection_made", ("connection_lost", "BrokenPipeError" if queued else None)]
         assert writing.closed and transport.is_closing()
         await settle()
         assert len(protocol.events) == 2
@@ -457,7 +465,7 @@ def test_writing_after_the_reader_has_gone(loop):
         transport.write(b"x")
         transport.write(b"y")
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", ("lost", "BrokenPipeError")]
+        assert protocol.events == ["connection_made", ("connection_lost", "BrokenPipeError")]
 
     loop.run_until_complete(main())
 
@@ -467,11 +475,11 @@ def test_the_reader_goes_while_writing_is_paused(loop):
         reading, writing = pipe()
         transport, protocol = await loop.connect_write_pipe(Recorder, writing)
         fill(transport)
-        while "pause" not in protocol.events:
+        while "pause_writing" not in protocol.events:
             transport.write(bytes(10_000))
         reading.close()
         await until(lambda: protocol.lost)
-        assert protocol.events == ["made", "pause", ("lost", "BrokenPipeError")]
+        assert protocol.events == ["connection_made", "pause_writing", ("connection_lost", "BrokenPipeError")]
 
     loop.run_until_complete(main())
 
@@ -483,7 +491,7 @@ def test_extra_info_and_classes(loop, kind):
         ours, other = (reading, writing) if kind == "read" else (writing, reading)
         fd = ours.fileno()
         connect = loop.connect_read_pipe if kind == "read" else loop.connect_write_pipe
-        transport, protocol = await connect(Bytes, ours)
+        transport, protocol = await connect(Recorder, ours)
         assert transport.get_extra_info("pipe") is ours
         assert transport.get_extra_info("socket") is None
         assert transport.get_extra_info("nonsense", 5) == 5
@@ -505,17 +513,17 @@ def test_p27_callbacks_run_in_the_context_of_creation(loop, kind):
     variable = contextvars.ContextVar("variable", default="none")
     seen = {}
 
-    class InContext(Bytes):
+    class InContext(Recorder):
         def connection_made(self, transport):
             super().connection_made(transport)
-            seen["made"] = variable.get()
+            seen["connection_made"] = variable.get()
 
         def data_received(self, data):
             super().data_received(data)
             seen["data"] = variable.get()
 
         def eof_received(self):
-            seen["eof"] = variable.get()
+            seen["eof_received"] = variable.get()
 
         def connection_lost(self, error):
             super().connection_lost(error)
@@ -533,7 +541,7 @@ def test_p27_callbacks_run_in_the_context_of_creation(loop, kind):
             await until(lambda: protocol.received)
         other.close()
         await until(lambda: protocol.lost)
-        names = {"made", "lost"} | ({"data", "eof"} if kind == "read" else set())
+        names = {"connection_made", "lost"} | ({"data", "eof_received"} if kind == "read" else set())
         assert seen == dict.fromkeys(names, "creation")
 
     loop.run_until_complete(main())
@@ -559,11 +567,11 @@ def test_a_transport_that_is_dropped_warns(impl, kind):
 
 @pytest.mark.parametrize("failing", ["data_received", "eof_received", "connection_lost"])
 def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
-    class Failing(Bytes):
+    class Failing(Recorder):
         pass
 
     def fail(self, *arguments):
-        getattr(Bytes, failing)(self, *arguments)
+        getattr(Recorder, failing)(self, *arguments)
         raise ZeroDivisionError(failing)
 
     setattr(Failing, failing, fail)
@@ -583,7 +591,7 @@ def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
             await settle()
         count = 2 if failing == "data_received" else 1
         assert [str(report["exception"]) for report in reports] == [failing] * count
-        assert protocol.events == ["made", "eof", ("lost", None)]
+        assert protocol.events == ["connection_made", "eof_received", ("connection_lost", None)]
         assert reading.closed
 
     loop.run_until_complete(main())
@@ -591,7 +599,7 @@ def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
 
 @pytest.mark.only("c", "python", reason="asyncio goes on reading, so the protocol misses data")
 def test_no_memory_for_data_received_ends_a_read_pipe(loop):
-    class Failing(Bytes):
+    class Failing(Recorder):
         def data_received(self, data):
             raise MemoryError
 
@@ -602,7 +610,7 @@ def test_no_memory_for_data_received_ends_a_read_pipe(loop):
             writing.write(b"1")
             await until(lambda: protocol.lost)
         assert [type(report["exception"]) for report in reports] == [MemoryError]
-        assert protocol.events == ["made", ("lost", "MemoryError")]
+        assert protocol.events == ["connection_made", ("connection_lost", "MemoryError")]
         assert reading.closed
 
     loop.run_until_complete(main())
@@ -612,11 +620,11 @@ def test_exceptions_in_the_callbacks_of_a_write_pipe(loop):
     class Failing(Recorder):
         def pause_writing(self):
             super().pause_writing()
-            raise ZeroDivisionError("pause")
+            raise ZeroDivisionError("pause_writing")
 
         def resume_writing(self):
             super().resume_writing()
-            raise ZeroDivisionError("resume")
+            raise ZeroDivisionError("resume_writing")
 
         def connection_lost(self, error):
             super().connection_lost(error)
@@ -627,15 +635,15 @@ def test_exceptions_in_the_callbacks_of_a_write_pipe(loop):
         with reading, reports_of(loop) as reports:
             transport, protocol = await loop.connect_write_pipe(Failing, writing)
             fill(transport)
-            while "pause" not in protocol.events:
+            while "pause_writing" not in protocol.events:
                 transport.write(bytes(10_000))
-            while "resume" not in protocol.events:
+            while "resume_writing" not in protocol.events:
                 drain(reading.fileno())
                 await asyncio.sleep(0)
             assert not transport.is_closing()
             await close(transport)
             await settle()
-        assert [str(report["exception"]) for report in reports] == ["pause", "resume", "lost"]
+        assert [str(report["exception"]) for report in reports] == ["pause_writing", "resume_writing", "lost"]
         assert writing.closed
 
     loop.run_until_complete(main())

@@ -8,7 +8,8 @@ import sys
 import tty
 
 import pytest
-from support.endpoints import Bytes, Recorder, reports_of, settle, until
+from support.endpoints import reports_of, settle, until
+from support.recording import Recorder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -47,7 +48,7 @@ async def read_all(fd, count):
 def test_both_directions_of_a_terminal(loop, order):
     async def main():
         master, slave = terminal()
-        connects = [(loop.connect_read_pipe, Bytes), (loop.connect_write_pipe, Recorder)]
+        connects = [(loop.connect_read_pipe, Recorder), (loop.connect_write_pipe, Recorder)]
         if order == "writer first":
             connects.reverse()
         pairs = [await connect(protocol, master) for connect, protocol in connects]
@@ -57,7 +58,7 @@ def test_both_directions_of_a_terminal(loop, order):
 
         os.write(slave, b"typed")
         target.write(b"shown")
-        await until(lambda: heard.data == b"typed")
+        await until(lambda: heard.received == b"typed")
         assert await read_all(slave, 5) == b"shown"
 
         # Pausing one direction does not pause the other.
@@ -66,18 +67,18 @@ def test_both_directions_of_a_terminal(loop, order):
         source.pause_reading()
         os.write(slave, b"unread")
         await settle()
-        assert heard.data == b"typed"
+        assert heard.received == b"typed"
         assert await read_all(slave, sent) == b"x" * sent
         await until(lambda: target.get_write_buffer_size() == 0)
         source.resume_reading()
-        await until(lambda: heard.data == b"typedunread")
+        await until(lambda: heard.received == b"typedunread")
 
         target.close()
         await until(lambda: told.lost)
         source.close()
         await until(lambda: heard.lost)
         os.close(slave)
-        assert heard.events == told.events == ["made", ("lost", None)]
+        assert heard.events == told.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -87,15 +88,15 @@ def test_a_callback_beside_a_transport(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Bytes, master)
+        source, heard = await loop.connect_read_pipe(Recorder, master)
         writable = loop.create_future()
         loop.add_writer(master, lambda: writable.done() or writable.set_result(None))
         await writable
         os.write(slave, b"typed")
-        await until(lambda: heard.data == b"typed")
+        await until(lambda: heard.received == b"typed")
         assert loop.remove_writer(master) is True
         os.write(slave, b" more")
-        await until(lambda: heard.data == b"typed more")
+        await until(lambda: heard.received == b"typed more")
         source.close()
         await until(lambda: heard.lost)
         os.close(slave)
@@ -109,18 +110,18 @@ def test_both_directions_of_a_socket(loop, order):
     async def main():
         one, other = socket.socketpair()
         if order == "reader first":
-            source, heard = await loop.connect_read_pipe(Bytes, one)
+            source, heard = await loop.connect_read_pipe(Recorder, one)
         target, told = await loop.connect_write_pipe(Recorder, one)
         if order == "writer first":
-            source, heard = await loop.connect_read_pipe(Bytes, one)
+            source, heard = await loop.connect_read_pipe(Recorder, one)
         other.send(b"there")
         target.write(b"back")
-        await until(lambda: heard.data == b"there")
+        await until(lambda: heard.received == b"there")
         assert await read_all(other.fileno(), 4) == b"back"
         target.close()
         source.close()
         await until(lambda: heard.lost and told.lost)
-        assert heard.events == told.events == ["made", ("lost", None)]
+        assert heard.events == told.events == ["connection_made", ("connection_lost", None)]
         other.close()
 
     loop.run_until_complete(main())
@@ -134,7 +135,7 @@ def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queue
     async def main():
         master, slave = terminal()
         number = master.fileno()
-        source, heard = await loop.connect_read_pipe(Bytes, master)
+        source, heard = await loop.connect_read_pipe(Recorder, master)
         target, told = await loop.connect_write_pipe(Recorder, master)
         if queued:
             fill(target)
@@ -151,7 +152,7 @@ def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queue
             target.write(b"not yours")
             target.write(b"not yours")
             await until(lambda: told.lost)
-            assert told.events[-1] == ("lost", "OSError")
+            assert told.events[-1] == ("connection_lost", "OSError")
             del calls[:]
             await until(lambda: calls)
             assert loop.remove_writer(number) is True
@@ -170,14 +171,14 @@ def test_a_writer_that_waits_hears_of_the_end(loop):
 
     async def main():
         master, slave = terminal()
-        _, heard = await loop.connect_read_pipe(Bytes, master)
+        _, heard = await loop.connect_read_pipe(Recorder, master)
         target, told = await loop.connect_write_pipe(Recorder, master)
         fill(target)
         await settle()
         assert not told.lost
         os.close(slave)
         await until(lambda: heard.lost and told.lost)
-        assert told.events[-1] == ("lost", "OSError")
+        assert told.events[-1] == ("connection_lost", "OSError")
 
     with reports_of(loop):
         loop.run_until_complete(main())
@@ -189,7 +190,7 @@ def test_a_file_that_leaves_its_descriptor_open(loop):
     async def main():
         master, slave = terminal()
         view = os.fdopen(master.fileno(), "rb", 0, closefd=False)
-        source, heard = await loop.connect_read_pipe(Bytes, view)
+        source, heard = await loop.connect_read_pipe(Recorder, view)
         target, told = await loop.connect_write_pipe(Recorder, master)
         source.close()
         await until(lambda: heard.lost)
@@ -209,15 +210,15 @@ def test_nothing_is_reported_while_paused(loop):
 
     async def main():
         reading, writing = os.pipe()
-        source, heard = await loop.connect_read_pipe(Bytes, os.fdopen(reading, "rb", 0))
+        source, heard = await loop.connect_read_pipe(Recorder, os.fdopen(reading, "rb", 0))
         for _ in range(3):
             source.pause_reading()
             os.write(writing, b"x")
             await settle()
             assert reading not in [key.fd for key, _ in loop._selector.select(0)]
-            count = len(heard.data)
+            count = len(heard.received)
             source.resume_reading()
-            await until(lambda count=count: len(heard.data) > count)
+            await until(lambda count=count: len(heard.received) > count)
         os.close(writing)
         await until(lambda: heard.lost)
 
@@ -246,7 +247,7 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Bytes, master)
+        source, heard = await loop.connect_read_pipe(Recorder, master)
         target, told = await loop.connect_write_pipe(Recorder, master)
         await settle()
         fill(target)
@@ -256,7 +257,7 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
         os.write(slave, b"typed")
         for _ in range(5):
             await asyncio.sleep(0.001)  # the loop polls meanwhile
-        assert heard.data == b""
+        assert heard.received == b""
         if not told.lost:  # an attempt to write more may end it: the terminal may have room again
             target.abort()
         source.close()
@@ -286,7 +287,7 @@ def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_wr
         handle = loop._add_reader(fd, print)  # the public method refuses this beside a transport
         sent = fill(target)
         assert await read_all(far.fileno(), sent) == b"x" * sent
-        await until(lambda: "resume" in told.events)
+        await until(lambda: "resume_writing" in told.events)
         await settle()
         assert not loop._remove_reader(fd)
         target.abort()
@@ -302,10 +303,10 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Bytes, master)
+        source, heard = await loop.connect_read_pipe(Recorder, master)
         target, told = await loop.connect_write_pipe(Recorder, master)
         os.write(slave, b"typed")
-        await until(lambda: heard.data == b"typed")
+        await until(lambda: heard.received == b"typed")
         sent = fill(target)
         assert await read_all(slave, sent) == b"x" * sent
         await until(lambda: target.get_write_buffer_size() == 0)
@@ -313,7 +314,7 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
         os.write(slave, b"more")
         await settle()
         source.resume_reading()
-        await until(lambda: heard.data == b"typedmore")
+        await until(lambda: heard.received == b"typedmore")
         for transport in (target, source):
             transport.close()
         await until(lambda: heard.lost and told.lost)

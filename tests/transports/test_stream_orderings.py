@@ -84,11 +84,11 @@ class Tracing(Recorder):
         self.trace = []
         self.keep_open = keep_open
 
-    def happened(self, name, noted=None):
-        super().happened(name, noted)
-        if name != "data_received":
-            self.trace.append(name)
-        return self.keep_open if name == "eof_received" else None
+    def record(self, callback, as_name=None):
+        super().record(callback, as_name)
+        if callback != "data_received":
+            self.trace.append(callback)
+        return self.keep_open if callback == "eof_received" else None
 
     def data_received(self, data):
         if self.trace and isinstance(self.trace[-1], bytes):

@@ -9,7 +9,7 @@ import select
 import threading
 
 import pytest
-from support.recording import RECORDERS, BufferedRecorder, Recorder, Recording, when_data_comes
+from support.recording import RECORDERS, BufferedRecorder, Recorder, StreamRecording, when_data_comes
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, connected_sockets, connections_on, reset, wait_for
 
@@ -483,7 +483,7 @@ def test_a_reset_right_after_data(loop, connections):
     assert isinstance(connection.protocol.error, ConnectionResetError)
 
 
-class ByMethods(Recording):
+class ByMethods(StreamRecording):
     """A buffered protocol by its methods alone, not a subclass of asyncio's."""
 
     def __init__(self):
@@ -495,13 +495,13 @@ class ByMethods(Recording):
 
     def buffer_updated(self, count):
         self.received += self.buffer[:count]
-        self.happened("buffer_updated", "data")
+        self.record("buffer_updated", "data")
 
 
 class Both(ByMethods):
     def data_received(self, data):
         self.received += data.upper()
-        self.happened("data_received", "data")
+        self.record("data_received", "data")
 
 
 takes_uvloops = pytest.mark.only("c", "python", reason="asyncio wants a subclass of BufferedProtocol, uvloop does not")

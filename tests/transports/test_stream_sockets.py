@@ -7,14 +7,15 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import Bytes, settle, until
+from support.endpoints import settle, until
+from support.recording import Recorder
 
 LINUX = sys.platform.startswith("linux")
 HAS_UNIX = hasattr(socket, "AF_UNIX")
 IPPROTO_MPTCP = getattr(socket, "IPPROTO_MPTCP", 262)  # not where libc is older than the kernel
 VMADDR_CID_LOCAL = 1  # bind() refuses it where the kernel has no loopback for vsock
 MUCH = bytes(range(256)) * 4096  # more than a socket takes at once
-FLOW = ("pause", "resume")
+FLOW = ("pause_writing", "resume_writing")
 
 INTERNET = {
     "IPv4": lambda: bound(socket.AF_INET, ("127.0.0.1", 0)),
@@ -77,15 +78,17 @@ async def talk(one, other):
     """Both directions, little and much, and then the end."""
     for sender, receiver in ((one, other), (other, one)):
         sender.transport.write(b"little")
-        await until(lambda receiver=receiver: receiver.data == b"little")
+        await until(lambda receiver=receiver: receiver.received == b"little")
         sender.transport.writelines([b"and", MUCH])
         expected = b"littleand" + MUCH
-        await until(lambda receiver=receiver, expected=expected: len(receiver.data) >= len(expected))
-        assert receiver.data == expected
+        await until(lambda receiver=receiver, expected=expected: len(receiver.received) >= len(expected))
+        assert receiver.received == expected
     one.transport.close()
     await until(lambda: one.lost and other.lost)
-    assert [event for event in one.events if event not in FLOW] == ["made", ("lost", None)]
-    assert [event for event in other.events if event not in FLOW] == ["made", "eof", ("lost", None)]
+    begin_and_end, end_of_stream = ["connection_made", ("connection_lost", None)], "eof_received"
+    assert [event for event in one.events if event not in FLOW] == begin_and_end
+    assert [event for event in other.events if event not in (*FLOW, end_of_stream)] == begin_and_end
+    assert end_of_stream in other.events
 
 
 async def serve_and_talk(loop, listener, client):
@@ -93,7 +96,7 @@ async def serve_and_talk(loop, listener, client):
     accepted = []
 
     def accept():
-        accepted.append(Bytes())
+        accepted.append(Recorder())
         return accepted[-1]
 
     names = client.getsockname(), client.getpeername()
@@ -101,7 +104,7 @@ async def serve_and_talk(loop, listener, client):
         loop.create_unix_server if listener.family == getattr(socket, "AF_UNIX", None) else loop.create_server
     )
     server = await create_server(accept, sock=listener)
-    transport, protocol = await loop.create_connection(Bytes, sock=client)
+    transport, protocol = await loop.create_connection(Recorder, sock=client)
     assert (transport.get_extra_info("sockname"), transport.get_extra_info("peername")) == names
     assert transport.get_extra_info("socket").family == listener.family
     await until(lambda: accepted and accepted[0].transport)
@@ -146,10 +149,10 @@ def test_p24_every_way_to_give_a_connected_socket(loop, way, timeout):
         one, other = socket.socketpair()
         one.settimeout(timeout)
         if way == "connect_accepted_socket":
-            _, first = await loop.connect_accepted_socket(Bytes, one)
+            _, first = await loop.connect_accepted_socket(Recorder, one)
         else:
-            _, first = await getattr(loop, way)(Bytes, sock=one)
-        _, second = await loop.create_connection(Bytes, sock=other)
+            _, first = await getattr(loop, way)(Recorder, sock=one)
+        _, second = await loop.create_connection(Recorder, sock=other)
         assert one.gettimeout() == 0 and not os.get_blocking(one.fileno())
         await talk(first, second)
         assert one.fileno() == -1
@@ -162,7 +165,7 @@ def test_p24_a_subclass_of_socket_is_read_by_its_own_method(loop):
         ends = socket.socketpair()
         one, other = (Subclass(end.family, end.type, end.proto, end.detach()) for end in ends)
         Subclass.used = 0
-        (_, first), (_, second) = [await loop.create_connection(Bytes, sock=sock) for sock in (one, other)]
+        (_, first), (_, second) = [await loop.create_connection(Recorder, sock=sock) for sock in (one, other)]
         await talk(first, second)
         assert Subclass.used
 

@@ -1,4 +1,4 @@
-"""The world that tests of bad input happen in, and what comes of it in words that compare between two loops."""
+"""The objects that tests of bad input use, and the outcome of a case in a form that compares between two loops."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ async def nothing():
 
 
 class World:
-    """A loop, its classes, and things to use wrongly, all of which are gone when the case is over."""
+    """A loop, its classes, and objects to use wrongly. close() disposes of all of them."""
 
     def __init__(self, impl, debug):
         self.impl = impl
@@ -75,7 +75,7 @@ class World:
 
 
 def describe(error):
-    """An exception as it is compared: its type, and its words without what differs by process or class."""
+    """An exception for comparing: its type, and its message without parts that differ by process or class."""
     if error is None:
         return None
     text = re.sub(r"0x[0-9a-f]+", "0x", str(error))
@@ -92,8 +92,8 @@ def describe(error):
 def collection():
     """A dict of cases by name, and the decorator that adds one.
 
-    The words of the exception count, unless with words=False: where asyncio's C and Python classes differ in them, or
-    where they are the interpreter's own about the arguments of a call."""
+    The message of an exception is compared, too, except with words=False: for messages in which asyncio's C and Python
+    classes differ, and for the interpreter's own messages about the arguments of a call."""
     cases = {}
 
     def case(*, words=True):
@@ -107,7 +107,7 @@ def collection():
 
 
 def outcome(impl, case, debug, log):
-    """What a case comes to: its result or its exception, what the exception handler got, and what was logged."""
+    """The outcome of a case: its result or exception, the exceptions reported to the loop's handler, and the log."""
     function, words = case
     world = World(impl, debug)
     try:

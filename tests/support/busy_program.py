@@ -1,5 +1,5 @@
-"""For programs that fork or exit with everything open: connections over TCP, Unix sockets and TLS, datagrams, a child
-process, a timer and a thread of the executor, all in use."""
+"""Every kind of I/O in use at once, for programs that fork or exit with everything open: connections over TCP, Unix
+sockets and TLS, datagrams, a child process, a timer and a thread of the executor."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ HOST = "127.0.0.1"
 
 
 class Everything:
-    """Opened on the running loop. What it has can be used again and again, and is closed by close()."""
+    """Opens everything on the running loop. use() can be called again and again; close() closes everything."""
 
     def __init__(self, authority: str, identity: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Everything:
         return self
 
     async def open_datagrams(self) -> tuple[asyncio.DatagramTransport, "asyncio.Queue[bytes]"]:
-        """An endpoint that hears itself."""
+        """An endpoint that sends to itself."""
         received: asyncio.Queue[bytes] = asyncio.Queue()
 
         class Hearing(asyncio.DatagramProtocol):
@@ -70,7 +70,7 @@ class Everything:
         return transport, received
 
     async def use(self) -> None:
-        """Each of them does what it does; AssertionError if one does not. A hang is the caller's to see."""
+        """Use everything once. AssertionError if something does not work; the caller has to notice a hang."""
         for name, (reader, writer) in self.connections.items():
             for line in (b"%s\n" % name.encode(), b"x" * 100_000 + b"\n"):
                 writer.write(line)
@@ -102,12 +102,12 @@ class Everything:
 
 
 async def opened() -> Everything:
-    """With the certificate files that the program's arguments name."""
+    """Open everything, with the certificate files that are named in the program's arguments."""
     return await Everything(*sys.argv[1:3]).open()
 
 
 def until_asleep(thread: threading.Thread) -> None:
-    """Return when another thread waits in the kernel, where that can be seen: on Linux."""
+    """Return when another thread waits in the kernel; on systems other than Linux, at once."""
     path = f"/proc/self/task/{thread.native_id}/stat"
     while os.path.exists(path):
         with open(path) as file:

@@ -1,4 +1,4 @@
-"""A certificate authority of the tests' own, contexts that rely on it, and the files for programs that want files."""
+"""A certificate authority for the tests, contexts that trust it, and its files for programs that need files."""
 
 import dataclasses
 import functools
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 HOST = "localhost"  # what the server's certificate is for
-OTHER_HOST = "other.example"  # what the server can be asked for by SNI
-CLIENT = "client@example.org"  # whom the client's certificate names
+OTHER_HOST = "other.example"  # what the certificate of other_server is for, which is asked for by SNI
+CLIENT = "client@example.org"  # the subject of the client's certificate
 
 TLS_1_2, TLS_1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 VERSIONS = [TLS_1_2, TLS_1_3]
@@ -22,7 +22,7 @@ WITHOUT_TRUSTME = "trustme is not installed: the cryptography it is made on has 
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """PEM files: the authority's certificate, and for server and client key and certificates in one file each."""
+    """PEM files: the authority's certificate, and one file each with the key and certificates of server and client."""
 
     authority: str
     server: str
@@ -30,7 +30,7 @@ class Files:
 
 
 class Certificates:
-    """What one authority has issued. Contexts are new each time: tests change them."""
+    """The certificates that one authority has issued. Contexts are new each time, because tests change them."""
 
     def __init__(self) -> None:
         trustme = pytest.importorskip("trustme", reason=WITHOUT_TRUSTME)
@@ -42,7 +42,7 @@ class Certificates:
     def server_context(
         self, version: ssl.TLSVersion | None = None, *, other: bool = False, asks_for_certificate: bool = False
     ) -> ssl.SSLContext:
-        """A server's, with the certificate for HOST or for OTHER_HOST; it insists on the client's if asked to."""
+        """A server's context, with the certificate for HOST or for OTHER_HOST; it may require one of the client."""
         context = _only(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), version)
         (self.other_server if other else self.server).configure_cert(context)
         if asks_for_certificate:
@@ -53,7 +53,7 @@ class Certificates:
     def client_context(
         self, version: ssl.TLSVersion | None = None, *, has_certificate: bool = False, trusts: bool = True
     ) -> ssl.SSLContext:
-        """A client's, which checks the host's name; one that knows no authority at all unless it `trusts` this one."""
+        """A client's context, which checks the host's name. Unless it `trusts` this authority, it trusts none."""
         context = _only(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), version)
         if trusts:
             self.authority.configure_trust(context)
@@ -80,7 +80,7 @@ def _only(context: ssl.SSLContext, version: ssl.TLSVersion | None) -> ssl.SSLCon
 
 @functools.cache
 def issued() -> Certificates:
-    """Those of this run. Making keys takes a while, so it is done once, and only where a test asks."""
+    """The certificates of this run. Making keys takes a while, so it is done once, and only when a test needs them."""
     return Certificates()
 
 

@@ -1,7 +1,7 @@
-"""The functions that the compiled modules have for each other, called from tests.
+"""Lets tests call the C functions that compiled modules offer each other.
 
-They cannot be reached from Python, and what other compiled code makes of them would hide what they do. Cython keeps
-their addresses in `__pyx_capi__`, which is how its modules find each other's.
+Python code cannot call them, and a test through other compiled code would hide what they do. Cython keeps their
+addresses in `__pyx_capi__`, where its modules find each other's functions.
 """
 
 import ctypes
@@ -33,9 +33,9 @@ def function(module, name, result, *arguments):
 
 
 def method(cls, name, result, *arguments):
-    """The C method `name` of an extension class, or of one that it is derived from; called with the instance first.
+    """The C method `name` of an extension class or of a base class; its first argument is the instance.
 
-    Skips the test where the sources are not at hand: only the class's .pxd says which place of its table that is."""
+    Without the sources, the test is skipped: only the class's .pxd says at which place of the table the method is."""
     names = next(filter(None, map(_methods, cls.__mro__)))
     table = ctypes.cast(_pointer(cls.__pyx_vtable__), ctypes.POINTER(ctypes.c_void_p))
     return ctypes.PYFUNCTYPE(result, ctypes.py_object, *arguments)(table[names.index(name)])

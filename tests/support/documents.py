@@ -1,13 +1,13 @@
 """The Markdown pages of the project, and the blocks of code in them.
 
-A comment before a block says what is special about running it:
+A comment before a block restricts where it is run:
 
-    <!-- test: not run, REASON -->          it is a fragment, or needs what no test can have
-    <!-- test: python 3.12 -->              on older versions it does not work, as the page says
-    <!-- test: python 3.11 to 3.13 -->      nor on newer ones
-    <!-- test: needs MODULE -->             only where this can be imported
+    <!-- test: not run, REASON -->          it is a fragment, or needs something that no test has
+    <!-- test: python 3.12 -->              it needs this version or a newer one, as the page says
+    <!-- test: python 3.11 to 3.13 -->      it needs a version in this range
+    <!-- test: needs MODULE -->             it needs this module
 
-A block with a title is a file, too, which the page's other blocks find in the folder that they are run in.
+A block with a title is also a file, which the page's other blocks find in the folder in which they are run.
 """
 
 import re
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 RUN_ELSEWHERE = {"ecosystem.md": "tests/ecosystem, which has the servers and tools that this page is about"}
-"""Pages whose blocks are another suite's to run."""
+"""Pages whose blocks another suite runs."""
 
 FENCE = re.compile(r"(?P<indent> *)```(?P<language>[\w+-]*)(?P<options>.*)")
 TITLE = re.compile(r'\btitle="(?P<title>[^"]+)"')
@@ -28,18 +28,18 @@ COMMENT = re.compile(r"<!-- test: (?P<condition>.+) -->")
 RUN = ("python", "sh", "console")
 """Languages of blocks that are run."""
 SHOWN = ("text", "toml", "ini", "json", "html", "cython", "c")
-"""Languages of blocks that nothing can be done with but read them."""
+"""Languages of blocks that are only for reading."""
 
 
 @dataclass(frozen=True)
 class Block:
     page: Path
     line: int
-    """Of its first line of code."""
+    """The number of its first line of code."""
     language: str
     title: str | None
     condition: str
-    """What the comment before it says, or nothing."""
+    """The text of the comment before it, or an empty string."""
     code: str
 
     @property
@@ -53,7 +53,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page. ValueError where a fence is not closed or a comment belongs to no block."""
+    """The fenced blocks of a page. ValueError if a fence is not closed or a comment belongs to no block."""
     lines = page.read_text(encoding="utf-8").splitlines()
     condition, number = "", 0
     while number < len(lines):
@@ -74,7 +74,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def indented_code(page: Path) -> list[int]:
-    """The lines that Markdown takes for code because they are indented, which no test would find."""
+    """The lines that Markdown takes for code because they are indented; blocks() does not find these."""
     found, fenced, after_blank, in_list = [], False, True, False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip().startswith("```"):

@@ -1,4 +1,4 @@
-"""Waiting for what happens to protocols and transports, and pairs of sockets and pipes to open them on."""
+"""Ways to wait for protocols and transports, and pairs of sockets and pipes to open them on."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,24 @@ from support.recording import DatagramRecorder
 
 
 async def until(happened: Callable[[], object]) -> None:
-    """Run other things until `happened()` is true. The test's hang guard is the only time limit."""
+    """Let the loop run until `happened()` is true. The test's hang guard is the only time limit."""
     while not happened():
         await asyncio.sleep(0.001)
 
 
 async def turns(count: int) -> None:
-    """That many iterations of the loop. Not each of them polls."""
+    """Let the loop run that many iterations. Not each of them polls."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def settle() -> None:
-    """Let happen what is scheduled already, and what comes of descriptors that are ready by now."""
+    """Let the loop run the callbacks that are queued, and those of descriptors that are ready."""
     loop = asyncio.get_running_loop()
     await turns(3)
     one, other = socket.socketpair()
     with one, other:
-        # Events come in the order in which their descriptors became ready: with this one, those before it have come.
+        # Events come in the order in which their descriptors became ready: after this one, earlier ones have come.
         polled = loop.create_future()
         loop.add_reader(one, lambda: polled.done() or polled.set_result(None))
         other.send(b"x")
@@ -41,7 +41,7 @@ async def settle() -> None:
 
 
 async def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
-    """A task that waits in its first await by now."""
+    """A task that has reached its first await."""
     task = asyncio.ensure_future(awaitable)
     await turns(2)
     assert not task.done()
@@ -55,7 +55,7 @@ async def cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def assert_free(loop: asyncio.AbstractEventLoop, sock: socket.socket | int) -> None:
-    """Nobody watches the descriptor any more, and it can be watched again."""
+    """Assert that the descriptor is not watched, and can be watched again."""
     assert loop.remove_reader(sock) is False
     assert loop.remove_writer(sock) is False
     for add, remove in ((loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer)):
@@ -64,7 +64,7 @@ def assert_free(loop: asyncio.AbstractEventLoop, sock: socket.socket | int) -> N
 
 
 def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
-    """A list that grows by one with every iteration of `loop`. To be called before it runs."""
+    """A list that grows by one with every iteration of `loop`. To be called before the loop runs."""
     turns: list[None] = []
     run_once = loop._run_once
 
@@ -72,13 +72,13 @@ def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
         turns.append(None)
         run_once()
 
-    loop._run_once = counting  # a replaced one is honoured by every implementation
+    loop._run_once = counting  # every implementation calls a replaced one
     return turns
 
 
 @contextlib.contextmanager
 def reports_of(loop: asyncio.AbstractEventLoop) -> Iterator[list[dict[str, Any]]]:
-    """What the loop's exception handler is told meanwhile. The caller has expected it."""
+    """Collect the calls of the loop's exception handler, which the caller expects."""
     reports: list[dict[str, Any]] = []
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda loop, context: reports.append(context))
@@ -89,13 +89,13 @@ def reports_of(loop: asyncio.AbstractEventLoop) -> Iterator[list[dict[str, Any]]
 
 
 def owner_of(fd: int) -> tuple[int, int]:
-    """Identifies the open file behind a descriptor: a reused number differs."""
+    """Identifies the open file behind a descriptor, even if the number is reused."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 def collect() -> None:
-    """Collect garbage until finalizers have run that only the first collection made possible."""
+    """Collect garbage, and the garbage that finalizers leave."""
     for _ in range(3):
         gc.collect()
 
@@ -107,7 +107,7 @@ async def over(
 
 
 async def close(*transports: Any) -> None:
-    """Close them and wait until their protocols have heard of it."""
+    """Close transports and wait until connection_lost() of each protocol was called."""
     for transport in transports:
         protocol = transport.get_protocol()
         transport.close()
@@ -115,9 +115,9 @@ async def close(*transports: Any) -> None:
 
 
 def datagram_pair() -> list[socket.socket]:
-    """A connected pair of Unix datagram sockets, which lose nothing: the sender waits when the receiver is full.
+    """A connected pair of Unix datagram sockets. They lose nothing: the sender waits when the receiver is full.
 
-    They have names, for asyncio takes a socket whose peer is called "" for one that is not connected."""
+    They have names, because asyncio takes a socket with the peer name "" for one that is not connected."""
     with tempfile.TemporaryDirectory() as folder:
         pair = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
         for name, end in zip("ab", pair, strict=True):
@@ -129,7 +129,7 @@ def datagram_pair() -> list[socket.socket]:
 
 
 def drain(sock: socket.socket) -> list[bytes]:
-    """Everything that is in `sock` by now."""
+    """Receive everything that is in the socket's buffer."""
     received = []
     try:
         while True:

@@ -1,4 +1,4 @@
-"""For the scripts of tests that fork: what one that forks begins with."""
+"""The beginning of test scripts that fork."""
 
 IN_CHILD = """
 import warnings

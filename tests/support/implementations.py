@@ -1,7 +1,7 @@
 """The implementations the tests run on, each behind the same facade.
 
-`c` and `python` are hotloop's two cores, loaded from their own packages so that one process can hold both; `asyncio`
-is the interpreter's own loop, the oracle: a test that asyncio fails is a test of nothing.
+`c` and `python` are hotloop's two cores, loaded from their own packages so that one process can hold both. `asyncio` is
+the interpreter's own loop, the oracle: a test that fails on asyncio asks for the wrong thing.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ PACKAGES = {"c": "hotloop._c", "python": "hotloop._pure"}
 
 
 def expected_backend(name: str) -> str:
-    """What DefaultSelector of an implementation has to be on: what this platform has, or what the extension was built
-    for by the same HOTLOOP_POLLER."""
+    """The backend that an implementation's DefaultSelector must have: that of this platform, or the one for which the
+    extension was built with the same HOTLOOP_POLLER."""
     poller = os.environ.get("HOTLOOP_POLLER", "auto")
     if name == "c" and poller not in ("auto", "none"):
         return poller
@@ -52,7 +52,7 @@ class Implementation:
             return runner.run(main)
 
     def popen(self, source: str, *options: str, **keywords: Any) -> subprocess.Popen:
-        """A fresh interpreter that runs `source` with this facade bound to `impl`. Warnings are errors in it."""
+        """Start an interpreter that runs `source` with this facade bound to `impl`. Warnings are errors in it."""
         prelude = f"import asyncio, os, sys; from support.implementations import load; impl = load({self.name!r})\n"
         path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
         environ = os.environ | {"PYTHONPATH": path, "HOTLOOP_IMPL": "" if self.is_oracle else self.name}
@@ -60,7 +60,7 @@ class Implementation:
         return subprocess.Popen(command, env=environ, text=True, **keywords)
 
     def run_script(self, source: str, *options: str, check: bool = True) -> subprocess.CompletedProcess:
-        """Run `source` in a fresh interpreter to its end; `check` asks for exit code 0 and a silent stderr."""
+        """Run `source` in a new interpreter to its end; `check` asserts exit code 0 and an empty stderr."""
         with self.popen(source, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
                 out, err = process.communicate(timeout=60)
@@ -73,7 +73,7 @@ class Implementation:
 
 
 def missing_names(instance: object, oracle: type) -> list[str]:
-    """The attributes that instances of `oracle` have and `instance` lacks; of the special methods, the protocols."""
+    """The attributes of instances of `oracle` that `instance` lacks; of the special methods, only some."""
     protocols = {"__await__", "__iter__", "__del__", "__class_getitem__", "__eq__", "__hash__", "__lt__", "__le__"}
     names = {name for name in dir(oracle) if not name.startswith("__") or name in protocols}
     return sorted(name for name in names if not hasattr(instance, name))
@@ -101,7 +101,7 @@ def _load_hotloop(name: str) -> Implementation:
 
 
 def load(name: str) -> Implementation:
-    """The facade called `name`; ImportError when it is one of hotloop's and not there."""
+    """The facade called `name`; ImportError if it is one of hotloop's and not installed."""
     if name != "asyncio":
         return _load_hotloop(name)
     return Implementation(

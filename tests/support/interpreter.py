@@ -1,4 +1,4 @@
-"""What only CPython does, for the tests that are about it: they are skipped elsewhere, for the reason given here."""
+"""Marks for tests of what only CPython does. On other interpreters they are skipped, for the reason given here."""
 
 import sys
 

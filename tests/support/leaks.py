@@ -1,12 +1,12 @@
 """A pytest plugin that looks for leaks by repeating: `PYTHONPATH=tests pytest -p support.leaks tests/tasks/test_x.py`.
 
-Each test is run WARM_UPS times for what is made once and kept, then REPEATS times more. After each run garbage is
-collected, and it is counted what the process has. A test leaks if something was more after every single one of the
-repeats than before it: a lost reference is lost each time, while caches fill up, and what grows now and then (a
-dictionary, a list in the test runner) does not do so each time. That is how CPython's own `-m test -R` decides; the
-references that it counts only a debug build of Python knows, so blocks of memory are counted in their place.
+Each test is run WARM_UPS times, for objects that are made once and kept, then REPEATS times more. After each run the
+plugin collects garbage and counts what the process has. A test leaks if a count has grown in every single repeat: a
+lost reference is lost each time, while caches fill up, and a dictionary or a list of the test runner grows only now and
+then. CPython's own `-m test -R` decides in the same way, but it counts references, which only a debug build of Python
+knows. This plugin counts blocks of memory instead.
 
-Only the last run of a test is reported. Tests by hypothesis are left out: it remembers what it has tried.
+Only the last run of a test is reported. Tests with hypothesis are left out: it remembers what it has tried.
 """
 
 import array
@@ -27,7 +27,7 @@ from support import implementations
 WARM_UPS = 3
 REPEATS = 5
 KINDS = ("descriptors", "objects", "blocks")
-"""What is counted: those open, those known to the garbage collector, those that Python has allocated."""
+"""What is counted: open descriptors, objects of the garbage collector, blocks of memory that Python has allocated."""
 MORE_THAN_ARE_KEPT = 1500
 
 
@@ -49,14 +49,14 @@ async def fill(loop):
 
 
 def clear_caches():
-    """Those of the standard library that a test fills a little more each time, with classes and code of its own."""
+    """Clear the caches of the standard library that grow with each run, by the test's own classes and code."""
     linecache.clearcache()
     asyncio.coroutines._iscoroutine_typecache.clear()
     sys._clear_type_cache() if sys.version_info < (3, 13) else sys._clear_internal_caches()
 
 
 def measure(implementation):
-    # What is kept is as much as can be, after each run.
+    # So that after each run as much is kept for reuse as there ever will be.
     with asyncio.Runner(loop_factory=implementation.new_event_loop) as runner:
         runner.run(fill(runner.get_loop()))
     clear_caches()
@@ -67,7 +67,7 @@ def measure(implementation):
 
 
 def leaks(history):
-    """What has grown each time, in words."""
+    """The counts that have grown each time, as text."""
     found = []
     for kind, name in enumerate(KINDS):
         counts = history[kind :: len(KINDS)]
@@ -78,22 +78,22 @@ def leaks(history):
 
 
 def wide_fixtures(item):
-    """The fixtures of the test that outlive it. Each notes at every use, for good, what has used it."""
+    """The fixtures of the test that outlive it. Each notes every use, and never forgets it."""
     found = itertools.chain.from_iterable(item._fixtureinfo.name2fixturedefs.values())
     return [fixture for fixture in found if fixture.scope != "function"]
 
 
 def run_once(item, nextitem):
     """The reports of one run. `nextitem` decides which fixtures of wider scope are kept."""
-    item._initrequest()  # what pytest-rerunfailures does, too: fixtures are made anew
+    item._initrequest()  # as in pytest-rerunfailures: fixtures are made anew
     item._report_sections.clear()
-    # A variable that is set stays in the context for good.
+    # In a copy of the context, in which a variable that is set would stay for good.
     return contextvars.copy_context().run(runner.runtestprotocol, item, log=False, nextitem=nextitem)
 
 
 def run_again_and_again(item, nextitem):
-    """What leaks, in words; nothing for a test that does not pass, which its last run will report."""
-    # Fixtures of wider scope must not be made and dropped each time: another test in the file wants them.
+    """The leaks as text; none for a test that does not pass, which its last run will report."""
+    # Fixtures of wider scope must not be made and dropped each time, so pretend that another test needs them.
     others = (other for other in item.session.items if other.parent is item.parent and other is not item)
     sibling = next(others, nextitem)
     implementation = implementations.load(os.environ.get("HOTLOOP_TEST_IMPLS", "c").partition(",")[0])

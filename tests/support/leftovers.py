@@ -1,4 +1,4 @@
-"""What every test is held to beside its own assertions: it leaves nothing behind and nothing goes wrong unseen."""
+"""What holds for every test beside its own assertions: it leaves nothing behind, and no error goes unnoticed."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ SECONDS_FOR_A_THREAD_TO_END = 30  # generous: a loaded machine is no leak
 
 
 class AsyncioLog(logging.Handler):
-    """Collects what asyncio's logger says at WARNING or above. The default exception handler logs there, so an
-    exception nobody expected is seen here whatever loop it came from."""
+    """Collects the records of asyncio's logger at WARNING or above. The default exception handler logs there, so this
+    finds unexpected exceptions of every loop."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -23,7 +23,7 @@ class AsyncioLog(logging.Handler):
         self.records.append(record)
 
     def take(self) -> list[str]:
-        """The messages so far, tracebacks included; the test that takes them has expected them."""
+        """Return and drop the messages so far, with tracebacks. A test takes the messages that it expects."""
         formatter = logging.Formatter()
         messages = [formatter.format(record) for record in self.records]
         self.records.clear()
@@ -42,7 +42,7 @@ class AsyncioLog(logging.Handler):
 
 
 def open_descriptors() -> dict[int, str]:
-    """Every open file descriptor with what it is open on; empty where the system does not tell."""
+    """Every open file descriptor with its file; empty if the system does not tell."""
     folder = "/proc/self/fd"
     found = {}
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -56,7 +56,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         gc.collect()
-        # In two looks: another thread may have had the number of the listing itself, for a moment after it was closed.
+        # Twice: another thread may have opened a file with the number of the listing's own descriptor.
         self.descriptors = dict(open_descriptors().items() & open_descriptors().items())
         self.threads = set(threading.enumerate())
 

@@ -1,4 +1,4 @@
-"""What the tests of pipe_network() share: servers, clients, and a protocol that takes notes."""
+"""What the tests of pipe_network() share: servers, clients, and a protocol that records times."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ def now():
 
 
 async def echo(reader, writer):
-    # Also when it is cancelled: only newer Pythons close the transport then.
+    # Close it even if the task is cancelled: only newer Pythons do that.
     with contextlib.closing(writer):
         while data := await reader.read(65536):
             writer.write(data)
@@ -35,7 +35,7 @@ async def connected(host="server.test", port=80, **options):
 
 
 class Notes(asyncio.Protocol):
-    """Writes down what it is called with, and when."""
+    """Records its calls with their times."""
 
     def __init__(self):
         self.notes = []
@@ -57,7 +57,7 @@ class Notes(asyncio.Protocol):
 
 
 async def traffic():
-    """Several clients at once; returns the trace."""
+    """Run several clients at once; return the trace."""
     deliveries = []
     async with pipe_network(latency=(0.01, 0.1), bandwidth=1e5, fragment=(1, 50), trace=deliveries.append):
         server = await asyncio.start_server(echo, "server.test", 80)

@@ -1,4 +1,4 @@
-"""Protocols that record what is called of them: for streams, with and without a buffer of their own, and datagrams."""
+"""Protocols that record their calls: for streams, with and without a buffer of their own, and for datagrams."""
 
 import asyncio
 from collections.abc import Callable

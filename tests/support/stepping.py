@@ -1,4 +1,4 @@
-"""Ways to move a loop by hand, and clocks that only move when they are told to."""
+"""Ways to run a loop step by step, and a clock that a test moves."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def run_once(loop: asyncio.AbstractEventLoop, times: int = 1) -> None:
-    """Exactly one iteration each time: after a stop(), run_forever() polls without waiting and runs one batch."""
+    """Run exactly one iteration each time: after stop(), run_forever() polls without waiting and runs one batch."""
     for _ in range(times):
         loop.stop()
         loop.run_forever()
@@ -19,7 +19,7 @@ def run_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -
         if happened():
             loop.stop()
         else:
-            # A breath between looks: with work always queued the loop would never wait in its poll.
+            # Not call_soon(): with work always queued, the loop would never wait in its poll.
             loop.call_later(0.001, look)
 
     loop.call_soon(look)
@@ -27,7 +27,7 @@ def run_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -
 
 
 def burn(seconds: float) -> None:
-    """Keep the thread busy for at least that long; on a loaded machine longer, never shorter."""
+    """Keep the thread busy for at least that long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -53,7 +53,7 @@ class Clock:
 
 
 def run_until_done(loop, future):
-    """What nest_asyncio puts in the place of run_until_complete(): it works while the loop runs."""
+    """nest_asyncio's replacement of run_until_complete(), which works while the loop runs."""
     while not future.done():
         loop._run_once()
         if loop._stopping:

@@ -1,4 +1,4 @@
-"""Stream transports of the loop under test, each with a plain socket as its peer that only the test moves."""
+"""Stream transports of the loop under test, each with a plain socket as its peer, which only the test uses."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from support.stepping import run_once, run_until
 HAS_UNIX = hasattr(socket, "AF_UNIX")
 KINDS = ["tcp", *(["unix", "pair"] if HAS_UNIX else [])]
 
-# Sizes in bytes. Left to itself Linux lets the two buffers of a TCP connection grow to some ten megabytes.
+# Sizes in bytes. Unless they are set, Linux lets the two buffers of a TCP connection grow to some ten megabytes.
 SOCKET_BUFFER = 128 << 10
 MORE_THAN_FITS = 2 << 20
 
@@ -28,7 +28,7 @@ def _listener(kind: str, folder: str) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(Path(folder, "socket")))
     else:
-        # With the protocol named, as getaddrinfo() names it: asyncio sets TCP_NODELAY on no others.
+        # With the protocol, as in getaddrinfo()'s results: asyncio sets TCP_NODELAY on no other sockets.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
     listener.listen()
@@ -36,14 +36,14 @@ def _listener(kind: str, folder: str) -> socket.socket:
 
 
 def connected_sockets(kind: str) -> tuple[socket.socket, socket.socket]:
-    """Two connected, non-blocking stream sockets: the one that connected and the one that was accepted. Between
-    them the kernel keeps less than MORE_THAN_FITS."""
+    """Two connected, non-blocking stream sockets: the one that connected and the one that was accepted. The kernel
+    buffers less than MORE_THAN_FITS between them."""
     if kind == "pair":
         ours, peer = socket.socketpair()
     else:
         with tempfile.TemporaryDirectory() as folder, _listener(kind, folder) as listener:
             ours = socket.socket(listener.family, listener.type, listener.proto)
-            for sock in (ours, listener):  # an accepted socket gets the listener's
+            for sock in (ours, listener):  # an accepted socket inherits the listener's
                 _set_buffers(sock)
             ours.connect(listener.getsockname())
             peer, _ = listener.accept()
@@ -53,8 +53,8 @@ def connected_sockets(kind: str) -> tuple[socket.socket, socket.socket]:
 
 
 def sockets_of(loop: asyncio.SelectorEventLoop) -> tuple[socket.socket, socket.socket]:
-    """The same over TCP, where the loop makes the first as create_connection() does for a host and a port: no program
-    has it, so that what is written to it may wait for the end of a turn."""
+    """The same over TCP, but the loop makes the first socket, as create_connection() does for a host and a port. No
+    program holds it, so the transport may delay writes until the end of a turn."""
     with tempfile.TemporaryDirectory() as folder, _listener("tcp", folder) as listener:
         _set_buffers(listener)
         kind = (listener.family, listener.type, listener.proto, "")
@@ -78,7 +78,7 @@ def wait_for(sock: Any, events: int) -> None:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close a socket so that the other end gets a reset. A Unix socket resets if something was left unread in it."""
+    """Close a socket so that the other end gets a reset. A Unix socket does so if it has unread data."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
@@ -95,17 +95,17 @@ class Connection:
     socket: Any  # the TransportSocket
 
     def send(self, data: bytes) -> None:
-        """Send from the peer all of `data`, which must fit into the socket's buffer, and have it arrive."""
+        """Send all of `data` from the peer, and wait until it has arrived. It must fit into the socket's buffer."""
         assert self.peer.send(data) == len(data)
         wait_for(self.socket, select.POLLIN)
 
     def end(self) -> None:
-        """Half-close the peer's side, and have that arrive."""
+        """Half-close the peer's side, and wait until that has arrived."""
         self.peer.shutdown(socket.SHUT_WR)
         wait_for(self.socket, select.POLLIN)
 
     def reset(self) -> None:
-        """Have the peer reset the connection, and the reset arrive."""
+        """Reset the connection from the peer's side, and wait until that has arrived."""
         if self.peer.family == getattr(socket, "AF_UNIX", None) and not select.select([self.peer], [], [], 0)[0]:
             with self.socket.dup() as ours:
                 ours.send(b"unread")
@@ -113,7 +113,7 @@ class Connection:
         wait_for(self.socket, 0)
 
     def receive(self, count: int) -> bytes:
-        """Run the loop until the peer has read `count` bytes; fewer if the end comes before."""
+        """Run the loop until the peer has read `count` bytes, or all there are before the end."""
         received = bytearray()
 
         def enough() -> bool:
@@ -130,7 +130,7 @@ class Connection:
         return bytes(received)
 
     def peer_read(self, count: int) -> bytes | None:
-        """What the peer finds in one go, `count` bytes at most: b"" at the end, be it a reset, None for nothing yet."""
+        """Read once from the peer, at most `count` bytes: b"" at the end or after a reset, None if there is nothing."""
         try:
             return self.peer.recv(min(count, 1 << 20))
         except BlockingIOError:
@@ -139,11 +139,11 @@ class Connection:
             return b""
 
     def receive_all(self) -> bytes:
-        """Run the loop until the peer has read to the end of what is sent to it."""
+        """Run the loop until the peer has read everything up to the end."""
         return self.receive(1 << 40)
 
     def fill(self) -> int:
-        """Write until the kernel takes no more; how much was written. The loop must not be running."""
+        """Write until the kernel takes no more; return how much was written. The loop must not be running."""
         self.transport.write(b"f" * MORE_THAN_FITS)
         written = MORE_THAN_FITS
         before = 0
@@ -157,8 +157,8 @@ class Connection:
 
 
 class Connections:
-    """Makes connections on a loop and takes them down. What its exception handler is told is kept for the test, and a
-    report that no test took is a failure."""
+    """Makes connections on a loop and closes them. It keeps the reports to the loop's exception handler for the test;
+    a report that the test does not take is a failure."""
 
     def __init__(self, loop: asyncio.SelectorEventLoop) -> None:
         self.loop = loop
@@ -167,7 +167,7 @@ class Connections:
         loop.set_exception_handler(lambda loop, context: self.reports.append(context))
 
     def open(self, kind: str = "pair", protocol: Any = None) -> Connection:
-        """A connection whose protocol has been told of it; a Recorder unless another protocol is given."""
+        """A connection after connection_made(). The default protocol is a Recorder."""
         return self.over(*(sockets_of(self.loop) if kind == "tcp" else connected_sockets(kind)), protocol)
 
     def over(self, ours: socket.socket, peer: socket.socket, protocol: Any = None) -> Connection:
@@ -203,12 +203,12 @@ def connections_on(loop: asyncio.SelectorEventLoop) -> Iterator[Connections]:
 
 
 def is_asyncios(transport: object) -> bool:
-    """Whether the transport is the standard library's own, on whatever loop: the twin's are subclasses of those."""
+    """Whether the transport is the standard library's or a subclass, as those of the pure implementation are."""
     modules = [base.__module__ for base in type(transport).__mro__]
     return modules[0].startswith("asyncio.") or "asyncio.selector_events" in modules
 
 
 def skip_on_asyncios(transport: object, cause: str) -> None:
-    """Skip the test if what it runs on is asyncio's own transport, which is at fault in the way that `cause` says."""
+    """Skip the test on asyncio's own transport, which has the fault that `cause` describes."""
     if is_asyncios(transport):
         pytest.skip(f"asyncio's own transport: {cause}")

@@ -5,7 +5,7 @@ import contextlib
 
 from support.stream_connections import connected_sockets
 
-LIMIT = 100  # bytes; of the readers made here, unless another is given
+LIMIT = 100  # bytes; the default limit of the readers made here
 
 
 class Wire:
@@ -39,5 +39,5 @@ async def wired(limit=LIMIT, make_reader=asyncio.StreamReader, make_protocol=asy
     finally:
         peer.close()
         transport.abort()
-        with contextlib.suppress(Exception):  # what the connection ended with is not what the test is about
+        with contextlib.suppress(Exception):  # the test is not about the error that ended the connection
             await wire.writer.wait_closed()

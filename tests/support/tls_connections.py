@@ -1,5 +1,5 @@
-"""TLS transports of the loop under test, each with a peer that only the test moves: OpenSSL between two memory BIOs
-and a plain socket. So a test decides when the peer answers, what the kernel holds, and what is sent in its place."""
+"""TLS transports of the loop under test, each with a peer that is OpenSSL between two memory BIOs and a plain socket.
+So a test decides when the peer answers, what the kernel buffers, and what is sent instead."""
 
 import asyncio
 import contextlib
@@ -20,16 +20,18 @@ SIDES = ["server", "client"]
 every_side = pytest.mark.parametrize("side", SIDES)
 ANY_KIND = "pair" if HAS_UNIX else "tcp"
 
-# Sizes in bytes. asyncio's TLS takes 512 KiB before it pauses its protocol; more lies below it and in the kernel.
+# Sizes in bytes. asyncio's TLS buffers 512 KiB before it pauses its protocol; the transport below and the kernel add to
+# that.
 PIECE = 64 << 10
 MORE_THAN_ANYBODY_TAKES = 32 << 20
 WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-# Why a test leaves asyncio's transports out.
+# The reason why a test leaves out asyncio's transports.
 AT_THE_END = "when the end comes it fills a buffered protocol's buffer once more, and drops what does not go in"
 
 
 class ViewRecorder(BufferedRecorder):
-    """Offers a view: of a bytearray, asyncio's TLS fills slices, which are copies, from the second record on."""
+    """Its buffer is a memoryview: asyncio's TLS slices the buffer from the second record on, and would fill copies of a
+    bytearray."""
 
     def __init__(self, size: int = 65536, **hooks: Callable[[], Any]) -> None:
         super().__init__(size, **hooks)
@@ -45,7 +47,7 @@ def other(side: str) -> str:
 
 
 def run_until_or_error(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -> None:
-    """Run until `happened()`, or raise what it raises: the loop would only report that, and run on."""
+    """Run until `happened()`, or raise its exception, which the loop would only report."""
     errors: list[BaseException] = []
 
     def look() -> object:
@@ -61,31 +63,31 @@ def run_until_or_error(loop: asyncio.AbstractEventLoop, happened: Callable[[], o
 
 
 class Peer:
-    """The other end. Every call does what it can without waiting; None says that it needs more from our end first."""
+    """The other end. Every call does what it can without waiting. None: it needs more data from the loop's end."""
 
     def __init__(
         self, sock: socket.socket, context: ssl.SSLContext, side: str, session: ssl.SSLSession | None = None
     ) -> None:
         self.socket = sock
-        self.opposite: Any = None  # the socket of our end, as it was given to the loop
+        self.opposite: Any = None  # the socket that was given to the loop
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         name = HOST if side == "client" else None
         self.tls = context.wrap_bio(self.incoming, self.outgoing, side == "server", name, session)
         self.unsent = bytearray()
         self.received = bytearray()  # application data
         self.saw_close_notify = False
-        self.saw_end = False  # of the plain stream, be it a reset
-        self.shaken = False  # hands
+        self.saw_end = False  # the end of the plain stream, or a reset
+        self.shaken = False  # the handshake is complete
 
     def push(self) -> None:
-        """Send as much as goes now."""
+        """Send as much as the socket takes now."""
         self.unsent += self.outgoing.read()
         with contextlib.suppress(OSError):
             while self.unsent:
                 del self.unsent[: self.socket.send(self.unsent)]
 
     def pump(self) -> None:
-        """Move what can be moved between the BIOs and the socket."""
+        """Move as much as possible between the BIOs and the socket."""
         self.push()
         try:
             while not self.saw_end and self.socket.fileno() != -1:
@@ -110,7 +112,7 @@ class Peer:
             self.pump()
 
     def shake(self) -> bool:
-        """Whether the handshake is complete, after a step further."""
+        """Go on with the handshake. Returns whether it is complete."""
         if not self.shaken:
             self.pump()
             try:
@@ -119,14 +121,14 @@ class Peer:
             except WANTS_MORE:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError):
-                # Which it is depends on what OpenSSL was doing at the end, and on what errno the last system call left.
+                # Which one depends on what OpenSSL was doing at the end, and on the errno of the last system call.
                 assert self.saw_end
             finally:
                 self.pump()
         return self.shaken
 
     def read(self) -> None:
-        """Take in all that has come: data into `received`. The end without close_notify is `saw_end` alone."""
+        """Read all data that has arrived into `received`. At an end without close_notify, only `saw_end` is set."""
         while True:
             try:
                 data = self.attempt(self.tls.read, 1 << 20)
@@ -142,25 +144,25 @@ class Peer:
             self.received += data
 
     def write(self, data: bytes) -> None:
-        """Encrypt all of `data`, and send as much as goes now. Nothing is read."""
+        """Encrypt all of `data`, and send as much as the socket takes now. Nothing is read."""
         for begin in range(0, len(data), 1 << 18):
             self.tls.write(data[begin : begin + (1 << 18)])
         self.push()
 
     def notify_close(self) -> None:
-        """Send close_notify, without waiting for the other's."""
-        with contextlib.suppress(ssl.SSLError):  # such as the answer that is no close_notify but data
+        """Send close_notify, without waiting for that of the other end."""
+        with contextlib.suppress(ssl.SSLError):  # such as for an answer with data instead of close_notify
             self.attempt(self.tls.unwrap)
 
     def encrypted(self, data: bytes) -> bytes:
-        """The records that carry `data`, not sent."""
+        """The records that carry `data`; they are not sent."""
         self.push()
         assert not self.unsent
         assert self.tls.write(data) == len(data)
         return self.outgoing.read()
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes past OpenSSL; they must fit into the socket's buffer."""
+        """Send bytes without OpenSSL. They must fit into the socket's buffer."""
         self.push()
         assert not self.unsent
         assert self.socket.send(data) == len(data)
@@ -181,7 +183,7 @@ class Secured:
         return self.socket is None or self.socket.fileno() == -1
 
     def run_until(self, happened: Callable[[], object], peer_reads: bool = True) -> None:
-        """Run until `happened()`, with the peer taking part unless it is not to read."""
+        """Run until `happened()`; meanwhile the peer reads and sends, or only sends."""
 
         def look() -> object:
             if peer_reads:
@@ -193,7 +195,7 @@ class Secured:
         run_until_or_error(self.loop, look)
 
     def send(self, data: bytes) -> None:
-        """Have the peer send all of `data`, which must fit into the kernel's buffers, and have it arrive."""
+        """Have the peer send all of `data`, and wait until it has arrived. It must fit into the kernel's buffers."""
         self.peer.write(data)
         assert not self.peer.unsent, "the kernel takes no more"
         wait_for(self.socket, select.POLLIN)
@@ -206,14 +208,14 @@ class Secured:
         assert self.protocol.received[-len(data) :] == data
 
     def receive(self, count: int) -> bytes:
-        """Run until the peer has that many bytes more, or all there are; what it has got since the last time."""
+        """Run until the peer has `count` bytes, or all there are; return what it has received since the last time."""
         self.run_until(lambda: len(self.peer.received) >= count or self.peer.saw_close_notify or self.peer.saw_end)
         received = bytes(self.peer.received)
         self.peer.received.clear()
         return received
 
     def fill(self) -> int:
-        """Write until the protocol is told to pause, and stays so; how much was written. The peer does not read."""
+        """Write until the protocol stays paused; return how much was written. The peer does not read."""
         written = 0
         while not self.writing_paused:
             assert written < MORE_THAN_ANYBODY_TAKES, "pause_writing() does not come"
@@ -227,19 +229,19 @@ class Secured:
         return self.protocol.calls.count("pause_writing") > self.protocol.calls.count("resume_writing")
 
     def end(self) -> None:
-        """Have the peer half-close the plain connection, and that arrive."""
+        """Have the peer half-close the plain connection, and wait until that has arrived."""
         self.peer.pump()
         self.peer.socket.shutdown(socket.SHUT_WR)
         wait_for(self.socket, select.POLLIN)
 
     def reset(self) -> None:
-        """Have the peer reset the connection, and the reset arrive. For kind "tcp"."""
+        """Have the peer reset the connection, and wait until that has arrived. For kind "tcp"."""
         assert self.peer.socket.family == socket.AF_INET
         reset(self.peer.socket)
         wait_for(self.socket, 0)
 
     def run_until_lost(self, peer_reads: bool = True) -> None:
-        """With a peer that answers close_notify if it reads at all."""
+        """Run until connection_lost(), with a peer that answers close_notify if it reads at all."""
 
         def lost() -> bool:
             if peer_reads and self.peer.saw_close_notify:
@@ -250,8 +252,8 @@ class Secured:
 
 
 class SecuredConnections:
-    """Makes TLS connections on a loop and takes them down. What its exception handler is told is kept for the test, and
-    a report that no test took is a failure."""
+    """Makes TLS connections on a loop and closes them. It keeps the reports to the loop's exception handler for the
+    test; a report that the test does not take is a failure."""
 
     def __init__(self, loop: asyncio.SelectorEventLoop, certificates: Certificates) -> None:
         self.loop = loop
@@ -270,7 +272,8 @@ class SecuredConnections:
         peer_context: ssl.SSLContext | None = None,
         **options: Any,
     ) -> tuple[asyncio.Task[Any], Peer, Any]:
-        """The task that makes our end, its peer, and the protocol; nobody has sent anything yet. `side` is ours."""
+        """The task that makes the loop's end, its peer, and the protocol, before any data is sent. `side` is the loop's
+        side."""
         protocol = Recorder() if protocol is None else protocol
         ours, theirs = sockets_of(self.loop) if kind == "tcp" else connected_sockets(kind)
         context = context or self.certificates.context(side, version)
@@ -285,7 +288,7 @@ class SecuredConnections:
         return self.loop.create_task(making), peer, protocol
 
     def open(self, side: str = "server", protocol: Any = None, **options: Any) -> Secured:
-        """A connection whose handshake is complete on both ends and whose protocol has been told of it."""
+        """A connection whose handshake is complete on both ends, after connection_made()."""
         making, peer, protocol = self.begin(side, protocol, **options)
 
         def made() -> bool:
@@ -298,7 +301,7 @@ class SecuredConnections:
         except BaseException:
             making.cancel()
             peer.socket.close()
-            peer.opposite.close()  # a call that is refused leaves it to its caller
+            peer.opposite.close()  # a call that was refused has not taken the socket
             raise
         return self.adopt(transport, protocol, peer)
 
@@ -308,7 +311,7 @@ class SecuredConnections:
         return secured
 
     def failure(self, making: asyncio.Task[Any], peer: Peer, until: Callable[[], object] | None = None) -> Exception:
-        """What a handshake fails with, the peer doing its part as far as it can."""
+        """The exception with which a handshake fails, while the peer goes on with it as far as it can."""
 
         def failed() -> bool:
             with contextlib.suppress(ssl.SSLError):
@@ -349,12 +352,12 @@ def secured_on(loop: asyncio.SelectorEventLoop, certificates: Certificates) -> I
 
 
 def numbered(size):
-    """Bytes among which each position can be told from those nearby."""
+    """`size` bytes in which each position differs from those nearby."""
     return b"".join(b"%07d;" % number for number in range(size // 8 + 1))[:size]
 
 
 class Plain:
-    """A plain connection of the loop, which can be upgraded, and a peer that can be too."""
+    """A plain connection of the loop and its peer, both of which can be upgraded to TLS."""
 
     def __init__(self, tls, side, protocol=None, kind="tcp", version=None):
         self.tls, self.side, self.version = tls, side, version
@@ -364,7 +367,7 @@ class Plain:
         self.transport, _ = self.loop.run_until_complete(self.loop.create_connection(lambda: self.protocol, sock=ours))
 
     def begin(self, **options):
-        """The task that upgrades our end, and the peer, which has sent nothing."""
+        """The task that upgrades the loop's end, and the peer, which has sent nothing."""
         certificates = self.tls.certificates
         options.setdefault("server_side", self.side == "server")
         if self.side == "client":
@@ -380,6 +383,6 @@ class Plain:
         return self.tls.adopt(upgrading.result(), self.protocol, peer)
 
     def run_until_lost(self):
-        """For one that never became TLS."""
+        """For a connection that never became TLS."""
         run_until(self.loop, lambda: self.protocol.lost)
         self.socket.close()

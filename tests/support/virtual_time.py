@@ -18,7 +18,7 @@ def virtual_class(behind: type[asyncio.SelectorEventLoop]) -> type[EventLoop]:
 
 
 def run_virtual(impl: Implementation, main: Coroutine[Any, Any, Any], *, debug: bool | None = None, **options) -> Any:
-    """hotloop.testing.run() on that implementation."""
+    """hotloop.testing.run() on an implementation."""
     factory = functools.partial(virtual_class(impl.EventLoop), **options)
     with asyncio.Runner(loop_factory=factory, debug=debug) as runner:
         return runner.run(main)
@@ -31,7 +31,7 @@ def _run(impl: Implementation) -> Callable[..., Any]:
 
 @pytest.fixture(name="loop")
 def _loop(impl: Implementation) -> Iterator[EventLoop]:
-    """In place of the loop without a clock that other tests have."""
+    """Replaces the fixture `loop` of other tests by a loop with virtual time."""
     loop = virtual_class(impl.EventLoop)()
     try:
         yield loop

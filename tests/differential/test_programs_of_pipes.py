@@ -79,7 +79,9 @@ class Side(asyncio.Protocol):
         self.stage.happened("pause_writing")
 
     def resume_writing(self):
+        self.stage.resuming = True
         self.stage.happened("resume_writing")
+        self.stage.resuming = False
 
     def connection_lost(self, error):
         self.lost = True
@@ -96,6 +98,7 @@ def open_pair(kind):
 class PipeStage(Stage):
     def __init__(self, loop, program, reactions, *, kinds):
         super().__init__(loop, program, reactions)
+        self.resuming = False
         self.written = self.peer_written = 0
         self.at_peer = bytearray()
         self.reading, self.writing = Side(self, "reading"), Side(self, "writing")
@@ -151,16 +154,22 @@ class PipeStage(Stage):
         self.writing.transport.writelines([self.next_bytes(size) for size in sizes])
 
     def write_eof(self):
-        self.writing.transport.write_eof()
+        if not self.ends_twice():
+            self.writing.transport.write_eof()
 
     def close(self):
-        self.writing.transport.close()
+        if not self.ends_twice():
+            self.writing.transport.close()
 
     def abort(self):
         # asyncio's abort() of a closing transport with nothing left to write calls connection_lost() a second time.
         transport = self.writing.transport
-        if not transport.is_closing() or transport.get_write_buffer_size():
+        if not self.ends_twice() and (not transport.is_closing() or transport.get_write_buffer_size()):
             transport.abort()
+
+    def ends_twice(self):
+        """asyncio calls connection_lost() twice where resume_writing() closes a transport that has written all."""
+        return self.resuming and not self.writing.transport.get_write_buffer_size()
 
     def set_limits(self, limits):
         self.writing.transport.set_write_buffer_limits(*limits)

@@ -118,6 +118,16 @@ static inline void metrics_begin(loop_metrics *self, uint64_t now)
     self->running = 1;
 }
 
+/* The batch that ended at the last reading of the clock was the last of its slice. Returns the ticks that it took. */
+static inline uint64_t metrics_end_last_batch(loop_metrics *self)
+{
+    uint64_t passed = metrics_passed(self->batch_began, self->last_reading);
+
+    self->knows_last_batch = 1;
+    self->before_last_batch = metrics_passed(self->slice_began, self->batch_began);
+    return passed;
+}
+
 /* The slice since the last poll ended at the last reading of the clock. */
 static inline void metrics_end_slice(loop_metrics *self)
 {

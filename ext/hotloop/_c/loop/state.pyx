@@ -92,6 +92,8 @@ cdef class LoopState:
             self.inbox.move_to(self.ready)
         return 0
 
+    # -- asyncio's attributes ------------------------------------------------------------------------------------------
+
     @property
     def _ready(self):
         if FREE_THREADED and self.inbox.is_owner():
@@ -169,3 +171,11 @@ cdef class LoopState:
     @_task_factory.setter
     def _task_factory(self, value):
         self.task_factory = value
+
+    # -- slow callbacks ------------------------------------------------------------------------------------------------
+
+    def _set_slow_hook(self, hook, seconds):
+        """Call `hook(loop, seconds, item)` right after each item that took `seconds` or longer; None: stop that."""
+        self.slow_hook = hook
+        self.slow_after = seconds * 1e9
+        self.timing = self.timing & ~TIMING_HOOK | (0 if hook is None else TIMING_HOOK)

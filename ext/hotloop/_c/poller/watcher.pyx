@@ -3,7 +3,7 @@
 A transport, a listening socket and a subprocess's pidfd are watchers; so is the pair of callbacks of add_reader() and
 add_writer(). The selector keeps one watcher for each descriptor, and knows nothing else about it.
 
-LoopPolling.dispatch() and on_events() agree on the following:
+LoopCore.dispatch() and on_events() agree on the following:
 
 - The loop holds a reference to the watcher while on_events() runs, because on_events() may detach it.
 - on_events() does whatever may fail first, and only then records that the watcher is queued or has seen the event. So

@@ -16,7 +16,7 @@ from support.leftovers import AsyncioLog, Leftovers, close_checked
 from support.tls_connections import secured_on
 from support.virtual_time import virtual_class
 
-# The latter has an entry point, too, which only counts where hotloop is installed.
+# The latter also has an entry point, which only counts if hotloop is installed.
 pytest_plugins = ["pytester", "hotloop.pytest_plugin"]
 
 SECONDS_BEFORE_A_TEST_HANGS = int(os.environ.get("HOTLOOP_TEST_SECONDS", "120"))
@@ -37,7 +37,7 @@ hypothesis.settings.register_profile("round", hypothesis.settings.get_profile("e
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
-# A shell that starts a command in the background has it ignore SIGINT, and all it starts: tests of it would hang.
+# A shell makes background commands, and their children, ignore SIGINT: tests of it would hang.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -55,7 +55,7 @@ LONG = {
     "poller/test_descriptor_ownership.py": "thousands of descriptors",
 }
 
-# What debug mode says of a slow machine, which only the tests that take it from the log ask about.
+# Debug mode's reports on a slow machine; only tests that take them from the log check them.
 SLOW_CALLBACK = re.compile(r"Executing .* took \d+\.\d+ seconds")
 
 
@@ -64,7 +64,7 @@ def pytest_configure(config):
 
 
 def implementations_wanted():
-    """All of them, unless HOTLOOP_TEST_IMPLS names some, as the run on the wheel without extension does."""
+    """All implementations, unless HOTLOOP_TEST_IMPLS names some, as the run on the wheel without extension does."""
     names = os.environ.get("HOTLOOP_TEST_IMPLS", ",".join(implementations.ALL)).split(",")
     unknown = set(names) - set(implementations.ALL)
     if unknown:
@@ -83,7 +83,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
-    """Mark the tests on asyncio and those that take long; leave out those that have no implementation in this run."""
+    """Mark the tests on asyncio and those that take long; leave out tests without an implementation in this run."""
     for item in items:
         if hasattr(item, "callspec") and item.callspec.params.get("impl") == "asyncio":
             item.add_marker("oracle")
@@ -97,11 +97,11 @@ def pytest_collection_modifyitems(config, items):
 
 @hypothesis.given(hypothesis.strategies.none())
 def use_hypothesis_once(_):
-    """It makes its random number generator on first use, and warns if the collector does not see who refers to it."""
+    """Hypothesis makes its random number generator on first use, and warns if the collector sees no reference to it."""
 
 
 def keep_for_good():
-    """What is there by now stays. Out of the collector's sight, the full collections of each test are cheap."""
+    """Hide all existing objects from the collector: they stay, and each test's full collections become cheap."""
     gc.collect()
     if hasattr(gc, "freeze"):  # PyPy's has generations of its own
         gc.freeze()
@@ -116,14 +116,14 @@ ended_tests = itertools.count(1)
 
 
 def pytest_runtest_logfinish():
-    # pytest keeps something of every test.
+    # pytest keeps some objects of every test.
     if next(ended_tests) % 50 == 0:
         keep_for_good()
 
 
 @pytest.fixture(scope="session")
 def load_implementation():
-    """Each facade, made once: the classes must be the same ones throughout a run."""
+    """Loads each facade once: the classes must be the same ones throughout a run."""
     loaded = {}
 
     def load(name):
@@ -136,7 +136,7 @@ def load_implementation():
 
 @pytest.fixture
 def asyncio_log():
-    """What asyncio's logger was told. A test takes what it expects; anything left at its end is a failure."""
+    """The messages of asyncio's logger. A test takes those that it expects; any other is a failure at its end."""
     with AsyncioLog().attached() as log:
         yield log
 
@@ -151,14 +151,14 @@ def impl(request, asyncio_log, load_implementation):
         yield facade
     finally:
         faulthandler.cancel_dump_traceback_later()
-    leftovers.check()  # collects garbage, so that what is reported from a __del__ is in the log by now
+    leftovers.check()  # collects garbage, so that reports from a __del__ are in the log by now
     unexpected = [message for message in asyncio_log.take() if not SLOW_CALLBACK.match(message)]
     assert not unexpected, "asyncio's logger was told:\n" + "\n".join(unexpected)
 
 
 @pytest.fixture
 def hotloop_loop_class(impl):
-    """Tests with virtual time run on each implementation as well: what the plugin's other fixtures are made of."""
+    """Runs tests with virtual time on each implementation as well; the plugin's other fixtures use this one."""
     return virtual_class(impl.EventLoop)
 
 
@@ -184,7 +184,7 @@ def pair():
 
 @pytest.fixture
 def socket_path(tmp_path):
-    """A place for a Unix socket; they allow little more than 100 characters."""
+    """A path for a Unix socket, which may have little more than 100 characters."""
     path = tmp_path / "s"
     if len(os.fsencode(path)) > 100:
         pytest.skip("the temporary folder has too long a name for a Unix socket")
@@ -193,6 +193,6 @@ def socket_path(tmp_path):
 
 @pytest.fixture
 def tls(loop, certificates):
-    """Makes TLS connections on the loop, whose exception handler must not be told of anything a test did not take."""
+    """Makes TLS connections on the loop; a test must take every report to the loop's exception handler."""
     with secured_on(loop, certificates) as connections:
         yield connections

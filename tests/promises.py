@@ -1,8 +1,8 @@
 """Make docs/promises.md of promises.toml and of the tests that carry a promise's number, or check that it is current.
 
 `python tests/promises.py` writes the page and `--check` only compares it. Either way it is an error if a promise has no
-test on one of hotloop's implementations, or if a test carries a number that nobody has promised anything under. What is
-collected depends neither on the build nor on HOTLOOP_TEST_IMPLS: pytest collects the tests, but runs none.
+test on one of hotloop's implementations, or if a test carries a number without a promise. The collected tests depend
+neither on the build nor on HOTLOOP_TEST_IMPLS: pytest collects the tests, but runs none.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class Test:
 
 
 class Collector:
-    """A pytest plugin. What it was told of is in `tests`, by promise, in the order of the files."""
+    """A pytest plugin. `tests` has the collected ones, by promise, in the order of the files."""
 
     def __init__(self) -> None:
         self.tests: dict[str, dict[tuple[str, str], Test]] = {}
@@ -74,7 +74,7 @@ class Collector:
 
 
 def collect() -> dict[str, list[Test]]:
-    """The numbered tests by promise; SystemExit if pytest cannot collect them."""
+    """The numbered tests by promise. Raises SystemExit if pytest cannot collect them."""
     import pytest
 
     os.environ["HOTLOOP_TEST_IMPLS"] = ",".join(EVERYWHERE)

@@ -2,7 +2,8 @@
 """Run other tools on hotloop as docs/ecosystem.md says, for real: servers, test runners, a kernel, a cluster.
 
 The tools are installed, at the releases in requirements.txt, into a virtual environment of their own, which is kept in
-build/ecosystem. The hotloop tested is the one this interpreter imports; it gets in only by what the page says.
+build/ecosystem. The tested hotloop is the one that this interpreter imports; the tools load it only in the ways that
+the page describes.
 
 Exit code: 0 everything works as the page says; 1 something does not, or could not be installed; 2 wrong usage.
 """
@@ -34,7 +35,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def prepare_signals() -> None:
-    # Background jobs of a shell ignore it, and so would the servers that are ended by it.
+    # Background jobs of a shell ignore it, and so would the servers that the tests end by it.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

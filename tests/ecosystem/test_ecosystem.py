@@ -1,4 +1,5 @@
-"""What tries hotloop with other tools, itself: the page is understood, the tools are pinned, nothing passes unrun."""
+"""Tests of the ecosystem runner itself: it understands the page, pins the tools, and reports no test as passed that did
+not run."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """The examples, started as a user starts them: each a program of its own, on asyncio or through `python -m hotloop`.
 
-Every program started here carries a mark in its environment, which its children inherit, so that at the end of a test
-it can be shown that none of them is left.
+Every program started here carries a mark in its environment, which its children inherit, so that a test can show at its
+end that none of them is left.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ needs_proc = pytest.mark.skipif(
 
 
 def restore_signals():
-    """A job in the background of a shell ignores SIGINT, and so would everything that it starts."""
+    """A background job of a shell ignores SIGINT, and so would every program that it starts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Programs:
-    """Starts examples, and knows which of them and of their children are still there."""
+    """Starts examples, and finds those of them and of their children that still run."""
 
     def __init__(self):
         self.mark = f"HOTLOOP_EXAMPLE_TEST={uuid.uuid4().hex}"
@@ -74,13 +74,13 @@ class Programs:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def report(self, program, *arguments, on="asyncio"):
-        """The report of an example that must succeed in silence."""
+        """The report of an example that must succeed without a message."""
         done = self.run(program, "--json", *arguments, on=on)
         assert (done.returncode, done.stderr) == (0, "")
         return json.loads(done.stdout)
 
     def failure(self, program, *arguments, on="asyncio"):
-        """Exit code and the one line of an example that must fail."""
+        """The exit code and the single line of an example that must fail."""
         done = self.run(program, *arguments, on=on)
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1, done.stderr
@@ -88,11 +88,11 @@ class Programs:
         return done.returncode, done.stderr
 
     def left_behind(self):
-        """Command lines of the processes that bear our mark."""
+        """The command lines of the processes with this mark."""
         found = {}
         for folder in Path("/proc").iterdir():
             if folder.name.isdecimal():
-                with contextlib.suppress(OSError):  # it has ended meanwhile, or is not ours to look at
+                with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
                     if self.mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
                         found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         return found
@@ -148,7 +148,7 @@ def wait_until(condition):
 
 
 def is_connected_to(url):
-    """Whether anybody is; the site itself would tell as slowly as it answers everything else."""
+    """Whether a client is connected; the site itself would answer as slowly as every other request."""
     _, port = split_address(url)
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any(local.endswith(f":{port:04X}") and state == "01" for _, local, _, state, *_ in lines)

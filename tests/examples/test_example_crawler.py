@@ -24,7 +24,7 @@ pytestmark = needs_aiohttp
 
 @pytest.fixture
 def made_site():
-    """Serves what a test puts into its `routes`: path -> (status, body or Location). Counts requests by path."""
+    """Serves the `routes` that a test sets: path -> (status, body or Location). Counts requests by path."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -42,7 +42,7 @@ def made_site():
             self.wfile.write(body)
 
         def log_message(self, *arguments):
-            """Nothing: what was requested is counted, not logged."""
+            """Do not log: requests are counted instead."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.routes, server.types, server.requests = {}, {}, Counter()
@@ -89,12 +89,12 @@ def test_fetches_nothing_twice_and_no_more_at_once_than_it_has_workers(impl, pro
     _, url = start_site(programs, f"--pages={SITE_PAGES}", "--delay=0.02")
     programs.report(CRAWLER, "--url", url, "--workers=3", on=impl.name)
     seen = requests_seen(url)
-    # aiohttp itself asks once more when a connection that it had used before is closed without an answer.
+    # aiohttp itself repeats a request if a connection that it had used before is closed without an answer.
     requests = {path: count for path, count in seen["requests"].items() if path != "/broken/close"}
     assert set(requests.values()) == {1}
     assert requests.keys() >= {f"/merge/{number}/1" for number in (11, 12)}
     assert 2 <= seen["most_at_once"] <= 3
-    # A connection is used again. Only the three without a good answer may have cost one.
+    # Connections are reused. Only the three without a good answer may have cost one.
     assert seen["connections"] <= 3 + 4
 
 
@@ -116,7 +116,7 @@ def test_follows_as_many_redirects_as_allowed(programs, made_site):
 
 
 def test_limit_holds_for_each_address_that_is_linked_to(programs, made_site):
-    """/r1 is reached with no redirect left first, but is linked to as well, and then has its own limit."""
+    """/r1 is reached first with no redirect left, but a link leads to it as well, and then it has its own limit."""
     made_site.routes = {
         "/": (200, links("/r3", "/late1")),
         "/late1": (200, links("/late2")),

@@ -1,4 +1,4 @@
-"""Stage 10 where there is no Dask, which is not among what these tests need. With it: tests/ecosystem."""
+"""Stage 10 without Dask, which these tests do not require. With it: tests/ecosystem."""
 
 import os
 

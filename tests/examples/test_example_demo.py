@@ -1,4 +1,4 @@
-"""demo.py from end to end: what it shows, how it fails, and that nothing is left of it however it ends."""
+"""demo.py from end to end: its output, its failures, and that it leaves no process behind however it ends."""
 
 import os
 import re

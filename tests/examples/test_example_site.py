@@ -1,4 +1,4 @@
-"""website.py: what it answers, that it holds up with clients of all kinds, and how it ends."""
+"""website.py: its answers, that it copes with clients of all kinds, and how it ends."""
 
 import contextlib
 import http.client
@@ -13,7 +13,7 @@ from programs import SECONDS_BEFORE_A_PROGRAM_HANGS, requests_seen, split_addres
 
 
 def talk(url, data):
-    """All that the server answers to these bytes, sent in one go on one connection."""
+    """The server's whole answer to these bytes, sent at once on one connection."""
     with socket.create_connection(split_address(url), timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) as sock:
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
@@ -136,7 +136,7 @@ def test_ends_on_a_signal_and_frees_its_port(programs, number):
     process, url = start_site(programs, "--delay=30")
     host, port = split_address(url)
     with socket.create_connection((host, port)) as sock:
-        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")  # is waiting for its answer when the site ends
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")  # waits for its answer when the site ends
         process.send_signal(number)
         assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
     assert process.returncode == 0

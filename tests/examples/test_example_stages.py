@@ -1,4 +1,4 @@
-"""Stages 1 to 8: each fetches its pages, and on what it says it does."""
+"""Stages 1 to 8: each fetches its pages, on the engine that it reports."""
 
 import re
 import socket

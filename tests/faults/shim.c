@@ -1,13 +1,13 @@
-/* Makes one thing at a time fail: a system call, an allocation of Python's, or one that the extension makes of libc.
+/* Makes one thing at a time fail: a system call, an allocation of Python's, or one of the extension's from libc.
  *
- * Preloaded (LD_PRELOAD), so that its functions come before libc's; found again through ctypes, which is how memory.py
- * and system_calls.py say what is to fail. Nothing fails until shim_arm(), nor in another program that is started.
+ * It is preloaded (LD_PRELOAD), so that its functions come before libc's; shim.py sets the faults of memory.py and
+ * system_calls.py through ctypes. Nothing fails before shim_arm(), nor in another program that is started.
  *
- * A failure must be one that the kernel could have answered with, or what it leads to would be no defect:
- * - close() closes, whatever it then returns (close(2)), and a connect() that was interrupted goes on (connect(2));
- * - a descriptor that has answered EAGAIN, or taken or given less than there was room or data for, becomes ready once
- *   more later: its registration is renewed, which is a new edge for epoll;
- * - what epoll_ctl() cannot change because the descriptor is closed or not registered, is not registered afterwards;
+ * A failure must be a possible answer of the kernel, or its consequences would be no defect:
+ * - close() closes, whatever it then returns (close(2)), and an interrupted connect() goes on (connect(2));
+ * - a descriptor that has answered EAGAIN, or transferred less than there was room or data for, becomes ready again
+ *   later: its registration is renewed, which is a new edge for epoll;
+ * - a descriptor that epoll_ctl() cannot change because it is closed or not registered is not registered afterwards;
  * - an eventfd that answers EAGAIN is full, so it has been written to; no other error but EINTR comes from one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +32,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#define SHORT (-1) /* in place of an errno: one byte, where more was asked for */
+#define SHORT (-1) /* in place of an errno: a transfer of several bytes moves one */
 #define DESCRIPTORS 4096
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -43,17 +43,17 @@ enum { NOTHING, PYTHON_MEMORY, LIBC_MEMORY, SYSTEM_CALL, CENSUS };
 static struct {
     int kind;
     char name[32];
-    long first, count; /* those from the first-th on fail, so many of them */
+    long first, count; /* `count` calls fail, from the `first` on */
     int error;
     atomic_long seen, failed;
 } fault;
 static atomic_int armed;
 static atomic_long polls;
 static int report_fd = -1;
-static struct { const char *name; atomic_long count; } census[64]; /* of each system call, where nothing fails */
+static struct { const char *name; atomic_long count; } census[64]; /* of each system call, while nothing fails */
 static __thread int inside; /* the shim itself allocates, or backtrace() does */
 
-/* What each descriptor is registered with, for the renewal. */
+/* Each descriptor's registration, for the renewal. */
 static struct { int poller; struct epoll_event event; } registered[DESCRIPTORS];
 static char is_eventfd[DESCRIPTORS];
 
@@ -100,7 +100,7 @@ static int falls(void)
     return 1;
 }
 
-/* 0, or what `name` is to answer with: an errno or SHORT. */
+/* 0, or the answer that `name` has to give: an errno or SHORT. */
 static int fails(const char *name)
 {
     if (!armed || inside)
@@ -127,7 +127,7 @@ static void renew(int fd)
     errno = kept;
 }
 
-/* Datagrams come and go whole. */
+/* Datagrams are transferred whole. */
 static int is_datagram(int fd)
 {
     static __typeof__(&getsockopt) real;
@@ -156,7 +156,7 @@ static int is_event(int fd) { return fd >= 0 && fd < DESCRIPTORS && is_eventfd[f
         }                                                                                                             \
     }
 
-/* A transfer of bytes: it fails, or takes one of them. */
+/* A transfer of bytes: it fails, or moves one of them. */
 #define TRANSFER(name, fd, size)                                                                                      \
     {                                                                                                                 \
         int error_ = fails(name);                                                                                     \
@@ -282,7 +282,7 @@ ssize_t sendfile64(int to, int from, off64_t *offset, size_t size)
     return real(to, from, offset, size);
 }
 
-/* Of an extension that was compiled with _FORTIFY_SOURCE. */
+/* Calls of an extension that was compiled with _FORTIFY_SOURCE. */
 ssize_t __recv_chk(int fd, void *data, size_t size, size_t room, int flags)
 {
     return (void)room, recv(fd, data, size, flags);
@@ -512,7 +512,7 @@ int pidfd_open(pid_t pid, unsigned flags)
     return real ? real(pid, flags) : (int)syscall(SYS_pidfd_open, pid, flags);
 }
 
-/* Memory of libc's, only what the extension itself asks for: the interpreter's own is the next part's. */
+/* Memory of libc's, only the extension's own: the next part handles the interpreter's. */
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 
 static int is_refused(void *caller)
@@ -535,7 +535,7 @@ void *malloc(size_t size) { return UNLESS_REFUSED(__libc_malloc(size)); }
 void *calloc(size_t count, size_t size) { return UNLESS_REFUSED(__libc_calloc(count, size)); }
 void *realloc(void *old, size_t size) { return UNLESS_REFUSED(__libc_realloc(old, size)); }
 
-/* Memory of Python's: PyMemAllocatorEx, and one of ours for each domain around the one that was there. */
+/* Memory of Python's: for each domain a PyMemAllocatorEx of the shim around the original one. */
 typedef struct {
     void *context;
     void *(*malloc)(void *, size_t);
@@ -580,7 +580,7 @@ void shim_report_to(int fd)
     static char stack[65536];
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
-    find_evaluating_part(); /* its backtrace() loads what later ones need, too */
+    find_evaluating_part(); /* its backtrace() also loads the libraries that later ones need */
     report_fd = fd;
     sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
     for (unsigned i = 0; i < sizeof crashes / sizeof *crashes; i++)

@@ -1,5 +1,4 @@
-/* Addresses that the kernel has filled in: their text is what inet_ntop() makes of them, and no byte beyond their length is
- * looked at.
+/* Addresses from the kernel: their text is the same as inet_ntop()'s, and no byte beyond their length is read.
  *
  * Input: the family, how much shorter than the largest the address is, then the address. */
 #include "fuzz.h"
@@ -69,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t taken;
     char *bytes;
 
-    /* Internet addresses come whole; Unix ones have the length of their path, and Linux counts one more than fits. */
+    /* Internet addresses are complete; Unix ones have the length of their path, and Linux counts one byte more than fits. */
     if (families[which] == AF_UNIX)
         length = (socklen_t)(length + 1 - fuzz_byte(&input) % (ADDRESS_PATH_SIZE + 2));
     bytes = fuzz_bytes(&input, length, &taken);
@@ -78,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(address, bytes, taken);
     free(bytes);
     if (length > sizes[which] && ((struct sockaddr_un *)address)->sun_path[0] == 0)
-        length--; /* abstract names have no zero to count */
+        length--; /* abstract names have no zero at the end */
 #ifdef ADDRESS_HAS_LENGTH
     address->sa_len = (uint8_t)length;
 #endif

@@ -1,4 +1,4 @@
-/* Hosts and paths that a program got from anywhere: what is taken for a literal is what the C library takes it for.
+/* Hosts and paths from any source: the conversion takes a text for a literal exactly if the C library does.
  *
  * Input: a port, flow information and scope, then the host or path. */
 #include "fuzz.h"
@@ -24,7 +24,7 @@ static void check_literal(const char *host)
     int zone = -1, taken = address_set_literal(&storage, host, &zone);
 
     REQUIRE(zone == (strchr(host, '%') != NULL));
-    /* Whether the zone exists is the machine's affair. */
+    /* Whether the zone exists depends on the machine. */
     if (!taken || zone)
         return;
     found = numeric(host);

@@ -1,4 +1,4 @@
-/* Runs a fuzz target where there is no libFuzzer: mutations of the seeds named, with no feedback of what they reach.
+/* Runs a fuzz target without libFuzzer: mutations of the given seeds, with no feedback about the code that they reach.
  *
  *     TARGET [-runs=N] [-max_total_time=SECONDS] [-seed=N] [-artifact_prefix=PREFIX] [FILE]...
  *
@@ -21,7 +21,7 @@ static uint64_t state;
 static sample current;
 static const char *prefix = "";
 
-/* Where the two are separate libraries, only AddressSanitizer calls keep_input(): everything ends in an abort that it sees. */
+/* If the two are separate libraries, only AddressSanitizer calls keep_input(): every failure ends in an abort that it sees. */
 const char *__asan_default_options(void) { return "handle_abort=1"; }
 const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 
@@ -53,7 +53,7 @@ static void keep_input(void)
 
 static void run(void)
 {
-    /* A copy of the exact size: reading past it is seen. */
+    /* A copy of the exact size, so that AddressSanitizer sees reads past it. */
     uint8_t *data = malloc(current.size ? current.size : 1);
 
     REQUIRE(data != NULL);
@@ -72,7 +72,7 @@ static void mutate(const sample *other)
         if (current.size)
             current.data[at] ^= (uint8_t)(1u << below(8));
         break;
-    case 1: /* a byte that means something */
+    case 1: /* a byte with a meaning */
         if (current.size)
             current.data[at] = telling[below(sizeof telling)];
         break;
@@ -83,7 +83,7 @@ static void mutate(const sample *other)
         for (count = below(64); count > 0 && current.size < LARGEST; count--)
             current.data[current.size++] = (uint8_t)draw();
         break;
-    case 4: /* a part of another, in its place or elsewhere */
+    case 4: /* a part of another input, at its place or elsewhere */
         if (other->size) {
             from = below(other->size);
             count = below(other->size - from) + 1;

@@ -1,4 +1,4 @@
-/* What a fuzz target is: one function that is given any bytes, and returns unless something is wrong.
+/* The interface of a fuzz target: one function that gets any bytes, and returns unless it finds a defect.
  *
  * It is libFuzzer's interface (LLVM documentation, "libFuzzer"). Where the compiler has no libFuzzer, driver.c calls it.
  */
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
     } while (0)
 
 /* The input, from its front: numbers that steer the target, and memory of exactly the size asked for, so that
- * AddressSanitizer sees the first byte behind it. Where there is nothing left, zeros and nothing. */
+ * AddressSanitizer sees the first byte behind it. At the end of the input: zeros, and no memory. */
 typedef struct {
     const uint8_t *data;
     size_t size;
@@ -45,7 +45,7 @@ static inline uint32_t fuzz_number(fuzz_input *input)
     return number;
 }
 
-/* At most `size` bytes, and how many; to be freed. */
+/* At most `size` bytes, and how many; the caller frees them. */
 static inline char *fuzz_bytes(fuzz_input *input, size_t size, size_t *taken)
 {
     char *bytes;
@@ -60,7 +60,7 @@ static inline char *fuzz_bytes(fuzz_input *input, size_t size, size_t *taken)
     return bytes;
 }
 
-/* The same with a zero behind it, for what C calls a string; it ends at the first zero. */
+/* The same as a C string, with a zero behind it; it ends at the first zero. */
 static inline char *fuzz_text(fuzz_input *input, size_t size)
 {
     size_t taken;

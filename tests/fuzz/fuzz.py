@@ -1,12 +1,12 @@
-"""Fuzzes the C code that reads what others send: heads of TLS records, and addresses from the kernel and from text.
+"""Fuzzes the C code that reads foreign data: headers of TLS records, and addresses from the kernel and from text.
 
     python tests/fuzz/fuzz.py                            every target for 60 seconds
     python tests/fuzz/fuzz.py tls_records --seconds 3600
-    python tests/fuzz/fuzz.py tls_records --input build/fuzz/tls_records-crash-input    once more what has failed
+    python tests/fuzz/fuzz.py tls_records --input build/fuzz/tls_records-crash-input    repeat a failed input
 
-Each target is built with AddressSanitizer and UBSan. With a compiler that has libFuzzer (clang) that finds the inputs,
-guided by what they reach, and keeps the good ones in build/fuzz/TARGET; with any other one driver.c does, by mutation
-alone.
+Each target is built with AddressSanitizer and UBSan. A compiler with libFuzzer (clang) lets that find the inputs,
+guided by the code that they reach, and keep the good ones in build/fuzz/TARGET; otherwise driver.c makes them, by
+mutation alone.
 
 Exit code: 0 nothing found, 1 an input has failed, 2 it could not be run.
 """
@@ -30,7 +30,7 @@ TARGETS = tuple(SEEDS)
 
 
 class Unavailable(Exception):
-    """The targets cannot be built here; the text says why."""
+    """The targets cannot be built here; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def _links(command: str, sanitizers: str, folder: Path) -> bool:
 
 
 def find_compiler(folder: Path) -> Compiler:
-    """$CC, else the best of what there is; `folder` is for files that may stay. Unavailable."""
+    """$CC, else the best available compiler; `folder` is for files that may stay. Raises Unavailable."""
     folder.mkdir(parents=True, exist_ok=True)
     named = os.environ.get("CC")
     candidates = [named] if named else [name for name in ("clang", "cc", "gcc") if shutil.which(name)]
@@ -66,7 +66,7 @@ def find_compiler(folder: Path) -> Compiler:
 
 
 def build(target: str, compiler: Compiler, folder: Path, sources: Path = SOURCES) -> Path:
-    """The program of one target in `folder`, for the headers in `sources`. CalledProcessError."""
+    """Build the program of one target in `folder`, for the headers in `sources`. Raises CalledProcessError."""
     program = folder / f"fuzz-{target}"
     sanitizers = "fuzzer,address,undefined" if compiler.has_libfuzzer else "address,undefined"
     files = [str(HERE / f"{target}.c")] + [str(HERE / "driver.c")] * (not compiler.has_libfuzzer)
@@ -85,7 +85,7 @@ def write_seeds(target: str, folder: Path) -> list[Path]:
 
 
 def fuzz(program: Path, target: str, compiler: Compiler, folder: Path, limits: Sequence[str]) -> int:
-    """Run until one of `limits`, options of libFuzzer, is reached; the exit code of the program."""
+    """Run until one of `limits`, options of libFuzzer, is reached; return the exit code of the program."""
     corpus = folder / target
     seeds = write_seeds(target, corpus)
     # libFuzzer takes a folder of seeds and adds to it.
@@ -95,7 +95,7 @@ def fuzz(program: Path, target: str, compiler: Compiler, folder: Path, limits: S
 
 
 def without_preloads() -> dict[str, str]:
-    """The program has its own sanitizer, and is not to be told of those that somebody else runs with."""
+    """The environment without sanitizer settings: the program has its own sanitizer."""
     return {key: value for key, value in os.environ.items() if key != "LD_PRELOAD" and not key.endswith("SAN_OPTIONS")}
 
 

@@ -1,6 +1,7 @@
-"""What the fuzz targets begin with: an input of each kind that matters, for mutations to start from.
+"""The first inputs of the fuzz targets: one of each relevant kind, for mutations to start from.
 
-Each target's .c says how its input is laid out."""
+Each target's .c describes the layout of its input.
+"""
 
 import socket
 import struct
@@ -13,7 +14,7 @@ HOSTS = """
 
 
 def record(kind: int, length: int, version: int = 3, body: int | None = None) -> bytes:
-    """A TLS record; `body` bytes of it where that is not what its head says."""
+    """A TLS record; `body` is the number of its bytes if that differs from the length in its header."""
     return struct.pack(">BBBH", kind, 3, version, length) + b"." * (length if body is None else body)
 
 
@@ -57,4 +58,4 @@ def address_from_text() -> list[bytes]:
 
 
 SEEDS = {"tls_records": tls_records, "address_from_kernel": address_from_kernel, "address_from_text": address_from_text}
-"""By the names of the targets."""
+"""The seeds by target."""

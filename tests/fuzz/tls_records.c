@@ -1,13 +1,13 @@
-/* tls_records_next(): the ends of records, found in pieces of any size, are those that a plain reading of all bytes finds.
+/* tls_records_next() finds the same ends of records in pieces of any size as a plain reading of all bytes.
  *
- * Input: pairs of (size of a piece, how much is enough), then what the peer sends. */
+ * Input: pairs of (size of a piece, how much is enough), then the peer's bytes. */
 #include "fuzz.h"
 
 #include "tls/records.h"
 
 #define PIECES 16
 
-/* The state after `size` bytes by the definition: from the first byte on, head by head. Returns whether they are records. */
+/* The state after `size` bytes by the definition: from the first byte on, header by header. Returns whether they are records. */
 static int read_plainly(const uint8_t *data, size_t size, size_t *unfinished)
 {
     size_t at = 0, length;
@@ -28,7 +28,7 @@ static void check(const tls_records *records, const uint8_t *data, size_t passed
 {
     size_t unfinished = 0;
 
-    /* What is lost stays lost; nothing is known of an end then. */
+    /* After garbage all further bytes are garbage, without a known end. */
     if (!read_plainly(data, passed, &unfinished)) {
         REQUIRE(records->unrecognized && records->unfinished == 0);
         return;
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             step = tls_records_next(&records, piece + used, taken - used, enough[index]);
             REQUIRE(step > 0 && step <= taken - used);
             check(&records, stream, passed + used + step);
-            /* It stops early only where a record ends, and not before there is enough. */
+            /* It stops early only at the end of a record, and not before it has enough. */
             if (step < taken - used)
                 REQUIRE(records.unfinished == 0 && !records.unrecognized && step >= enough[index]);
         }

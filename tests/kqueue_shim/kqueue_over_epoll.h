@@ -1,22 +1,22 @@
 /* kqueue() and kevent() over epoll(7).
  *
- * What a kqueue is made of: an epoll set, whose descriptor is the kqueue's, with the read filters in it; a second set
- * with the write filters, because the two are registered, triggered and reported apart; and an eventfd, readable as
- * long as a user event is triggered. The first set contains the other two. So it is as real kqueues are:
+ * A kqueue consists of an epoll set, whose descriptor is the kqueue's, with the read filters; a second set with the
+ * write filters, because the two are registered, triggered and reported apart; and an eventfd, readable as long as a
+ * user event is triggered. The first set contains the other two. So it behaves like real kqueues:
  *
- * - Each filter has its own event, flags, udata and trigger. EV_CLEAR is what EPOLLET is. An EV_ADD of a filter that
+ * - Each filter has its own event, flags, udata and trigger. EV_CLEAR corresponds to EPOLLET. An EV_ADD of a filter that
  *   exists changes its udata, not its EV_CLEAR, and evaluates it again.
- * - EV_EOF is set as soon as the other side has ended, while there may still be something to read: `data` bytes.
- * - A descriptor that is closed has no filters any more. (Where a duplicate keeps the file open, epoll would go on.)
- * - The write filter of a pipe without reader is refused with EPIPE, as by FreeBSD.
+ * - EV_EOF is set as soon as the other side has ended, while `data` bytes may still be unread.
+ * - A closed descriptor has no filters any more. (If a duplicate keeps the file open, epoll would go on.)
+ * - The write filter of a pipe without a reader is refused with EPIPE, as by FreeBSD.
  * - A kqueue is not close-on-exec, and a child made by fork() has none: the number is closed there.
- * - It can be waited for itself, by another kqueue too. A wait that has no room for events returns at once.
- * - Urgent data is told of as by XNU: NOTE_OOB for a read filter that asked for it.
+ * - It can itself be waited for, also by another kqueue. A wait without room for events returns at once.
+ * - Urgent data is reported as by XNU: NOTE_OOB for a read filter that asked for it.
  *
- * What is different: regular files are refused, as by epoll. A wait may end early, with no events.
+ * Differences: regular files are refused, as by epoll. A wait may end early, without events.
  *
- * All of it is static, for the one module that makes selectors. Closing a kqueue closes what belongs to it, so that
- * close() is another function for whoever includes this.
+ * All of it is static, for the one module that makes selectors. Closing a kqueue also closes its parts, so the file that
+ * includes this one gets another close().
  */
 #ifndef KQUEUE_OVER_EPOLL_H
 #define KQUEUE_OVER_EPOLL_H
@@ -222,7 +222,7 @@ static inline int kqueue_add(struct kqueue *kq, const struct kevent *change, int
         error = kqueue_put_into(set, filter->added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, events);
         if (error != ENOENT || !filter->added)
             break;
-        /* The number is another file's by now, whose filter this is not. */
+        /* The number belongs to another file by now; this is not its filter. */
         filter->added = 0;
     }
     filter->added = error == 0;
@@ -371,7 +371,7 @@ static inline int kqueue_apply(
     int count = 0, error, i;
 
     for (i = 0; i < changed; i++) {
-        /* The two lists may be one. */
+        /* The two lists may be the same. */
         change = changes[i];
         error = kqueue_change(kq, &change);
         if (error == 0 && !(change.flags & EV_RECEIPT))

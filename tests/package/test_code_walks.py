@@ -1,4 +1,4 @@
-"""docs/paths.md and docs/architecture.md quote files, functions and a class head: these are the ones in the code."""
+"""docs/paths.md and docs/architecture.md quote files, functions and a class head: they must match the code."""
 
 import re
 

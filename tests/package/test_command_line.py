@@ -1,7 +1,7 @@
 """`python -m hotloop` runs a program as plain python does: plain python is the oracle, and both must agree to the
 letter.
 
-Only then come the things that are meant to differ: whose event loop and selector the program gets.
+TestSubstitution tests the intended differences: the event loop and the selector that the program gets.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from support.implementations import expected_backend
 
 import hotloop
 
-pytestmark = pytest.mark.only("c", "python", reason="plain python is what every test here compares with")
+pytestmark = pytest.mark.only("c", "python", reason="every test here compares with plain python")
 
 SECONDS_BEFORE_A_PROGRAM_HANGS = 60
 
@@ -55,7 +55,7 @@ class Interpreter:
             capture_output=True,
             text=True,
             timeout=SECONDS_BEFORE_A_PROGRAM_HANGS,
-            # Background shells ignore SIGINT, and so would everything below them.
+            # Background shells ignore SIGINT, and so would all their children.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
@@ -67,13 +67,13 @@ class Interpreter:
         return self.execute(*options, "-m", "hotloop", "--impl", self.implementation, *words)
 
     def assert_same(self, *words: str, options: tuple[str, ...] = ()) -> Outcome:
-        """Run both; they must agree. Returns what they agreed on."""
+        """Run both; they must agree. Return their common outcome."""
         expected = self.plain(*words, options=options)
         assert self.hotloop(*words, options=options) == expected
         return expected
 
     def output(self, source: str, *before: str, options: tuple[str, ...] = ()) -> str:
-        """What `source` prints on hotloop, where it must succeed in silence."""
+        """The output of `source` on hotloop, where it must succeed without a message."""
         self.write("program.py", source)
         done = self.hotloop(*before, "program.py", options=options)
         assert (done.returncode, done.stderr) == (0, "")
@@ -194,7 +194,7 @@ class TestCircumstances:
 
 
 class TestEnd:
-    """Exit codes, and what is written about an uncaught exception."""
+    """Exit codes, and the output about an uncaught exception."""
 
     @pytest.mark.parametrize("argument", ["", "None", "0", "3", "256", "-1", "'text'", "(1, 2)", "True"])
     def test_exit(self, python, argument):
@@ -240,7 +240,7 @@ class TestEnd:
         python.write("program.py", source)
         plain, ours = python.plain("program.py"), python.hotloop("program.py")
         assert plain.returncode == ours.returncode == 1
-        # A null byte is found by another reader, in other words.
+        # Another reader finds a null byte, and reports it in other words.
         assert ours.stderr == plain.stderr or (source == "\0" and "null bytes" in ours.stderr)
         assert "Traceback" not in ours.stderr
 
@@ -341,7 +341,7 @@ if sys.version_info >= (3, 13):
 
 
 class TestSubstitution:
-    """What differs from plain python: the program's loops and selectors are hotloop's."""
+    """The differences from plain python: the program's loops and selectors are hotloop's."""
 
     @pytest.mark.parametrize("how", WAYS_TO_A_LOOP)
     def test_event_loop(self, python, how):
@@ -389,7 +389,7 @@ class TestSubstitution:
         ],
     )
     def test_no_event_loop_where_there_never_was_one(self, python, before):
-        """Not once a loop was set or unset, and in no other thread: so it was when loops were made implicitly."""
+        """It raises once a loop was set or unset, and in other threads: as when loops were made implicitly."""
         source = f"""
             import asyncio, threading
             {before}

@@ -1,4 +1,4 @@
-"""The documents: every block of code is run on both implementations, and what they say of names and figures is true."""
+"""The documents: every block of code runs on both implementations, and the names and figures in the text are true."""
 
 import ast
 import inspect
@@ -41,16 +41,16 @@ def skip_unless_it_applies(block: Block) -> None:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder to run a block in: what a reader has who is in a clone, and nothing that a block could spoil."""
+    """A folder to run a block in: it has the files of a clone, and nothing that a block could damage."""
     for name in ("benchmarks", "docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
 def run(command, folder, impl, **keywords):
-    """Run what a reader would type, with `python` being this interpreter."""
+    """Run a command as a reader would type it, with `python` being this interpreter."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # What a reader has who has installed hotloop and pytest: hotloop's plugin, and no others for asynchronous tests.
+    # As with hotloop and pytest installed: hotloop's plugin, and no others for asynchronous tests.
     plugins = {"PYTEST_PLUGINS": "hotloop.pytest_plugin", "PYTEST_ADDOPTS": "-p no:anyio -p no:asyncio"}
     environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name} | plugins
     return subprocess.run(
@@ -71,7 +71,7 @@ def run_quietly(command, folder, impl):
 
 
 def run_console(block, folder, impl):
-    """Each command after a prompt, with the output that the page shows; in that, `...` stands for anything."""
+    """Run each command after a prompt and compare its output with the page's, where `...` stands for anything."""
     for step in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
         command, _, shown = step.partition("\n")
         done = run(["bash", "-c", command], folder, impl)
@@ -160,7 +160,7 @@ def test_a_block_that_is_wrong_fails(language, code, impl, folder):
         test_a_block_of_code_runs(block, impl, folder)
 
 
-# -- what the pages say ------------------------------------------------------------------------------------------------
+# -- the text of the pages ---------------------------------------------------------------------------------------------
 
 
 def test_the_api_page_has_every_public_name():
@@ -171,7 +171,7 @@ def test_the_api_page_has_every_public_name():
 
 
 def test_the_api_page_has_the_parameters_of_what_can_be_called():
-    """Of the twins, where a class has two: a compiled one need not say what it takes."""
+    """Of the Python implementation, where a class has two: a compiled one need not have a signature."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     called = {"run": hotloop.run, "new_event_loop": hotloop.new_event_loop, "install": hotloop.install}
     instruments = ("watch_stalls", "format_tasks", "dump_tasks_on", "allow_inspection")
@@ -215,7 +215,7 @@ def results():
 
 
 def comparison(kind, loop, reference):
-    """As the benchmark prints it; kinds: 0 for loops and selectors, 1 for the network, 2 for TLS."""
+    """The comparison that the benchmark prints; kinds: 0 for loops and selectors, 1 for the network, 2 for TLS."""
     subjects, tls = (("event loop", "selector"), False) if kind == 0 else (("network",), kind == 2)
     tables = {}
     for run in results():

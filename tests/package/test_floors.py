@@ -1,4 +1,4 @@
-""".ci/check_floors.py: an import from a floor above is found, in Cython, C and Python, and so is a circle."""
+""".ci/check_floors.py finds an import from a floor above, in Cython, C and Python, and a circle of imports."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "check_floors.py"
-pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="the checks are part of the repository alone")
+pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="only the repository has the checks")
 
 SOUND = {
     "ext/hotloop/_c/runtime/references.pxd": "from cpython.object cimport PyObject\n",
@@ -86,4 +86,4 @@ def test_sources_that_import_from_below(check):
 def test_what_is_refused(check, name, text, message):
     code, out = check({name: text})
     assert code == 1
-    assert set(out.split()) == set(message.split())  # a circle may be told from any of its modules
+    assert set(out.split()) == set(message.split())  # a circle may be reported from any of its modules

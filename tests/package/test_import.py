@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-both = pytest.mark.only("c", "python", reason="it is about importing hotloop")
+both = pytest.mark.only("c", "python", reason="tests the import of hotloop")
 
 # A finder that hides the compiled modules, as if they had not been built.
 WITHOUT_EXTENSION = """
@@ -44,7 +44,7 @@ with hotloop.DefaultSelector() as selector:
 """
 
 
-@pytest.mark.only("python", reason="it is about the extension not being there")
+@pytest.mark.only("python", reason="tests a missing extension")
 @pytest.mark.parametrize("asked", ["", "python"], ids=["automatic", "asked for"])
 def test_p05_without_the_extension_the_same_names_work(impl, asked):
     out = impl.run_script(
@@ -59,9 +59,9 @@ print(implementation)
     assert out == "python\n"
 
 
-@pytest.mark.only("python", reason="it is about the extension not being there")
+@pytest.mark.only("python", reason="tests a missing extension")
 def test_p05_the_fallback_hands_out_the_interpreters_own_tasks(impl):
-    """Where they are compiled, that is: a program without the extension must not get slower than it was."""
+    """If these are compiled: a program without the extension must not be slower than without hotloop."""
     out = impl.run_script(
         "os.environ['HOTLOOP_IMPL'] = ''\n"
         + WITHOUT_EXTENSION
@@ -81,11 +81,11 @@ print(hotloop.run(main()), hotloop.Task is asyncio.Task, hotloop.Future is async
 
 @pytest.mark.only("python", reason="the compiled loop has its state in C")
 def test_the_fallback_has_few_attributes(loop):
-    """CPython is quick at an instance's attributes only as long as there are fewer than 30."""
+    """CPython accesses an instance's attributes fast only as long as there are fewer than 30."""
     assert len(vars(loop)) < 30
 
 
-@pytest.mark.only("python", reason="it is about the extension not being there")
+@pytest.mark.only("python", reason="tests a missing extension")
 def test_p05_asking_for_what_is_missing_is_an_error(impl):
     result = impl.run_script(
         "os.environ['HOTLOOP_IMPL'] = 'c'\n" + WITHOUT_EXTENSION + "import hotloop\nhotloop.EventLoop\n", check=False
@@ -164,7 +164,7 @@ print(hotloop._impl.reason, flush=True)
 """
 
 
-@pytest.mark.only("c", reason="the compiled extension is what does not load there")
+@pytest.mark.only("c", reason="only the compiled extension does not load there")
 @pytest.mark.skipif(
     sys.version_info[:2] == (3, 12),
     reason="CPython 3.12 crashes when it destroys a subinterpreter that has run asyncio",

@@ -1,4 +1,4 @@
-"""P22: asyncio's helpers over any mix of our and asyncio's own futures and tasks."""
+"""P22: asyncio's helpers over any mix of hotloop's and asyncio's own futures and tasks."""
 
 import asyncio
 import concurrent.futures
@@ -42,7 +42,7 @@ async def after(turns, result=None, error=None):
 
 
 def run_on(loop, main, task_class):
-    """Run `main()` in a task of that class: what awaits is as much part of the mix as what is awaited."""
+    """Run `main()` in a task of that class: the awaiting task is part of the mix, like the awaited objects."""
     return loop.run_until_complete(task_class(main(), loop=loop))
 
 
@@ -350,7 +350,7 @@ def test_p22_run_until_complete(make, whose):
 
 
 def test_p22_our_tasks_and_futures_on_asyncios_loop(impl):
-    """A Task or Future of ours does not need our loop."""
+    """hotloop's Task and Future do not need hotloop's loop."""
     loop = asyncio.SelectorEventLoop()
 
     async def main():
@@ -377,7 +377,7 @@ def test_p22_our_tasks_and_futures_on_asyncios_loop(impl):
 
 
 def test_p22_a_duck_typed_future(impl, loop):
-    """Whatever has `_asyncio_future_blocking` and the methods can be awaited; it need not be anybody's Future."""
+    """Any object with `_asyncio_future_blocking` and the methods can be awaited, whatever its class."""
 
     class Duck:
         _asyncio_future_blocking = False
@@ -415,7 +415,7 @@ def test_p22_a_duck_typed_future(impl, loop):
 
 
 def test_p22_asyncios_python_classes_join_in(impl, loop):
-    """A debugger may have put asyncio's Python Future and Task in the place of the C ones."""
+    """A debugger may have replaced the C classes by asyncio's Python Future and Task."""
 
     async def main():
         future = asyncio.futures._PyFuture(loop=loop)

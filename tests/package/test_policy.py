@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's own policy is not the subject")
 
-# asyncio's own words; a test fails on any other warning.
+# asyncio's own warnings; a test fails on any other.
 DEPRECATED = ("set_event_loop_policy", "get_event_loop_policy") if sys.version_info >= (3, 14) else ()
 OPTIONS = [word for name in DEPRECATED for word in ("-W", f"ignore:'asyncio.{name}' is deprecated:DeprecationWarning")]
 
@@ -76,7 +76,7 @@ def test_setting_the_policy_warns_once_and_in_asyncios_words(impl):
 
 
 def test_python_without_policies(impl):
-    """As Python 3.16 will be; until it is there, a running Python is made to look like it."""
+    """As in Python 3.16; until that exists, the test makes the running Python look like it."""
     impl.run_script("""if True:
         import hotloop
         hotloop.EventLoop

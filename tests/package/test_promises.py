@@ -1,4 +1,4 @@
-"""docs/promises.md: every promise is held by a test, and the page says by which."""
+"""docs/promises.md: every promise is held by a test, and the page names it."""
 
 import dataclasses
 import subprocess
@@ -30,7 +30,7 @@ def test_the_promises_are_in_the_order_of_their_numbers():
         ([], "c and python"),
         ([{"c", "asyncio"}], "python"),
         ([{"c"}, {"python"}], None),
-        ([set()], None),  # a test that is not about an implementation
+        ([set()], None),  # a test that does not depend on an implementation
     ],
 )
 def test_a_promise_that_no_test_holds_is_a_problem(implementations, missing):

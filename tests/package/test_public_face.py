@@ -1,4 +1,4 @@
-"""The public names: what they are on each implementation, how one is chosen, and that using them is silent."""
+"""The public names: what they are on each implementation, how one is chosen, and that using them causes no warning."""
 
 import asyncio
 import inspect
@@ -14,7 +14,7 @@ import hotloop
 
 ONLY_OURS = pytest.mark.only("c", "python", reason="asyncio has none of these names")
 
-# A compiled module that is not there, and one that does not load, whichever is installed in reality.
+# A missing compiled module, and one that does not load, whichever is actually installed.
 WITHOUT_EXTENSION = """
 import sys
 sys.modules["hotloop._c.scheduler.ready_queue"] = None
@@ -100,7 +100,7 @@ class TestChoice:
         asyncio.Task is asyncio.tasks._PyTask, reason="the next test is about interpreters like this one"
     )
     def test_p05_without_the_extension_the_names_are_the_same(self):
-        """And nobody is told: this is how the pure wheel is meant to be used."""
+        """Without a warning: this is how the pure wheel is meant to be used."""
         source = (
             WITHOUT_EXTENSION
             + """if True:
@@ -118,7 +118,7 @@ class TestChoice:
         assert output(source, "-W", "error") == "python hotloop._pure.network.network_core"
 
     def test_interpreter_without_compiled_tasks(self):
-        """PyPy is one; here the accelerator of CPython is hidden."""
+        """PyPy is one; here the test hides CPython's accelerator."""
         source = (
             WITHOUT_EXTENSION
             + """if True:
@@ -325,7 +325,7 @@ class TestRun:
         """)
 
     def test_not_a_coroutine(self, impl):
-        """The same exception as from asyncio, whose list of what can be run has grown."""
+        """The same exception as from asyncio, which accepts more kinds of objects in later versions."""
         impl.run_script("""if True:
             import hotloop
             errors = []

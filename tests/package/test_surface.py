@@ -1,4 +1,5 @@
-"""P11 and P21: nothing that the running Python's asyncio has is missing, and isinstance holds for what it hands out."""
+"""P11 and P21: the running Python's asyncio has no name or parameter that hotloop lacks, and isinstance holds for the
+objects it returns."""
 
 import asyncio
 import contextlib
@@ -11,7 +12,7 @@ from support.certificates import HOST
 from support.endpoints import settle, until
 from support.recording import DatagramRecorder, Recorder
 
-# CPython 3.11's own is of no narrower class.
+# In CPython 3.11 asyncio's own has no narrower base class.
 DATAGRAM_TRANSPORT = asyncio.DatagramTransport if sys.version_info >= (3, 12) else asyncio.BaseTransport
 
 
@@ -20,7 +21,7 @@ def public(cls):
 
 
 def accepts(callable_, oracle):
-    """The first argument that `oracle` takes and `callable_` does not; None if it takes them all."""
+    """The first argument that `oracle` accepts and `callable_` does not; None if it accepts them all."""
     ours = inspect.signature(callable_)
     for parameter in inspect.signature(oracle).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -50,7 +51,7 @@ def test_p11_no_keyword_of_the_loops_methods_is_missing(impl):
 
 @pytest.mark.only("c", "python", reason="the signatures of asyncio's C classes cannot be read")
 def test_p11_no_keyword_of_futures_and_tasks_is_missing(impl):
-    """Of their Python classes, whose signatures can be read."""
+    """Compared with asyncio's Python classes, whose signatures can be read."""
     refused = {}
     for ours, oracle in ((impl.Future, asyncio.futures._PyFuture), (impl.Task, asyncio.tasks._PyTask)):
         for name in public(oracle):
@@ -177,7 +178,7 @@ def test_p21_isinstance_of_everything_a_loop_hands_out(impl, loop):
 
 
 def test_p21_issubclass_and_abstract_classes(impl):
-    """Type checks the other way round: what is no future must not pass for one."""
+    """Type checks the other way round: other objects must not pass for a future."""
     assert issubclass(impl.Task, impl.Future)
     assert not isinstance(5, impl.Future)
     assert issubclass(impl.EventLoop, asyncio.AbstractEventLoop)

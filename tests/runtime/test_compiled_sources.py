@@ -1,4 +1,4 @@
-"""What the compiler of the extension gets wrong, and the sources therefore do not contain."""
+"""Constructs that the extension's compiler gets wrong, and that the sources therefore must not contain."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ CONSTANT = re.compile(r"None|True|False|NULL|-?\d+|")
 
 
 def test_no_list_comprehension_makes_its_elements():
-    """Where there is no memory for the list, the C code of Cython 3.3.1 releases such an element twice."""
+    """If the list cannot be allocated, the C code of Cython 3.3.1 releases such an element twice."""
     makes_them = [
         f"{path.name}:{number}: {line.strip()}"
         for path in SOURCES
@@ -24,7 +24,7 @@ def test_no_list_comprehension_makes_its_elements():
 
 
 def body_of(clause, first, lines):
-    """The numbered statements of an except clause, whose first line has the number `first`."""
+    """The numbered statements of an except clause whose first line has the number `first`."""
     rest = enumerate(lines[first:], first + 1)
     inside = itertools.takewhile(lambda numbered: re.match(clause["indent"] + r" |\s*$", numbered[1]), rest)
     without_comments = ((number, text.partition("#")[0].strip()) for number, text in [(first, clause["rest"]), *inside])
@@ -46,9 +46,9 @@ def unsafe_returns(lines):
 
 
 def test_no_except_clause_is_left_by_return():
-    """An exception that was raised where memory has run out may have no traceback. The C code of Cython 3.3.1 for a
-    `return` releases the one that the clause has taken without looking whether it is there; that for the end of the
-    clause, for `continue`, `break` and `raise` looks. A clause that does nothing but return a constant takes none."""
+    """An exception raised while memory has run out may have no traceback. For a `return` the C code of Cython 3.3.1
+    releases the traceback that the clause has taken without checking for NULL; for the end of the clause, for
+    `continue`, `break` and `raise` it checks. A clause that only returns a constant takes none."""
     assert not [f"{path.name}:{number}" for path in SOURCES for number in unsafe_returns(path.read_text().splitlines())]
 
 

@@ -1,4 +1,4 @@
-"""Cycles through handles, futures, tasks and loops are collected, and nothing is kept that is no longer needed."""
+"""Cycles through handles, futures, tasks and loops are collected, and nothing is kept longer than needed."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class Target:
-    """Something that can be called, awaited upon and referenced."""
+    """A callable, weakly referenceable object."""
 
     def __call__(self, *args):
         pass
@@ -58,7 +58,7 @@ def test_a_cycle_through_a_handle_that_ran(loop, schedule):
 
 
 def test_cycles_through_handles_are_collected_after_a_freeze(impl):
-    """gc.freeze() hides what is there from the collector for good: also what is kept there for the next handles."""
+    """gc.freeze() hides existing objects from the collector for good: also those kept for the next handles."""
     impl.run_script(
         """
 import gc, weakref
@@ -92,7 +92,7 @@ impl.run(main())
 
 
 def test_a_handle_that_ran_is_not_kept(loop):
-    """Without the collector: neither the queue nor the loop holds on to what has run."""
+    """Without the collector: neither the queue nor the loop keeps a handle that has run."""
     gc.disable()
     try:
         target = Target()
@@ -179,7 +179,7 @@ def test_a_cycle_through_a_finished_task(impl, loop):
 
 
 def test_a_cycle_through_a_failed_task(impl, loop):
-    """The traceback of the exception holds the frame, the frame the task, the task the exception."""
+    """The exception's traceback holds the frame, the frame the task, the task the exception."""
 
     async def main(target):
         task = asyncio.current_task()
@@ -245,7 +245,7 @@ def test_a_closed_loop_keeps_nothing_of_what_was_queued(impl):
 
 
 def test_no_cycle_is_made_by_a_failing_await(impl, loop):
-    """With the collector off: exceptions raised through our futures and tasks must not hold their frames for ever."""
+    """With the collector off: exceptions raised through futures and tasks must not hold their frames forever."""
 
     class Error(Exception):
         pass
@@ -413,7 +413,7 @@ def test_ten_thousand_times_leaves_nothing(impl, loop, once):
 
     times = 10_000 if once not in (one_gather, one_selector) else 2_000
     before = blocks_after(500)
-    # Free lists and caches move by some hundred; a leak of one object each time would show as thousands.
+    # Free lists and caches vary by some hundred; a leak of one object each time would show as thousands.
     assert blocks_after(times) - before < times // 5
 
 

@@ -1,4 +1,4 @@
-"""Futures, tasks, handles and contexts that nobody has any more may serve again: nothing of what they were shows."""
+"""Unreferenced futures, tasks, handles and contexts may be reused: nothing of their former use shows."""
 
 import asyncio
 import contextvars
@@ -13,7 +13,7 @@ AGAIN = range(3)
 
 
 class Value:
-    """Something that can be referenced weakly."""
+    """A weakly referenceable object."""
 
 
 class Failure(Exception):
@@ -75,7 +75,7 @@ def test_a_task_that_is_dropped_while_it_waits_is_reported_each_time(loop, repor
 def test_a_finalizer_that_the_garbage_collector_has_called_is_called_for_the_next_in_its_place(loop, reports):
     for turn in AGAIN:
         future = loop.create_future()
-        future.set_result(future)  # only the collector finds this
+        future.set_result(future)  # a cycle that only the collector finds
         del future
         gc.collect()
         future = loop.create_future()
@@ -158,7 +158,7 @@ def test_a_weak_reference_does_not_come_back_with_the_next_one(loop, kind):
 
 @pytest.mark.parametrize("kind", ["future", "task"])
 def test_the_garbage_collector_knows_none_that_is_gone(loop, kind):
-    """Whoever looks for leaked tasks looks there."""
+    """Tools that look for leaked tasks look there."""
 
     def known():
         gc.collect()
@@ -233,7 +233,7 @@ def test_a_context_that_somebody_keeps_is_his_alone(loop, impl):
 
 
 def test_a_context_whose_task_was_garbage_is_whole(loop):
-    """The collector clears what it has found, piece by piece: nothing of that may be in use again."""
+    """The collector clears its garbage piece by piece: none of the pieces may be in use again."""
     seen = []
     for _ in AGAIN:
         holders = [[] for _ in range(50)]

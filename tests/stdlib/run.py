@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Run CPython's own asyncio and selector tests on hotloop, or on asyncio itself to see what this machine makes of them.
+"""Run CPython's own asyncio and selector tests on hotloop, or on asyncio itself to see how they do on this machine.
 
 Every mixin and parametrised class of the running interpreter's test.test_asyncio and test.test_selectors is bound to
-hotloop's EventLoop, Future, Task and selectors (conformance/bind); all else there runs with hotloop's loop as the
+hotloop's EventLoop, Future, Task and selectors (conformance/bind); all other tests there run with hotloop's loop as the
 default. Each test has its own verdict; one that hangs is ended and reported. Tests that cannot pass are listed, with
 the reason, in conformance/expected.toml. A failure that is not listed is tried on asyncio, and is no failure of
-hotloop's if asyncio fails too. The hotloop tested is the one this interpreter imports.
+hotloop's if asyncio fails too. The tested hotloop is the one that this interpreter imports.
 
 Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed.
 """
@@ -40,12 +40,12 @@ class Session:
         self._modules = catalog.suites(self.expectations.unbound_suites())
 
     def suites(self) -> list[str]:
-        """The suites to run. A pattern that starts with a suite's name spares looking for it in the others."""
+        """The suites to run. If a pattern starts with a suite's name, the others are not searched for it."""
         named = [suite for suite in self._modules if self.only and self.only.partition(".")[0] == suite]
         return named or list(self._modules)
 
     def tests(self, suite: str) -> list[str]:
-        """The suite's tests that are to be run, as Class.test."""
+        """The suite's tests to run, as Class.test."""
         return pool.names_of(self._job(suite))
 
     def run_suite(self, suite: str) -> tuple[Judgement, pool.Run]:
@@ -57,7 +57,7 @@ class Session:
         return judgement, run
 
     def _ask_asyncio(self, suite: str, judgement: Judgement) -> None:
-        """Set apart the failures that asyncio has on this machine, too."""
+        """Separate the failures that asyncio has on this machine, too."""
         if self.impl == "asyncio" or not judgement.problems:
             return
         job = dataclasses.replace(self._job(suite), impl="asyncio", only=list(judgement.problems))
@@ -115,7 +115,7 @@ def exit_code(results: dict[str, tuple[Judgement, pool.Run]]) -> int:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # As a shell has it that starts this in the background: tests of Ctrl-C would hang.
+        # A shell that starts this in the background makes it ignore SIGINT: tests of Ctrl-C would hang.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         session = Session(options.impl, timeout=options.timeout, only=options.only)
@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
         print(f"NOT RUN: {reason}")
         return NOT_RUN
     try:
-        session.tests(session.suites()[0])  # rather one clear failure now than one from each suite
+        session.tests(session.suites()[0])  # makes one clear failure now instead of one in each suite
         if options.list:
             for suite in session.suites():
                 for test in session.tests(suite):

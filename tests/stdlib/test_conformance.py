@@ -18,7 +18,7 @@ IMPLEMENTATIONS = [name for name in os.environ.get("HOTLOOP_TEST_IMPLS", "c,pyth
 
 
 def _cases():
-    """One case for each suite and implementation, or a single one that says why there is none."""
+    """One case for each suite and implementation, or a single one with the reason why there is none."""
     try:
         sessions = [run.Session(impl) for impl in IMPLEMENTATIONS]
     except catalog.NotAvailable as reason:
@@ -30,7 +30,7 @@ def _cases():
 
 @pytest.fixture(scope="module")
 def running(request):
-    """The suites that were asked for, begun ahead of their turn so that two run at a time."""
+    """The requested suites, started early so that two run at a time."""
     items = [item for item in request.session.items if item.function is test_suite]
     executor = concurrent.futures.ThreadPoolExecutor(PROCESSES)
     try:

@@ -1,4 +1,4 @@
-"""The harness that runs CPython's suites, itself: what becomes of a test is seen, and the list is checked both ways."""
+"""Tests of the harness that runs CPython's suites: it sees every outcome of a test, and checks the list both ways."""
 
 import sys
 from pathlib import Path

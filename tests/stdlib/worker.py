@@ -38,7 +38,7 @@ class Reporter(unittest.TestResult):
         self.arm_watchdog()
 
     def arm_watchdog(self):
-        # exit=True: what hangs in C code and holds the GIL cannot be stopped in any gentler way.
+        # exit=True: no gentler way stops a test that hangs in C code and holds the GIL.
         faulthandler.dump_traceback_later(self.timeout, exit=True, file=self.log)
 
     def stopTest(self, test):
@@ -101,7 +101,7 @@ def is_wanted(name, job):
 
 
 def allow_resources():
-    """What CPython's own `-u all,-network,-largefile` allows of what these suites may ask for."""
+    """Allow the resources of CPython's own `-u all,-network,-largefile` to these suites."""
     from test import support
 
     support.use_resources = ["cpu", "subprocess", "walltime"]
@@ -109,7 +109,7 @@ def allow_resources():
 
 def main():
     events_fd = int(sys.argv[1])
-    os.set_inheritable(events_fd, False)  # or children of the tests would keep it open
+    os.set_inheritable(events_fd, False)  # otherwise children of the tests would keep it open
     job = json.load(sys.stdin)
     log = open(job["log"], "a", encoding="utf-8")  # noqa: SIM115  # faulthandler writes to it up to the very end
     faulthandler.enable(log)
@@ -119,7 +119,7 @@ def main():
         allow_resources()
         try:
             tests = list(tests_of(job))
-        except unittest.SkipTest as skip:  # CPython's module leaves itself out
+        except unittest.SkipTest as skip:  # CPython's module skips itself
             reporter.emit(event="no suite", reason=str(skip))
             return
         if job["names_only"]:

@@ -1,4 +1,4 @@
-"""Socket addresses in C, against the socket module's on real sockets."""
+"""Socket addresses in C, compared with the socket module's on real sockets."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import compiled
 
-pytestmark = pytest.mark.only("c", reason="the twin's transports are asyncio's, with addresses by the socket module")
+pytestmark = pytest.mark.only("c", reason="the pure loop has asyncio's transports, with addresses by the socket module")
 
 LARGEST = 128  # bytes, struct sockaddr_storage
 libc = ctypes.CDLL(None, use_errno=True)
@@ -31,7 +31,7 @@ def to_python(impl):
 
 @pytest.fixture
 def from_python(impl):
-    """The raw address; None if the socket object is to be asked."""
+    """The raw address; None if the socket object has to convert it."""
     pointer = ctypes.POINTER(ctypes.c_uint)
     types = (ctypes.py_object, ctypes.c_int, ctypes.c_char_p, pointer)
     convert = compiled.function("system.address", "address_from_python", ctypes.c_int, *types)
@@ -59,7 +59,7 @@ def cached(cache, raw):
 
 
 def raw_address(sock, name="getsockname"):
-    """What the kernel says: the bytes of the address."""
+    """The bytes of the address, from the kernel."""
     storage = ctypes.create_string_buffer(LARGEST)
     length = ctypes.c_uint(LARGEST)
     assert getattr(libc, name)(sock.fileno(), storage, ctypes.byref(length)) == 0
@@ -145,7 +145,7 @@ def unix_names(folder):
 
 @pytest.fixture
 def folder():
-    """A short one: the path of a Unix socket has little room."""
+    """A folder with a short name: the path of a Unix socket has little room."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield folder
 
@@ -169,7 +169,7 @@ def test_a_unix_path_without_the_zero_behind_it(to_python):
     start = raw_family(socket.AF_UNIX)
     size = 108 if sys.platform == "linux" else 104
     assert to_python(start + b"x" * size) == "x" * size
-    assert to_python(start + b"x" * size + b"y") == "x" * size  # the zero is counted where there is no room for it
+    assert to_python(start + b"x" * size + b"y") == "x" * size  # the length may count a zero that has no room
     assert to_python(start + b"/a/b") == "/a/b"
     assert to_python(start + b"/a\0garbage") == "/a"
 
@@ -204,7 +204,7 @@ def test_the_cache_ignores_the_padding_of_ipv4(cache):
 
 
 def test_the_cache_tells_apart_what_differs(cache):
-    """In every part of an address, and by the bound of a Unix path."""
+    """Addresses that differ in any part, and Unix paths that differ only in their length."""
     host = bytes(range(16))
     raw = [raw_inet(host[:4], 1), raw_inet(host[:4], 2), raw_inet(host[1:5], 1)]
     raw += [raw_inet6(host, 1, 0, 0), raw_inet6(host, 2, 0, 0), raw_inet6(host, 1, 1, 0), raw_inet6(host, 1, 0, 1)]
@@ -218,7 +218,7 @@ def test_the_cache_tells_apart_what_differs(cache):
 
 
 def test_the_cache_is_right_however_many_peers_there_are(to_python):
-    """And keeps no more than its bound: what an address replaces is let go."""
+    """The cache never exceeds its bound: it releases an address that another one replaces."""
     from hotloop._c.system.address import AddressCache
 
     rng = random.Random(5)
@@ -351,7 +351,8 @@ LEFT_TO_THE_SOCKET = {
 
 
 def outcome(sock, connect, address):
-    """What comes of connecting a datagram socket: its peer, the kernel's error, or what the address is refused for."""
+    """The outcome of connecting a datagram socket: its peer, the kernel's error, or the exception of a refused
+    address."""
     try:
         connect(sock, address)
         return sock.getpeername()
@@ -395,7 +396,7 @@ def test_to_ipv6(from_python, address):
 def test_to_unix(from_python, folder):
     for name in unix_names(folder):
         if not name:
-            continue  # stands for "choose one", in bind() only
+            continue  # means "choose one", in bind() only
         for path in {name, os.fsencode(name), os.fsdecode(name)}:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener, two_sockets(socket.AF_UNIX) as pair:
                 with contextlib.suppress(FileNotFoundError):
@@ -456,7 +457,7 @@ def test_ipv6_there_and_back(to_python, from_python, host, port, flowinfo, scope
 
 @given(host=st.text(max_size=30), port=st.integers(-(1 << 70), 1 << 70))
 def test_any_text_and_number(from_python, host, port):
-    """What is converted is a number in the usual form, and nothing else is."""
+    """Only a number in the usual form is converted."""
     for family in socket.AF_INET, socket.AF_INET6:
         raw = from_python((host, port), family)
         try:

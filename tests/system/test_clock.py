@@ -59,7 +59,7 @@ def test_p31_the_real_clock_comes_back(loop):
 
 
 def test_p31_a_clock_moved_by_callbacks_fires_timers_during_one_run(loop):
-    """A test clock that jumps by minutes, the loop never idle: sleeping tasks wake when its time has come."""
+    """A test clock jumps by minutes while the loop is never idle: sleeping tasks wake when their time has come."""
     clock = Clock.replacing_time_of(loop)
     seen = []
 
@@ -72,7 +72,7 @@ def test_p31_a_clock_moved_by_callbacks_fires_timers_during_one_run(loop):
             await asyncio.sleep(0)
         while clock.now < 1010.0:
             clock.advance(1.0)
-            # A turn for the timer to be seen, and for its future to wake the sleeper.
+            # Turns in which the loop sees the timer, and its future wakes the sleeper.
             for _ in range(5):
                 await asyncio.sleep(0)
 

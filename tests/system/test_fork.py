@@ -1,4 +1,4 @@
-"""After a fork: the child sees no running loop, and nothing it does reaches the parent's poller."""
+"""After a fork: the child sees no running loop, and none of its actions reaches the parent's poller."""
 
 import os
 
@@ -62,7 +62,7 @@ print("parent ran")
 
 @own_set
 def test_p16_the_child_cannot_disturb_the_parents_poller(impl):
-    """The child closes and unregisters everything it has inherited; the parent still gets its events and wake-ups."""
+    """The child closes and unregisters all that it has inherited; the parent still gets its events and wake-ups."""
     out = impl.run_script(
         IN_CHILD
         + """
@@ -126,7 +126,8 @@ loop.close()
 
 @own_set
 def test_p16_the_child_has_descriptors_of_its_own(impl):
-    """A kqueue is not inherited, so that what the child opens may get its number: a selector must not touch it then."""
+    """A kqueue is not inherited, so a new descriptor of the child may get its number: a selector must not touch it
+    then."""
     out = impl.run_script(
         IN_CHILD
         + """
@@ -161,7 +162,7 @@ one.close(), other.close()
 
 
 def test_p16_a_child_that_leaves_normally(impl):
-    """Finalizing the interpreter in the child, with the parent's loop and its timers still there."""
+    """The interpreter is finalized in the child, with the parent's loop and its timers still there."""
     out = impl.run_script(
         IN_CHILD
         + """
@@ -210,7 +211,7 @@ print(impl.run(main()))
     assert out == "from the child\n" * 2
 
 
-@pytest.mark.only("c", "python", reason="it is about importing hotloop")
+@pytest.mark.only("c", "python", reason="tests the import of hotloop")
 def test_p16_importing_registers_no_python_code_that_runs_at_fork(impl):
     out = impl.run_script(
         """

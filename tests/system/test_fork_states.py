@@ -1,7 +1,6 @@
-"""P16: a fork at any moment, with everything open. The child runs a loop of its own; the parent goes on as if nothing
-had been.
+"""P16: a fork at any moment, with everything open. The child runs a loop of its own; the parent is unaffected.
 
-What the child must not do is use the parent's loop; nor close its TLS connections, which would tell the peers so.
+The child must not use the parent's loop, nor close its TLS connections, which would notify the peers.
 """
 
 import os
@@ -166,7 +165,7 @@ with asyncio.Runner(loop_factory=impl.new_event_loop) as runner:
     reason="CPython 3.13 without the GIL frees nothing of a loop that has used threads, asyncio's own included",
 )
 def test_p16_the_child_frees_what_it_has_inherited(impl, certificate_files):
-    """The loop and all transports are closed by the collector, and no peer is told so."""
+    """The collector closes the loop and all transports, and no peer is notified."""
     run(
         impl,
         certificate_files,

@@ -1,4 +1,5 @@
-"""P20: what there is nothing to resolve of, loop.getaddrinfo() answers at once, and as socket.getaddrinfo() does."""
+"""P20: if there is nothing to resolve, loop.getaddrinfo() answers at once, with the same answer as
+socket.getaddrinfo()."""
 
 import asyncio
 import enum
@@ -41,7 +42,7 @@ LITERALS = [
     "fe80::1%no-such-interface",
     None,
 ]
-# What no resolver is asked for only because of AI_NUMERICHOST.
+# Hosts that need a resolver unless AI_NUMERICHOST is set.
 OTHER_HOSTS = ["localhost", "127.1", "0x7f.0.0.1", "127.0.0.01", "1.2.3", ":::", "fe80::1%1%1", "", "ünï.example", 7]
 PORTS = [0, 1, 80, 65535, "0", "80", "00080", "99999", b"443", None]
 OTHER_PORTS = ["http", "", "-1", " 80", "80 ", "no-such-service", b"\xff", -1, 65536, 1 << 70, 1.5, "\u0661"]
@@ -69,7 +70,7 @@ class Port(enum.IntEnum):
 
 
 def literal_cases():
-    """The usual calls, all of them, and 1,500 of the others."""
+    """All of the usual calls, and 1,500 of the others."""
     usual = itertools.product(LITERALS, [0, 80, "80", None], USUAL, [0, socket.AI_PASSIVE])
     cases = [(host, port, *rest, flags) for host, port, rest, flags in usual]
     unusual = [FAMILIES, TYPES, PROTOS, FLAGS]
@@ -82,7 +83,7 @@ def literal_cases():
 
 
 def other_cases():
-    """Whose hosts are answered without a network, but not at once."""
+    """Calls whose hosts are answered without a network, but not at once."""
     hosts = ["localhost", "127.1", "0x7f.0.0.1", b"localhost", bytearray(b"127.0.0.1"), 7, "127.0.0.1\0"]
     cases = [(host, port, 0, 1, 0, 0) for host, port in itertools.product(hosts, [80, "80", None])]
     cases += [(host, port, 0, 1, 0, 0) for host, port in itertools.product(["127.0.0.1", "::1", None], OTHER_PORTS)]
@@ -90,7 +91,7 @@ def other_cases():
 
 
 def outcome(function, *arguments):
-    """What comes of a call: a list of which the types count as well, or an exception."""
+    """The outcome of a call: a list with its types, or an exception."""
     try:
         infos = function(*arguments)
     except Exception as error:
@@ -99,7 +100,7 @@ def outcome(function, *arguments):
 
 
 def awaited(coroutine):
-    """What a coroutine returns that waits for nothing."""
+    """The result of a coroutine that does not wait."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -109,7 +110,7 @@ def awaited(coroutine):
 
 
 def at_once(loop):
-    """loop.getaddrinfo(), which must not wait."""
+    """A loop.getaddrinfo() that must not wait."""
 
     def getaddrinfo(host, port, family=0, type=0, proto=0, flags=0):
         return awaited(loop.getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags))
@@ -131,7 +132,7 @@ def address(impl):
 
 @pytest.fixture
 def busy_executor(loop):
-    """The loop's default executor, whose only thread is waiting for the end of the test."""
+    """The loop's default executor; its only thread waits for the end of the test."""
     release = threading.Event()
     with ThreadPoolExecutor(1) as executor:
         loop.set_default_executor(executor)
@@ -161,7 +162,7 @@ def test_p20_the_answers_are_those_of_the_socket_module(impl, loop):
 
 @ours
 def test_p20_literals_are_answered_at_once(impl, loop, address):
-    """A second time as well, when it is known which entries there are."""
+    """Also the second time, when the existing kinds of entries are known."""
     ask = at_once(loop)
     refusals = 0
     for case in literal_cases():
@@ -176,7 +177,7 @@ def test_p20_literals_are_answered_at_once(impl, loop, address):
 @ours
 @pytest.mark.parametrize("case", other_cases(), ids=repr)
 def test_p20_what_is_not_certain_is_left_to_the_executor(impl, address, case):
-    """All that might be looked up somewhere, whatever comes of it."""
+    """Everything that might be looked up somewhere, whatever the outcome."""
     assert address.getaddrinfo_literal(*case) is None
     assert not address.resolves_at_once(case[0], case[1], case[5])
 
@@ -228,7 +229,7 @@ def test_each_answer_is_a_list_of_its_own(impl, loop):
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%1", None])
 def test_p20_a_saturated_executor_does_not_delay_literals(impl, loop, busy_executor, host, debug):
     loop.set_debug(debug)
-    loop.slow_callback_duration = 3600  # however much else the machine has to do
+    loop.slow_callback_duration = 3600  # reports no slow callback, however busy the machine is
 
     async def main():
         return await loop.getaddrinfo(host, 80, type=socket.SOCK_STREAM)
@@ -237,7 +238,7 @@ def test_p20_a_saturated_executor_does_not_delay_literals(impl, loop, busy_execu
 
 
 def test_p20_names_wait_for_the_executor(impl, loop, busy_executor):
-    """They must: looking them up may take long."""
+    """They must wait: looking them up may take long."""
     coroutine = loop.getaddrinfo("localhost", 80)
     coroutine.send(None)
     coroutine.close()
@@ -325,7 +326,7 @@ def test_a_getaddrinfo_replaced_before_the_import_is_never_bypassed(impl):
 
 
 def test_the_audit_event(impl):
-    """Each call has it, with what socket.getaddrinfo() says there."""
+    """Each call raises it, with the arguments that socket.getaddrinfo() passes."""
     impl.run_script(
         """if True:
         import socket

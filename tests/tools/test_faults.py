@@ -1,6 +1,9 @@
-"""P34: no failed allocation or system call crashes, hangs, loses in silence, leaks or ends a loop that serves others.
+"""P34: no failed allocation or system call crashes, hangs, loses data silently, leaks, or ends a loop that serves
+others.
 
-A few of the faults that `make fault-test` tries, always the same ones, and whether each kind of defect is noticed."""
+The tests try a few of the faults of `make fault-test`, always the same ones, and check that each kind of defect is
+noticed.
+"""
 
 import os
 import re
@@ -48,13 +51,13 @@ def expect_nothing_found(done):
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-@pytest.mark.only("c", "python", reason="what asyncio does decides, it is not what is tested")
+@pytest.mark.only("c", "python", reason="asyncio is the measure here, not the subject")
 def test_p34_a_few_faults_of_each_scenario(impl, library, group):
     scenarios = [option for name in list(SCENARIOS)[group::GROUPS] for option in ("--scenario", name)]
     expect_nothing_found(run("--impl", impl.name, "--at-most", FEW, "--once", "--minutes", "60", *scenarios))
 
 
-@pytest.mark.only("c", reason="the others call no libc")
+@pytest.mark.only("c", reason="the others make no libc calls of their own")
 def test_p34_each_allocation_of_the_extensions_own(impl, library):
     done = run("--impl", impl.name, "--scenario", "Tcp", "--only", "libc")
     expect_nothing_found(done)
@@ -62,10 +65,10 @@ def test_p34_each_allocation_of_the_extensions_own(impl, library):
     assert tried is not None and int(tried[1]) == int(tried[2]) > 0
 
 
-@pytest.mark.only("c", reason="memory for a longer list is asked for by C code")
+@pytest.mark.only("c", reason="C code asks for the memory of a longer list")
 @pytest.mark.parametrize("first", [130, 132, 134])
 def test_a_write_that_cannot_be_kept_for_the_end_of_the_turn(impl, library, first):
-    """Nor is there memory for the traceback of what says so."""
+    """There is no memory for the traceback of the report, either."""
     fault = f"python:{first}+10"
     expect_nothing_found(run("--impl", impl.name, "--scenario", "Tcp", "--only", fault, "--at-most", "1"))
 
@@ -78,12 +81,12 @@ def test_each_kind_of_defect_is_noticed(library, defect):
     assert done.returncode == 1, done.stdout + done.stderr
     found = re.search(rf"^asyncio {defect.__name__} (\S+): {kind}$", done.stdout, re.MULTILINE)
     assert found is not None, done.stdout
-    # The command that repeats it is there, and does.
+    # The report has the command that repeats it; that does.
     assert f"run.py --impl asyncio --scenario {defect.__name__} --only {found[1]}\n" in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm to list the extension's symbols with")
-@pytest.mark.skipif(sys.platform != "linux", reason="the shim stands before Linux' system calls")
+@pytest.mark.skipif(sys.platform != "linux", reason="the shim replaces Linux' system calls")
 @pytest.mark.skipif(HAS_SHIM_POLLER, reason="this build's kqueue is the tests' own, with system calls of its own")
 def test_every_system_call_of_the_extension_can_fail():
     libraries = sorted(EXTENSION.rglob("*.so"))

@@ -1,6 +1,7 @@
-"""The fuzz targets in tests/fuzz: they build, some thousand inputs pass, and each sees what it is there to see.
+"""The fuzz targets in tests/fuzz: they build, some thousand inputs pass, and each detects the defects that it is for.
 
-`make fuzz` runs them for longer, with new inputs each time."""
+`make fuzz` runs them for longer, with new inputs each time.
+"""
 
 import importlib
 import shutil
@@ -14,7 +15,7 @@ FUZZ = Path(__file__).parents[1] / "fuzz"
 TARGETS = ["tls_records", "address_from_kernel", "address_from_text"]
 RUNS = 5000
 
-# Put into a header, with the target that must notice: (target, header, as it is, as it would be).
+# Changes to a header, with the target that must notice: (target, header, original, changed).
 DEFECTS = {
     "a record may be one byte longer": ("tls_records", "tls/records.h", "<= TLS_MAX_RECORD", "<= TLS_MAX_RECORD + 1"),
     "reading past the bytes": ("tls_records", "tls/records.h", "while (taken < size)", "while (taken <= size)"),

@@ -1,4 +1,4 @@
-"""leaks.py, the plugin: that it finds what leaks, and nothing else."""
+"""leaks.py, the plugin: it finds leaks, and reports nothing else."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def test_a_skip_is_a_skip():
 
 
 @pytest.mark.skipif(sys.getallocatedblocks() == 0, reason="PYTHONMALLOC: Python does not count its blocks of memory")
-@pytest.mark.only("c", reason="what leaks here is the test's own, whatever the loop is")
+@pytest.mark.only("c", reason="the leaks are the test's own, whatever the loop is")
 def test_leaks_are_found(impl, tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS)
     path = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])

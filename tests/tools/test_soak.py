@@ -1,4 +1,4 @@
-"""benchmarks/soak.py: that it passes where nothing leaks, and fails for each thing that does."""
+"""benchmarks/soak.py: it passes if nothing leaks, and fails for each object that does."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ ROUNDS = 6
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 pytestmark = [
-    pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="what a process has is read from Linux's /proc"),
+    pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads a process's resources from Linux's /proc"),
     pytest.mark.skipif(
         NO_GIL and sys.version_info < (3, 14),
         reason="CPython 3.13 without the GIL keeps all classes and functions that a program with threads makes",
@@ -36,7 +36,7 @@ def command(*arguments):
 
 
 @counts_blocks
-@pytest.mark.only("c", reason="the command; it is about the script, and c is what people run")
+@pytest.mark.only("c", reason="tests the command, on the implementation that most programs run")
 def test_all_scenarios_end_as_they_began(impl):
     done = command("--loop", "hotloop-c", "--rounds", str(ROUNDS), "--times", "1")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -107,7 +107,7 @@ def give_back(kept):
         (leaking_loops, "descriptors"),
     ],
 )
-@pytest.mark.only("c", reason="what leaks here is the test's own, whatever the loop is")
+@pytest.mark.only("c", reason="the leaks are the test's own, whatever the loop is")
 def test_a_leak_is_found(impl, tmp_path, make, leaked):
     ground = soak.Ground(impl.new_event_loop, tmp_path, 1)
     kept = []
@@ -145,7 +145,7 @@ def test_wrong_options_get_one_clear_line(arguments, message):
 
 
 @counts_blocks
-@pytest.mark.only("c", reason="the command; it is about the script")
+@pytest.mark.only("c", reason="tests the command alone")
 def test_a_scenario_that_could_not_run_has_not_passed(impl, tmp_path):
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "soak.py"), "--rounds", str(ROUNDS), "--scenarios", "lifecycles,tls"],
@@ -159,7 +159,7 @@ def test_a_scenario_that_could_not_run_has_not_passed(impl, tmp_path):
 
 
 @pytest.mark.skipif(NO_GIL, reason="without the GIL Python does not start with PYTHONMALLOC=malloc")
-@pytest.mark.only("c", reason="the command; it is about the script")
+@pytest.mark.only("c", reason="tests the command alone")
 def test_without_a_count_there_is_no_result(impl):
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "soak.py")],

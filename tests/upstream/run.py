@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Run pinned releases of other projects' test suites with hotloop as the event loop, or on asyncio to compare.
 
-The tests come out of the projects' source distributions, unchanged, and run in a virtual environment made for each of
-them; both are kept in build/upstream. The loop is swapped beneath them: every Python that starts there hands out the
-one under test wherever asyncio would hand out its own (plug/). Which tests cannot pass is listed, with the reason, in
-expected.toml. A failure that is not listed is tried on asyncio, and is no failure of hotloop's if asyncio fails too.
-The hotloop tested is the one this interpreter imports.
+The tests come from the projects' source distributions, unchanged, and run in a virtual environment made for each of
+them; both are kept in build/upstream. The loop is swapped beneath them: every Python that starts there returns the loop
+under test wherever asyncio would return its own (plug/). expected.toml lists the tests that cannot pass, with the
+reason. A failure that is not listed is tried on asyncio, and is no failure of hotloop's if asyncio fails too. The
+tested hotloop is the one that this interpreter imports.
 
 Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed.
 """
@@ -71,7 +71,7 @@ def prepare_signals() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
-    # Servers and tests are ended on the way out.
+    # The signals end the servers and tests on the way out.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 

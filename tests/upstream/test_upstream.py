@@ -1,4 +1,5 @@
-"""What runs other projects' suites, itself: the loop gets in, what becomes of a test is seen, nothing passes unrun."""
+"""Tests of the runner of other projects' suites: it brings the loop in, sees every outcome, and reports no test as
+passed that did not run."""
 
 import dataclasses
 import os
@@ -268,7 +269,7 @@ def test_suite_that_does_not_end(workplace, tmp_path):
     script = f'[ "$1" = -c ] && exit; echo $$ > {tmp_path}/pid; read never <> {tmp_path}/fifo'
     run = workplace(script, minutes=0.02).run("asyncio", tmp_path / "log")
     assert run.incomplete.startswith("did not end within 0.02 minutes")
-    if (tmp_path / "pid").exists():  # not if the machine was too busy to get that far
+    if (tmp_path / "pid").exists():  # false if the machine was too busy to get that far
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
 

@@ -1,4 +1,4 @@
-"""An application of aiohttp's that asks itself: server and client on one loop."""
+"""An aiohttp application that makes requests to itself: server and client on one loop."""
 
 import time
 

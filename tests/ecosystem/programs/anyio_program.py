@@ -1,4 +1,4 @@
-"""What a program does with anyio. It prints what it saw of its loop."""
+"""A typical program with anyio. It prints facts about its loop."""
 
 import json
 import signal
@@ -33,6 +33,6 @@ async def main():
     with anyio.open_signal_receiver(signal.SIGUSR1) as signals:
         signal.raise_signal(signal.SIGUSR1)
         assert await anext(signals) == signal.SIGUSR1
-    # It looks for the task that run() has made, from inside another.
+    # From inside another task it looks for the task that run() has made.
     assert anyio.get_current_task().id
     print(json.dumps(facts()))

@@ -1,4 +1,4 @@
-"""An ASGI application that tells of its loop, echoes, and is busy when it is asked to be."""
+"""An ASGI application that reports its loop, echoes, and blocks when asked to."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What a program does with asyncio: tasks, connections, threads and a child. It prints what it saw of its loop."""
+"""A typical program with asyncio: tasks, connections, threads and a child. It prints facts about its loop."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a program sees of the loop that it runs on."""
+"""Facts that a program sees about the loop it runs on."""
 
 import asyncio
 import os

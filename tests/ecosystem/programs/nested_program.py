@@ -1,4 +1,5 @@
-"""What nest_asyncio2 is for: running the loop to an end from inside a task of it. It prints what it saw of its loop."""
+"""The purpose of nest_asyncio2: running the loop to completion from inside one of its tasks. It prints facts about its
+loop."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""An application of Tornado's that also asks itself, and has a child."""
+"""A Tornado application that also makes requests to itself, and has a child."""
 
 import json
 

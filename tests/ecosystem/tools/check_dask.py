@@ -1,4 +1,4 @@
-"""Dask: a cluster as the page says, and the crawler among the examples that starts one of its own."""
+"""Dask: a cluster as the page says, and the example crawler that starts a cluster of its own."""
 
 import contextlib
 import json
@@ -22,14 +22,14 @@ ON_HOTLOOP = [sys.executable, "-m", "hotloop"]
 
 @pytest.fixture
 def site(tmp_path):
-    """The address of a web site that answers after a moment, so that a crawl lasts long enough to be ended."""
+    """The address of a web site whose answers take a moment, so that a test can end a crawl halfway."""
     command = [sys.executable, str(EXAMPLES / "website.py"), "--pages=200", "--delay=0.02"]
     with started(command, tmp_path) as server:
         yield server.wait_until(lambda: re.match(r"http://\S+/", server.output), "the site's start")[0]
 
 
 def crawl(folder, starter, program, *options):
-    """The report of a crawler that must succeed in silence."""
+    """The report of a crawler that must succeed without a message."""
     with started([*starter, str(EXAMPLES / program), "--json", *options], folder) as crawler:
         assert crawler.process.wait(120) == 0, crawler.output
         crawler.reader.join(SECONDS_TO_END)
@@ -45,7 +45,7 @@ def is_gone(process):
 
 
 def test_the_crawler_and_a_cluster_of_two_workers(tmp_path, site):
-    """One command. It finds what the crawler finds that needs no cluster, and leaves no process."""
+    """One command. It finds the same pages as the crawler without a cluster, and leaves no process."""
     words = section("Dask").command(2)
     assert words == ["python", "-m", "hotloop", CRAWLER]
     report = crawl(tmp_path, ON_HOTLOOP, CRAWLER, "--url", site)
@@ -91,7 +91,7 @@ def test_an_ended_crawl_leaves_nothing_behind(tmp_path, site, number, code):
 
 
 def test_a_cluster_that_is_there(tmp_path, site, port):
-    """Started by the commands of the page; the crawler uses it, and leaves it as it was."""
+    """The commands of the page start it; the crawler uses it, and leaves it as it was."""
     shutil.copy(EXAMPLES / "website.py", tmp_path)
     page = section("Dask")
     with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ print(json.dumps([isinstance(asyncio.get_running_loop(), hotloop.EventLoop), hot
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """A client of a kernel that runs. The specification is found where Jupyter looks for it."""
+    """A client of a running kernel, whose specification is where Jupyter looks for it."""
     folder = tmp_path / "kernels" / "hotloop"
     folder.mkdir(parents=True)
     section("Jupyter").write(folder)
@@ -41,7 +41,7 @@ def kernel(tmp_path, monkeypatch):
 
 
 def execute(client, source):
-    """What a cell prints and what became of it."""
+    """A cell's output and its reply."""
     printed = []
 
     def output(message):
@@ -69,8 +69,8 @@ def test_kernel(kernel):
     assert not manager.is_alive()
 
 
-# ipykernel queues what cancels the cell in a signal handler, without waking the loop. The standard library's selectors,
-# which the twin polls with, sleep on; plain asyncio hangs here as well.
+# ipykernel queues the cancellation of the cell in a signal handler, without waking the loop. The standard library's
+# selectors, with which the pure loop polls, sleep on; plain asyncio hangs here as well.
 awaits = pytest.param(
     "print('busy'); await asyncio.sleep(3600)",
     marks=pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""asyncio, anyio, pytest plugins: programs that come to an end by themselves."""
+"""asyncio, anyio, pytest plugins: programs that end by themselves."""
 
 import json
 import shutil
@@ -64,7 +64,7 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
 
 
 def test_a_program_on_another_loop_is_found_out(tmp_path):
-    """These tests would see it."""
+    """These tests would detect it."""
     copy("asyncio_program.py", tmp_path)
     with pytest.raises(AssertionError):
         check_printed(run([sys.executable, "program.py"], tmp_path))

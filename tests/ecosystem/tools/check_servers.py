@@ -17,7 +17,7 @@ SHUT_DOWN = "the application has been shut down"
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where the programs are that the page speaks of."""
+    """A folder with the programs that the page names."""
     shutil.copy(PROGRAMS / "facts.py", tmp_path)
     shutil.copy(PROGRAMS / "asgi.py", tmp_path / "app.py")
     return tmp_path
@@ -84,7 +84,7 @@ def test_aiohttp_processes_that_share_a_port(folder, port):
 
 @pytest.mark.parametrize("script", ["serve.py", "ioloop.py"])
 def test_tornado(folder, port, script):
-    """Ctrl-C is its only end: there is nothing in it that shuts down."""
+    """Only Ctrl-C ends it: the page's program has no shutdown."""
     section("Tornado").write(folder, port)
     shutil.copy(PROGRAMS / "tornado_program.py", folder / "program.py")
     with started([sys.executable, script], folder, port) as server:
@@ -97,7 +97,7 @@ def test_tornado(folder, port, script):
 
 
 def test_a_server_on_another_loop_is_found_out(folder):
-    """These tests would see it."""
+    """These tests would detect it."""
     port = free_port()
     with started(["uvicorn", "--port", str(port), "app:app"], folder, port) as server:
         facts = server.wait_until(server.facts, "an answer")

@@ -1,4 +1,4 @@
-"""The environment that run.py makes is what these tests run in. See run.py."""
+"""These tests run in the environment that run.py makes."""
 
 import faulthandler
 import sys

@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 
 PAGE = Path(__file__).parents[3] / "docs" / "ecosystem.md"
-PORT = "8000"  # as the page has it; a test takes a free one in its place
+PORT = "8000"  # the page's; a test uses a free one instead
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([\w.]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What the page says about one tool."""
+    """The page's section about one tool."""
 
     files: dict[str, str]  # the blocks that have a title, by title
     commands: list[list[str]]  # the lines of shell, split into words
@@ -29,7 +29,7 @@ class Section:
 
 
 def sections(text: str) -> dict[str, Section]:
-    """By heading. ValueError if a block is neither a file with a title nor a line of shell."""
+    """The sections by heading. Raises ValueError if a block is neither a file with a title nor a line of shell."""
     found = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")

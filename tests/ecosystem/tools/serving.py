@@ -1,4 +1,4 @@
-"""Programs that a test starts, talks to and ends, with nothing left of them afterwards."""
+"""Programs that a test starts, talks to and ends, without leaving a process behind."""
 
 import concurrent.futures
 import contextlib
@@ -23,7 +23,7 @@ BODY = bytes(range(256)) * 4096
 
 
 def free_port() -> int:
-    """One that nobody listens on, and that the kernel gives to no outgoing connection in the meantime."""
+    """A port without a listener, and outside the kernel's range for outgoing connections."""
     while True:
         port = random.randrange(15000, 30000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class Program:
-    """A running program with what it has printed so far."""
+    """A running program with its output so far."""
 
     def __init__(self, process: subprocess.Popen[str], port: int | None, task: str) -> None:
         self.process = process
@@ -55,7 +55,7 @@ class Program:
         return "".join(self.lines)
 
     def wait_until(self, happened: Callable[[], object], what: str) -> Any:
-        """The first true result of `happened`, which is asked again whenever the program prints, and now and then."""
+        """The first true result of `happened`, which is called again whenever the program prints, and now and then."""
         for _ in range(SECONDS_TO_START * 10):
             if result := happened():
                 return result
@@ -74,14 +74,15 @@ class Program:
             return content
 
     def facts(self, path: str = "/facts") -> dict[str, Any] | None:
-        """What the server says of the loop it runs on; None while nobody listens."""
+        """The server's report about its loop; None while nothing listens."""
         try:
             return json.loads(self.request(path))
         except ConnectionRefusedError:
             return None
 
     def check_serving(self) -> None:
-        """It answers on hotloop: many requests of one connection, many connections at once, and much data."""
+        """Check that it answers on hotloop: many requests of one connection, many connections at once, and much
+        data."""
         check_facts(self.wait_until(self.facts, "an answer"), self.task)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
@@ -94,13 +95,13 @@ class Program:
         assert self.request("/echo", BODY) == BODY
 
     def check_workers(self, count: int) -> None:
-        """So many processes serve the port. One that is busy leaves the next connection to another."""
+        """Check that `count` processes serve the port. A busy one leaves the next connection to another."""
         seen: set[int] = set()
 
         def all_seen() -> bool:
             with concurrent.futures.ThreadPoolExecutor(4) as executor:
                 for facts in executor.map(lambda _: self.facts("/busy"), range(4)):
-                    if facts is not None:  # somebody listens by now
+                    if facts is not None:  # the server listens by now
                         check_facts(facts, self.task)
                         seen.add(facts["pid"])
             return len(seen) == count
@@ -115,7 +116,7 @@ class Program:
 
 
 def check_facts(facts: dict[str, Any], task: str = "hotloop") -> None:
-    """What a program has said of the loop it runs on, and of who made the task (None: there is none)."""
+    """Check a program's report about its loop, and about the origin of its task (None: there is none)."""
     assert facts["hotloop"] is True, facts
     assert facts["implementation"] == os.environ["HOTLOOP_IMPL"], facts
     assert facts["task"] in (None, task), facts
@@ -123,9 +124,9 @@ def check_facts(facts: dict[str, Any], task: str = "hotloop") -> None:
 
 @contextlib.contextmanager
 def started(command: list[str], folder: Path, port: int | None = None, task: str = "hotloop") -> Iterator[Program]:
-    """Run a command in `folder`, in a process group of its own, which is killed if it is still there at the end.
+    """Run a command in `folder`, in a process group of its own, which is killed if it still exists at the end.
 
-    `task` says whose the tasks are in which it answers.
+    `task` is the package that made the tasks in which it answers.
     """
     path = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
     environ = os.environ | {"PYTHONPATH": path, "PATH": with_programs_of(sys.executable), "PYTHONUNBUFFERED": "1"}
@@ -152,7 +153,7 @@ def started(command: list[str], folder: Path, port: int | None = None, task: str
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a command prints that ends by itself, and well."""
+    """The output of a command that ends by itself, with exit code 0."""
     with started(command, folder) as program:
         code = program.process.wait(SECONDS_TO_START)
         program.reader.join(SECONDS_TO_END)

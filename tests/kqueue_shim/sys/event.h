@@ -1,7 +1,7 @@
 /* <sys/event.h> of macOS and the BSDs for Linux, as far as hotloop's kqueue backend needs it: see kqueue(2).
  *
- * With this folder on the include path (HOTLOOP_POLLER=kqueue-shim, see setup.py) the backend is compiled and goes
- * through all tests where there is no kqueue. For tests only; what is not needed is refused with EINVAL.
+ * With this folder on the include path (HOTLOOP_POLLER=kqueue-shim, see setup.py) the backend can be compiled and pass
+ * all tests on a system without kqueue. For tests only; unneeded features are refused with EINVAL.
  */
 #ifndef KQUEUE_SHIM
 #define KQUEUE_SHIM

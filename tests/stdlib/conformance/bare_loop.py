@@ -11,7 +11,7 @@ from conformance import binding
 
 
 class BareEventLoop(binding.under_test().EventLoop):
-    """Without the pipe that wakes it up: a mock selector could neither watch nor forget it."""
+    """Has no pipe that wakes it up: a mock selector could neither watch nor forget it."""
 
     def __init__(self):
         selector = mock.Mock()
@@ -27,7 +27,7 @@ class BareEventLoop(binding.under_test().EventLoop):
 
 @contextlib.contextmanager
 def in_place_of_base_event_loop():
-    """While this lasts, the test modules' `asyncio.BaseEventLoop` and `base_events.BaseEventLoop` are the bare loop."""
+    """In this context the test modules' `asyncio.BaseEventLoop` and `base_events.BaseEventLoop` are the bare loop."""
     with (
         mock.patch.object(asyncio, "BaseEventLoop", BareEventLoop),
         mock.patch.object(asyncio.base_events, "BaseEventLoop", BareEventLoop),

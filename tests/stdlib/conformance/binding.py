@@ -44,9 +44,7 @@ def choose(name: str) -> Implementation:
 
 
 def _load_hotloop(name: str) -> Implementation:
-    os.environ["HOTLOOP_IMPL"] = (
-        name  # what a user sets; without the C extension, asking for it is hotloop's ImportError
-    )
+    os.environ["HOTLOOP_IMPL"] = name  # as a user sets it; without the C extension hotloop raises ImportError for it
     import hotloop
     from hotloop import _impl
 
@@ -58,7 +56,7 @@ def _load_hotloop(name: str) -> Implementation:
         Task=hotloop.Task,
         Handle=_impl.Handle,
         TimerHandle=_impl.TimerHandle,
-        # Not one that is the standard library's, which has no equal in this implementation on this platform.
+        # Leave out the standard library's own: this implementation has no such selector on this platform.
         selectors={
             name: cls
             for name, cls in _selectors_of(hotloop).items()
@@ -98,7 +96,7 @@ def _make_default(event_loop: type[asyncio.SelectorEventLoop]) -> None:
 
 
 def count_new_loops(event_loop: type[asyncio.SelectorEventLoop]) -> Callable[[], int]:
-    """Return a function that tells how many loops of this class were made since it was last called."""
+    """Return a function that returns how many loops of this class were made since its last call."""
     made = 0
     original = event_loop.__init__
 

@@ -7,18 +7,18 @@ import sys
 import unittest
 from types import ModuleType
 
-# Suites outside test.test_asyncio that work a loop or a selector.
+# Suites outside test.test_asyncio that use a loop or a selector.
 OTHER_MODULES = ("test.test_selectors", "test.test_asyncgen")
 
 
 class NotAvailable(Exception):
-    """There are no suites to run: most often, the interpreter came without CPython's test package."""
+    """There are no suites to run, usually because the interpreter came without CPython's test package."""
 
 
 def suites(unbound: set[str]) -> dict[str, str]:
     """Short name -> CPython's module, for every module of test.test_asyncio but those in `unbound`.
 
-    Read from the interpreter rather than written here, so that a module added in a later version is run, not forgotten.
+    The names come from the interpreter, so that modules of later versions run as well.
     """
     found = {}
     for name in (*_asyncio_test_modules(), *OTHER_MODULES):
@@ -44,7 +44,7 @@ def _asyncio_test_modules() -> list[str]:
 
 
 def test_classes(module_name: str, unbound: set[str]) -> list[type[unittest.TestCase]]:
-    """Our bindings, then CPython's own classes that no binding replaces and `unbound` does not name."""
+    """The classes of the bindings, then CPython's own classes that no binding replaces and `unbound` does not name."""
     cpython = importlib.import_module(module_name)
     binding = _binding_of(module_name)
     bound = [] if binding is None else _classes_defined_in(binding)
@@ -61,7 +61,7 @@ def _binding_of(module_name: str) -> ModuleType | None:
         return None
     binding = importlib.import_module(name)
     cpython = importlib.import_module(module_name)
-    for fixture in ("setUpModule", "tearDownModule"):  # unittest looks for these where the class was defined
+    for fixture in ("setUpModule", "tearDownModule"):  # unittest looks for these in the module that defines the class
         if hasattr(cpython, fixture):
             setattr(binding, fixture, getattr(cpython, fixture))
     return binding
@@ -77,5 +77,5 @@ def _classes_defined_in(module: ModuleType) -> list[type[unittest.TestCase]]:
 
 
 def is_cpythons_own(cls: type) -> bool:
-    """Whether the class is run as CPython wrote it, on the default loop, with nothing of ours named in it."""
+    """Whether the class runs as CPython wrote it, on the default loop, without a class of the bindings."""
     return not cls.__module__.startswith("conformance.")

@@ -1,8 +1,8 @@
-"""Holds the verdicts against expected.toml: the tests that cannot pass, and the classes that cannot be bound.
+"""Compares the verdicts with expected.toml: the tests that cannot pass, and the classes that cannot be bound.
 
 The list is checked both ways. A listed test that passes is a failure, and so is a listed name that does not exist: an
-entry whose test some version lacks must say which versions it is for. Of an [[unstable]] test only the name is checked:
-it passes or fails by chance, on asyncio as well.
+entry whose test some version lacks must name its versions. Of an [[unstable]] test only the name is checked: it passes
+or fails by chance, on asyncio as well.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclasses.dataclass
 class Judgement:
-    """A suite's verdicts sorted by what they mean; the values are the reasons, or the problems' texts."""
+    """A suite's verdicts sorted by their meaning; the values are the reasons, or the problems' texts."""
 
     passed: list[str] = dataclasses.field(default_factory=list)
     expected: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -57,7 +57,7 @@ class Judgement:
 
 
 class Expectations:
-    """What expected.toml says about one implementation on this interpreter."""
+    """The entries of expected.toml for one implementation on this interpreter."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Expectations:
         return {name for entry in self.unbound if entry.suite == suite for name in entry.names}
 
     def judge(self, suite: str, run: Run, *, complete: bool) -> Judgement:
-        """Sort the verdicts; `complete` says that the whole suite was run, so that what is absent does not exist."""
+        """Sort the verdicts; `complete` means that the whole suite ran, so that absent tests do not exist."""
         judgement = Judgement()
         for name, verdict in run.verdicts.items():
             self._judge_test(judgement, suite, name, verdict)
@@ -113,12 +113,12 @@ class Expectations:
 
 
 def found(pattern: str, names: Iterable[str]) -> bool:
-    """Whether a name of the list is among `names`: as it stands, brackets and all, or as a pattern."""
+    """Whether a name of the list is among `names`: literally, with its brackets, or as a pattern."""
     return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for name in names)
 
 
 def _judge_unused(judgement: Judgement, run: Run) -> None:
-    """A class of CPython's that ran without ever making a loop under test has tested nothing of ours."""
+    """Report a class of CPython's that ran without making a loop under test: it has tested nothing of hotloop."""
     by_class: dict[str, list[Verdict]] = {}
     for name, verdict in run.verdicts.items():
         if not verdict.own and verdict.outcome == "passed":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 WORKER = Path(__file__).parent.parent / "worker.py"
 
-# The worker's own watchdog ends a hanging test, with a traceback; this many seconds later it is killed from here.
+# The worker's own watchdog ends a hanging test, with a traceback; this many seconds later the pool kills the worker.
 GRACE = 15.0
 # A broken loop can hang every test of a suite. After this many hangs the remaining tests get less time each,
 # and after this many dead workers the rest is not run at all.
@@ -22,18 +22,18 @@ HANGS_BEFORE_IMPATIENCE = 3
 IMPATIENT_TIMEOUT = 8.0
 DEATHS_BEFORE_GIVING_UP = 25
 
-OUTPUT_KEPT = 6000  # characters of what a dead worker had printed
+OUTPUT_KEPT = 6000  # characters of a dead worker's output
 
 
 @dataclasses.dataclass
 class Verdict:
-    """What became of one test. outcome: passed, failed, skipped, hung or crashed; text: the traceback or the reason."""
+    """The outcome of one test. outcome: passed, failed, skipped, hung or crashed; text: the traceback or the reason."""
 
     outcome: str
     text: str = ""
     seconds: float = 0.0
     loops: int = 0  # loops under test that were made while it ran
-    own: bool = True  # whether its class is one of our bindings rather than CPython's as it is
+    own: bool = True  # whether its class is one of the bindings rather than CPython's as it is
 
     @property
     def bad(self) -> bool:
@@ -42,7 +42,7 @@ class Verdict:
 
 @dataclasses.dataclass
 class Job:
-    """What the workers of one suite are told."""
+    """The job of the workers of one suite."""
 
     module: str
     impl: str
@@ -67,7 +67,7 @@ class Run:
 
 
 class Worker:
-    """One worker process and what it reported."""
+    """One worker process and its events."""
 
     def __init__(self, job: Job, done: list[str], folder: str):
         self.timeout = job.timeout
@@ -96,9 +96,9 @@ class Worker:
                 stdout=log,
                 stderr=log,
                 pass_fds=(write_end,),
-                cwd=folder,  # CPython's tests make files where they are
+                cwd=folder,  # CPython's tests make files in the current folder
                 env=_environment(),
-                start_new_session=True,  # so that one signal reaches whatever the tests started
+                start_new_session=True,  # one signal then reaches every process that the tests started
             )
         os.close(write_end)
         with self.process.stdin as stdin:
@@ -122,7 +122,7 @@ class Worker:
             self.output = self._log.read_text(errors="replace")[-OUTPUT_KEPT:]
 
     def _read(self) -> bool:
-        """Take the events that are there: whether there were any."""
+        """Take the available events; return whether there were any."""
         taken = False
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._events, 65536):
@@ -147,7 +147,7 @@ class Worker:
             self.finished = True
 
     def epitaph(self) -> tuple[str, Verdict]:
-        """The verdict on the test that ended the process, or on the process when no test was running."""
+        """The verdict on the test that ended the process, or on the process if no test was running."""
         status = self.process.returncode
         hung = "Timeout (" in self.output or status == -signal.SIGKILL
         how = f"no end after {self.timeout:g} s" if hung else f"the process died with exit status {status}"
@@ -158,7 +158,7 @@ class Worker:
 
 def _environment() -> dict[str, str]:
     environ = dict(os.environ)
-    if path := environ.get("PYTHONPATH"):  # the worker works elsewhere
+    if path := environ.get("PYTHONPATH"):  # the worker has another current folder
         environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep) if entry)
     return environ
 

@@ -1,4 +1,4 @@
-"""What is printed of judged verdicts."""
+"""Prints judged verdicts."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from conformance.pool import Verdict
 
 
 class Run(Protocol):
-    """What a run shows of itself beside its judgement."""
+    """Information about a run that is printed beside its judgement."""
 
     verdicts: dict[str, Verdict]
     no_suite: str | None

@@ -1,4 +1,4 @@
-"""A suite in which each thing that can become of a test becomes of one; test_harness.py runs it."""
+"""A suite with one test for each possible outcome; test_harness.py runs it."""
 
 import os
 import time

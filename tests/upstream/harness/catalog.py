@@ -1,4 +1,4 @@
-"""The suites there are (suites.toml), and the reasons for which one cannot be run."""
+"""The available suites (suites.toml), and the reasons why one cannot run."""
 
 import dataclasses
 import tomllib
@@ -8,12 +8,12 @@ FILE = Path(__file__).parent.parent / "suites.toml"
 
 
 class NotAvailable(Exception):
-    """The suite cannot be run here; the text says why in one line."""
+    """The suite cannot run here; the text gives the reason in one line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One table of suites.toml, which says what the fields mean."""
+    """One table of suites.toml, which documents the fields."""
 
     name: str
     version: str

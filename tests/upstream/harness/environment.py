@@ -1,4 +1,4 @@
-"""A virtual environment with pinned requirements, and the folder by which the loop under test gets into every Python
+"""A virtual environment with pinned requirements, and the folder that brings the loop under test into every Python
 started there."""
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.catalog import NotAvailable
 
 HERE = Path(__file__).parent.parent
-# What a developer or a CI service has set must not decide what the tests do.
+# Settings of a developer or a CI service must not influence the tests.
 UNWANTED = re.compile(
     r"(HOTLOOP|PYTHON|PYTEST|COVERAGE|COV_CORE|PG|REDIS|UVICORN|AIOHTTP)\w*|USE_UVLOOP|WEB_CONCURRENCY|FORWARDED_ALLOW_IPS"
     r"|CI|GITHUB_\w+|\w+_proxy|\w+_COLOR",
@@ -47,7 +47,7 @@ class Environment:
             stamp.write_text(wanted, encoding="utf-8")
 
     def pip(self, *arguments: str, purpose: str) -> None:
-        # pip's own patience with a dead network is minutes.
+        # With its defaults pip waits minutes for a dead network.
         pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--retries=2", "--timeout=30"]
         run = subprocess.run([*pip, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if run.returncode:
@@ -55,7 +55,7 @@ class Environment:
 
 
 def what_pip_says(output: str) -> str:
-    """The first cause that pip names: a connection that failed rather than the version it then did not find."""
+    """The first cause that pip names: rather a failed connection than the version that it then did not find."""
     for pattern in (r"connection broken by '(.*)'", r"^ERROR: (.*)", r"^(?=.*\S)(.*)"):
         if found := re.search(pattern, output, re.MULTILINE):
             return found[1][:300]
@@ -68,7 +68,7 @@ def _last_line(output: str) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Two runs may want the same environment at the same time."""
+    """Hold a lock: two runs may want the same environment at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,7 +76,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def without_root() -> list[str]:
-    """The command under which a program is not root: in a user namespace root has another number, and its own files."""
+    """A command prefix that runs a program without root: in a user namespace root has another number, and its own
+    files."""
     if os.geteuid() != 0:
         return []
     command = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
@@ -86,9 +87,9 @@ def without_root() -> list[str]:
 
 
 def plug_in(impl: str, folder: Path) -> dict[str, str]:
-    """Fill `folder` with what makes `impl` the event loop of each Python started with the variables returned.
+    """Fill `folder` with the files that make `impl` the event loop of each Python started with the returned variables.
 
-    The hotloop taken is the one that this interpreter imports, and nothing else from where it lives.
+    The tested hotloop is the one that this interpreter imports, without other packages from its location.
     """
     folder.mkdir()
     binding = HERE.parent / "stdlib" / "conformance"
@@ -100,12 +101,12 @@ def plug_in(impl: str, folder: Path) -> dict[str, str]:
 
 
 def inherited() -> dict[str, str]:
-    """The variables that the tests may know of those that are set here."""
+    """The environment variables that the tests may see."""
     return {name: value for name, value in os.environ.items() if not UNWANTED.fullmatch(name)}
 
 
 def package_folder(name: str) -> Path:
-    """Where this interpreter has a package. Raises NotAvailable if it has none."""
+    """The folder of a package of this interpreter. Raises NotAvailable if it has none."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise NotAvailable(f"{sys.executable} has no {name} to test")
@@ -121,4 +122,4 @@ def check_loop(environment: Environment, impl: str, variables: dict[str, str]) -
 
 
 class LoopMissing(Exception):
-    """The implementation asked for does not load: a failure, other than a suite that is not available."""
+    """The requested implementation does not load: a failure, unlike a suite that is not available."""

@@ -24,13 +24,13 @@ def read(path: Path) -> dict[str, Verdict]:
 
 
 def others(path: Path) -> dict[str, int]:
-    """How many loops other than those under test each test made, for those that made any."""
+    """The number of loops not under test that each test made, for those that made any."""
     counts = ((name, int(_properties(case).get("others", 0))) for name, case in _cases(path))
     return {name: count for name, count in counts if count}
 
 
 def _cases(path: Path) -> Iterator[tuple[str, ElementTree.Element]]:
-    """Each test by its node id, or by class and name where it has none: a file not imported, a process that died."""
+    """Each test by its node id, or by class and name if it has none: a file not imported, a process that died."""
     cases = list(ElementTree.parse(path).iter("testcase"))
     # Of two entries for one test only the second has properties.
     ids = {_class_and_name(case): nodeid for case in cases if (nodeid := _properties(case).get("nodeid"))}

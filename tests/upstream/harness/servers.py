@@ -1,4 +1,4 @@
-"""The servers that suites talk to: started for one run, on ports and in folders of its own, and stopped after it."""
+"""The servers that suites need: started for one run, on ports and in folders of its own, and stopped after it."""
 
 import contextlib
 import dataclasses
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from harness.catalog import NotAvailable
 
-START_SECONDS = 60.0  # for a server to answer on a machine that has other things to do
-PORT = 6379  # of the Redis server: some tests know no other
+START_SECONDS = 60.0  # for a server to answer on a busy machine
+PORT = 6379  # of the Redis server: some tests accept no other
 SENTINELS = 3
-MASTER = "redis-py-test"  # under which redis-py's tests ask the sentinels for the server
+MASTER = "redis-py-test"  # the name under which redis-py's tests ask the sentinels for the server
 POSTGRESQL_PROGRAMS = ("initdb", "pg_basebackup", "pg_config", "pg_ctl", "postgres")
 
 
 @dataclasses.dataclass
 class Access:
-    """What a suite is told about its servers."""
+    """The access of a suite to its servers."""
 
     versions: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     options: list[str] = dataclasses.field(default_factory=list)  # for pytest
@@ -51,7 +51,7 @@ def redis(folder: Path) -> Iterator[Access]:
 @contextlib.contextmanager
 def _redis_server(program: str, folder: Path, port: int, settings: str, *arguments: str) -> Iterator[None]:
     folder.mkdir(parents=True)
-    configuration = folder / "redis.conf"  # a sentinel writes into its own
+    configuration = folder / "redis.conf"  # a sentinel writes into its configuration
     configuration.write_text(f"port {port}\nbind 127.0.0.1 -::1\ndir {folder}\n{settings}", encoding="utf-8")
     log = folder / "log"
     with log.open("wb") as output:
@@ -67,13 +67,13 @@ def _redis_server(program: str, folder: Path, port: int, settings: str, *argumen
 
 
 def _wait_for_answer(process: subprocess.Popen, port: int, log: Path) -> None:
-    """Wait until it is this process that answers: the tests empty the server's databases."""
+    """Wait until this process answers, and no other: the tests empty the server's databases."""
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(b"INFO server\r\n")
             answer = b""
-            while received := connection.recv(65536):  # ends by the timeout if it is another process that answers
+            while received := connection.recv(65536):  # times out if another process answers
                 answer += received
                 if f"process_id:{process.pid}\r\n".encode() in answer:
                     return
@@ -83,13 +83,13 @@ def _wait_for_answer(process: subprocess.Popen, port: int, log: Path) -> None:
 
 
 def _last_warning(log: str) -> str:
-    """Redis marks what it is concerned about with a #; the last such line before it ends is the cause."""
+    """Redis marks its warnings with a #; the last such line before it ends is the cause."""
     warnings = [line.partition(" # ")[2] for line in log.splitlines() if " # " in line]
     return warnings[-1] if warnings else "no reason given"
 
 
 def version_of(program: str) -> tuple[int, ...]:
-    """The version in what `program --version` prints: Redis server v=7.0.15 ..., postgres (PostgreSQL) 15.18 ..."""
+    """The version in the output of `program --version`: Redis server v=7.0.15 ..., postgres (PostgreSQL) 15.18 ..."""
     shown = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     found = re.search(r"\d+(?:\.\d+)+", shown)
     if found is None:
@@ -98,7 +98,7 @@ def version_of(program: str) -> tuple[int, ...]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; all are held at once so that they differ."""
+    """Ports without a listener; all are held at once so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:
@@ -108,7 +108,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def postgresql(folder: Path) -> Iterator[Access]:
-    """asyncpg's tests start and stop servers themselves; they are told where the programs are."""
+    """asyncpg's tests start and stop servers themselves; a variable names the folder of the programs."""
     programs = postgresql_folder(Path("/usr/lib/postgresql"))
     if programs is None:
         raise NotAvailable("there is no PostgreSQL server on this machine (Debian: apt-get install postgresql)")

@@ -1,4 +1,4 @@
-"""Runs a suite on one implementation and sorts what came of it."""
+"""Runs a suite on one implementation and sorts the verdicts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ EXPECTED = Path(__file__).parent.parent / "expected.toml"
 
 
 def run_suite(suite: Suite, impl: str, cache: Path, pattern: str | None = None) -> tuple[Judgement, Run]:
-    """The suite's verdicts, judged; a Run with `no_suite` says why there are none."""
+    """The suite's verdicts, judged; a Run with `no_suite` has the reason why there are none."""
     logs = cache / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{suite.name}-{impl}.log"
@@ -36,7 +36,8 @@ def judge(
     versions: Mapping[str, tuple[int, ...]] = MappingProxyType({}),  # of the servers
     expected: str | None = None,
 ) -> Judgement:
-    """Hold the verdicts against expected.toml, and the run against what makes it one of the whole suite on our loop."""
+    """Compare the verdicts with expected.toml, and check that the run was one of the whole suite on the loop under
+    test."""
     text = EXPECTED.read_text(encoding="utf-8") if expected is None else expected
     complete = complete and run.incomplete is None
     judgement = Expectations(impl, text, others=versions).judge(suite.name, run, complete=complete)
@@ -52,7 +53,7 @@ def judge(
 
 
 def ask_asyncio(workplace: Workplace, impl: str, judgement: Judgement, run: Run, log: Path) -> None:
-    """Set apart the failures that asyncio has on this machine, too."""
+    """Separate the failures that asyncio has on this machine, too."""
     failed = [name for name in judgement.problems if name in run.verdicts and run.verdicts[name].bad]
     if impl == "asyncio" or not failed:
         return

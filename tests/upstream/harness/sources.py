@@ -1,4 +1,5 @@
-"""Source distributions, fetched by pip as its user has configured it and used only if their content is as pinned."""
+"""Source distributions, fetched by pip with its user's configuration and used only if their content is the pinned
+one."""
 
 import hashlib
 import tarfile
@@ -36,7 +37,7 @@ def _intact(suite: Suite, folder: Path) -> Path | None:
 
 
 def unpack(suite: Suite, sdist: Path, destination: Path) -> Path:
-    """Unpack into `destination` and return the root, without the package: the tests are to import the installed one."""
+    """Unpack into `destination` and return the root, without the package: the tests must import the installed one."""
     with tarfile.open(sdist) as archive:
         archive.extractall(destination, filter="data")
     [root] = destination.iterdir()

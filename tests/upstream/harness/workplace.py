@@ -20,17 +20,17 @@ from harness.environment import Environment, check_loop, plug_in, without_root
 TEST_SECONDS = 120  # until a single test counts as hung
 # pytest's exit codes for a session that ran to its end: all passed; some failed.
 COMPLETE = (0, 1)
-LINES_SHOWN = 15  # of the output of a session that did not
+LINES_SHOWN = 15  # of the output of an incomplete session
 
 
 @dataclasses.dataclass
 class Run:
-    """What came of one session of pytest, as the judge of expected.toml wants it."""
+    """The result of one session of pytest, for the judge of expected.toml."""
 
     verdicts: dict[str, Verdict]
     no_suite: str | None = None  # why there are no verdicts
     seconds: float = 0.0
-    incomplete: str | None = None  # why the verdicts are not all there could be
+    incomplete: str | None = None  # why some verdicts are missing
     others: dict[str, int] = dataclasses.field(default_factory=dict)  # loops not under test, by test
 
 
@@ -47,7 +47,7 @@ class Workplace:
         self._sessions = 0
 
     def run(self, impl: str, log: Path, *, only: Sequence[str] | None = None, pattern: str | None = None) -> Run:
-        """Run the suite, or `only` these node ids, or what matches pytest's `-k pattern`."""
+        """Run the suite, or `only` these node ids, or the tests that match pytest's `-k pattern`."""
         self._sessions += 1
         session = self.folder / str(self._sessions)
         session.mkdir()
@@ -88,7 +88,7 @@ class Workplace:
             except subprocess.TimeoutExpired:
                 return None
             finally:
-                with contextlib.suppress(ProcessLookupError):  # tests leave processes behind, above all those that hang
+                with contextlib.suppress(ProcessLookupError):  # tests leave processes behind, above all hanging tests
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
@@ -108,7 +108,7 @@ def tail(log: Path) -> str:
 
 @contextlib.contextmanager
 def open_workplace(suite: Suite, cache: Path) -> Iterator[Workplace]:
-    """Fetch, install and start what the suite needs. Raises NotAvailable where something of it cannot be had."""
+    """Fetch, install and start everything that the suite needs. Raises NotAvailable if a part is not to be had."""
     requirements = Path(__file__).parent.parent / "requirements" / f"{suite.name}.txt"
     environment = Environment(suite.name, requirements, cache)
     # Short, because tests put Unix sockets below it, whose paths the kernel limits to 107 characters.

@@ -1,4 +1,4 @@
-"""pytest plugin: writes into the report of each test its node id and how many loops it made, ours and others."""
+"""pytest plugin: adds to the report of each test its node id and how many loops it made, hotloop's and others."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ def count(original):
 
 
 def pytest_configure(config):
-    # Every loop of asyncio's and of ours passes here, subclasses of either included.
+    # Every loop of asyncio's and of hotloop's passes here, subclasses of either included.
     asyncio.BaseEventLoop.__init__ = count(asyncio.BaseEventLoop.__init__)
 
 

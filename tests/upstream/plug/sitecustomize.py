@@ -1,6 +1,6 @@
 """Makes the loop under test asyncio's default in every Python that starts with this folder on PYTHONPATH.
 
-That reaches the workers of pytest-xdist and the programs that tests start, before anything has read asyncio's names.
+That includes the workers of pytest-xdist and the programs that tests start, before any code has read asyncio's names.
 """
 
 import os

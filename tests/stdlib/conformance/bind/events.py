@@ -34,7 +34,7 @@ class AsyncioLoopOnSelectorTests(EventLoopTestsMixin, test_utils.TestCase):
 
 
 class MockLoop(mock.Mock):
-    """Handles under test ask their loop's `_debug`, where asyncio's ask get_debug(), which the tests prescribe."""
+    """Handles under test read their loop's `_debug`; asyncio's call get_debug(), which the tests prescribe."""
 
     @property
     def _debug(self):

@@ -1,4 +1,4 @@
-"""The Future tests: our class and a subclass of it, on CPython's test loop and on the loop under test."""
+"""The Future tests: the class under test and a subclass of it, on CPython's test loop and on the loop under test."""
 
 from test.test_asyncio import test_futures
 from test.test_asyncio import utils as test_utils

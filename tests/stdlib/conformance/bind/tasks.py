@@ -27,13 +27,13 @@ REPLACES = {
 }
 
 UNDER_TEST = binding.under_test()
-# Where the interpreter has no C accelerated classes, asyncio's own are the Python ones.
+# An interpreter without C accelerated classes has asyncio's Python ones.
 CTask = getattr(tasks, "_CTask", tasks.Task)
 CFuture = getattr(futures, "_CFuture", futures.Future)
 
 
 class _PublicFunctions:
-    """Tasks under test are found by asyncio's public functions, whichever of them the interpreter wrote in C."""
+    """asyncio's public functions, in C or Python, find tasks under test."""
 
     all_tasks = staticmethod(asyncio.all_tasks)
     current_task = staticmethod(asyncio.current_task)

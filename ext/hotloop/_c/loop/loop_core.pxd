@@ -2,7 +2,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.state cimport LoopState
-from hotloop._c.poller.selector cimport PollerSelector, poller_batch
+from hotloop._c.poller.poller cimport poller_batch
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.scheduler.ready_queue cimport Handle, Runnable
 from hotloop._c.scheduler.thread_inbox cimport shared_flag

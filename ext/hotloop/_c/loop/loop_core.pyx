@@ -43,7 +43,8 @@ from hotloop._c.loop.state cimport (
     poll_backoff,
 )
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
-from hotloop._c.poller.selector cimport PollerSelector, poller_batch, process_generation
+from hotloop._c.poller.poller cimport poller_batch, process_generation
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport (

@@ -5,7 +5,8 @@ that run a loop themselves. All those attributes are here. One that the compiled
 keep whatever is set.
 """
 
-from hotloop._c.poller.selector cimport PollerSelector, process_generation
+from hotloop._c.poller.poller cimport process_generation
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.scheduler.ready_deque cimport ReadyDeque
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION
 from hotloop._c.scheduler.thread_inbox cimport Inbox, shared_flag

@@ -2,7 +2,7 @@
  *
  * A backend translates between the kernel's readiness interface and the few calls below; it decides nothing. Which
  * descriptors are registered, in which order events are handed out and what to do with a stale one is decided once,
- * above it, in selector.pyx. No function here touches a Python object, so poller_wait() may run without the GIL.
+ * above it, in poller.pyx. No function here touches a Python object, so poller_wait() may run without the GIL.
  *
  * Every function that can fail returns a negative errno. `events` is a set of POLLER_READ and POLLER_WRITE, the
  * values of selectors.EVENT_READ and EVENT_WRITE, and POLLER_EDGE: report a change once, not for as long as it lasts.

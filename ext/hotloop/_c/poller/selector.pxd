@@ -1,64 +1,16 @@
-from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
-
-from hotloop._c.poller.watcher cimport Watcher
+from hotloop._c.poller.poller cimport Poller
 
 
-cdef extern from "poller/poller.h":
-    ctypedef struct poller:
-        int fd
-
-    ctypedef struct poller_batch:
-        int capacity
-
-# What is registered for a descriptor, beside the object in `entries`.
-ctypedef struct registration:
-    unsigned int generation         # tells events from those of a file that had the same number before; 0: none
-    int events                      # POLLER_READ, POLLER_WRITE, POLLER_EDGE; 0: not in the kernel's set at the moment
-    bint watched                    # the entry is a Watcher, not a SelectorKey
-
-
-cdef class PollerSelector:
+cdef class PollerSelector(Poller):
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
-    cdef poller poller
-    cdef poller_batch *idle_batch   # the batch of the last wait, kept for the next one; NULL while a wait uses it
-    cdef list entries               # by descriptor: a Watcher or a SelectorKey; None: not registered, or suspended
-    cdef registration *registrations  # by descriptor, as many as there are entries
-    cdef unsigned int last_generation
-    cdef Py_ssize_t registered      # the number of registered descriptors
-    cdef unsigned int waits         # the number of calls of wait()
     cdef object map                 # what get_map() returns; None once closed
-    cdef unsigned int process       # the fork_generation() of the process that owns the kernel's set
     cdef unsigned int type_version  # the version tag of the class when `class_select_is_original` was last found
     cdef bint class_select_is_original  # the class has no select() but PollerSelector's
 
-    cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
-    cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
-    cdef void recycle_batch(self, poller_batch *batch) noexcept
-    cdef int wake(self) except -1
-    cdef int attach(self, int fd, Watcher watcher, int events) except -1
-    cdef int change(self, int fd, int events) except -1
-    cdef int suspend(self, int fd) except -1
-    cdef int resume(self, int fd, Watcher watcher, int events) except -1
-    cdef bint is_registered(self, int fd) noexcept
-    cdef int detach(self, int fd) except -1
-    cdef bint owns_set(self) noexcept
     cdef bint select_is_original(self) except -1
-    cdef int close_set(self) noexcept
-    cdef int ensure_own_set(self) except -1
-    cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1
-    cdef int grow_tables(self, int fd) except -1
     cdef int descriptor(self, object fileobj) except -1
-    cdef object entry(self, int fd)
+    cdef list descriptors_in_map(self)
     cdef object entry_in_map(self, int fd)
     cdef object key(self, int fd)
     cdef object as_key(self, int fd, object entry)
-    cdef list descriptors_in_map(self)
-    cdef int drop_entry(self, int fd) except -1
-    cdef int drop_refused(self, int fd, int error) except -1
-    cdef int rearm(self, int fd) noexcept
-    cdef int rearm_event(self, poller_batch *batch, int index) noexcept
-
-
-cdef unsigned int process_generation() noexcept

@@ -11,7 +11,7 @@ LoopCore.dispatch() and on_events() agree on the following:
   level-triggered one is reported again in any case), calls the exception handler, and goes on with the next event.
   KeyboardInterrupt and SystemExit leave the loop, after the kernel was asked to repeat all events that are left.
 - A watcher that remembers an event, to queue itself again later, may fail to do so: then it calls
-  PollerSelector.rearm(), which has the kernel report the event again.
+  Poller.rearm(), which has the kernel report the event again.
 """
 
 from hotloop._c.scheduler.ready_queue cimport Runnable

@@ -12,8 +12,8 @@
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
 /* stop_iteration_set() sets the error indicator to StopIteration(value); up to 3.13 to StopIteration() if the value is
- * None. The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the exception's
- * `args` may be missing, at which no `await` looks.
+ * None. The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the
+ * exception's `args` may be missing, at which no `await` looks.
  */
 #if PY_VERSION_HEX >= 0x030C0000
 

@@ -1,0 +1,326 @@
+"""Poller: the kernel's set of descriptors, and what is registered in it. What the loop uses of a selector.
+
+A table finds the entry of a descriptor by its number: for the loop a Watcher, for a program that uses the selector
+itself a SelectorKey. The backend (poller.h) only translates; here is decided what is registered, what becomes of an
+event whose registration has changed since, and what a forked child does.
+
+Each iteration that polls calls `wait()`, then `event()` for each event, then `recycle_batch()`. One buffer for the
+kernel's events lives as long as the poller.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from libc.errno cimport EINTR, ENOENT
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, Watcher
+
+import os
+
+cdef extern from "poller/poller.h":
+    const int POLLER_EVENTS_EACH
+    int poller_open(poller *)
+    void poller_close(poller *)
+    void poller_close_inherited(poller *)
+    int poller_add(poller *, int fd, int events, unsigned int generation)
+    int poller_modify(poller *, int fd, int before, int events, unsigned int generation)
+    int poller_remove(poller *, int fd, int before)
+    poller_batch *poller_batch_new(int capacity)
+    int poller_wait(poller *, poller_batch *, int64_t nanoseconds) nogil
+    int poller_event(const poller *, const poller_batch *, int index, int *fd, unsigned int *generation)
+    int poller_wake(poller *)
+
+cdef extern from "system/fork.h":
+    int fork_watch()
+    unsigned int fork_generation()
+
+if fork_watch() != 0:
+    raise MemoryError("pthread_atfork() failed")
+
+
+cdef int raise_errno(int error) except -1:
+    """Raise the OSError, or its subclass, for a negative errno."""
+    raise OSError(-error, os.strerror(-error))
+
+
+cdef class Poller:
+    """The descriptors that a loop watches, and their events."""
+
+    def __cinit__(self):
+        cdef int error
+        self.poller.fd = -1
+        self.idle_batch = NULL
+        self.entries = []
+        self.registrations = NULL
+        self.registered = 0
+        self.process = fork_generation()
+        error = poller_open(&self.poller)
+        if error < 0:
+            raise_errno(error)
+
+    def __dealloc__(self):
+        self.close_set()
+        free(self.idle_batch)
+        free(self.registrations)
+
+    # -- registrations -------------------------------------------------------------------------------------------------
+
+    cdef object entry(self, int fd):
+        """The Watcher or the SelectorKey of a descriptor; None if none is registered."""
+        if not 0 <= fd < PyList_GET_SIZE(self.entries):
+            return None
+        return <object>PyList_GET_ITEM(self.entries, fd)
+
+    cdef int attach(self, int fd, Watcher watcher, int events) except -1:
+        """Register a watcher for `events`, which may include POLLER_EDGE, in place of any previous entry of the
+        descriptor. OSError if the kernel refuses."""
+        self.detach(fd)
+        return self.add_entry(fd, watcher, events, True)
+
+    cdef int change(self, int fd, int events) except -1:
+        """Change the events of a registered entry; 0: none, not even errors, until the next change.
+
+        If the kernel refuses, the entry is dropped and OSError raised."""
+        cdef registration *registered = &self.registrations[fd]
+        cdef int error
+        self.ensure_own_set()
+        if events == 0:
+            # The descriptor may be closed already.
+            poller_remove(&self.poller, fd, registered.events)
+            error = 0
+        elif registered.events:
+            error = poller_modify(&self.poller, fd, registered.events, events, registered.generation)
+        else:
+            error = -ENOENT
+        if error == -ENOENT:
+            # Not in the set, maybe because the number is another file's by now.
+            error = poller_add(&self.poller, fd, events, registered.generation)
+        if error < 0:
+            self.drop_refused(fd, error)
+        registered.events = events
+        return 0
+
+    cdef int change_same_file(self, int fd, int events) except -1:
+        """change() of an entry whose file must still be the registered one."""
+        cdef registration *registered = &self.registrations[fd]
+        cdef int error
+        self.ensure_own_set()
+        error = poller_modify(&self.poller, fd, registered.events, events, registered.generation)
+        if error < 0:
+            self.drop_refused(fd, error)
+        registered.events = events
+        return 0
+
+    cdef int drop_refused(self, int fd, int error) except -1:
+        """The kernel has refused to change a registration: drop it, and raise the OSError."""
+        poller_remove(&self.poller, fd, self.registrations[fd].events)
+        self.drop_entry(fd)
+        return raise_errno(error)
+
+    cdef int suspend(self, int fd) except -1:
+        """Drop the reference to a watcher that waits for nothing now, so that it may be freed; undone by resume().
+
+        The kernel's set stays as it is until the next event, because resume() often follows soon."""
+        if self.entry(fd) is not None:
+            self.entries[fd] = None
+        return 0
+
+    cdef int resume(self, int fd, Watcher watcher, int events) except -1:
+        """Have the watcher receive `events`: after suspend(), or in place of other events."""
+        # The program may have closed the selector.
+        self.ensure_own_set()
+        self.entries[fd] = watcher
+        if self.registrations[fd].events != events:
+            self.change(fd, events)
+        return 0
+
+    cdef bint is_registered(self, int fd) noexcept:
+        """True if the descriptor has an entry, be it a suspended one."""
+        return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
+
+    cdef int detach(self, int fd) except -1:
+        """Drop the descriptor's entry; not even events that were already reported reach it any more. Idempotent."""
+        if not self.is_registered(fd):
+            return 0
+        self.ensure_own_set()
+        if self.registrations[fd].events:
+            # Errors are ignored: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
+            poller_remove(&self.poller, fd, self.registrations[fd].events)
+        return self.drop_entry(fd)
+
+    cdef int grow_tables(self, int fd) except -1:
+        cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before
+        cdef registration *grown
+        if missing <= 0:
+            return 0
+        # Double the size, so that ascending descriptors do not cost a copy each.
+        missing = max(missing, before)
+        grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
+        if grown == NULL:
+            raise MemoryError()
+        memset(&grown[before], 0, missing * sizeof(registration))
+        self.registrations = grown
+        self.entries.extend([None] * missing)
+        return 0
+
+    cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1:
+        cdef int error
+        self.ensure_own_set()
+        self.last_generation = self.last_generation + 1 or 1
+        # First, because the kernel refuses numbers that are too large for a table.
+        error = poller_add(&self.poller, fd, events, self.last_generation)
+        if error < 0:
+            raise_errno(error)
+        try:
+            self.grow_tables(fd)
+        except MemoryError:
+            poller_remove(&self.poller, fd, events)
+            raise
+        self.registrations[fd].generation = self.last_generation
+        self.registrations[fd].events = events
+        self.registrations[fd].watched = watched
+        self.entries[fd] = entry
+        self.registered += 1
+        return 0
+
+    cdef int drop_entry(self, int fd) except -1:
+        self.registrations[fd].generation = self.registrations[fd].events = 0
+        self.registered -= 1
+        self.entries[fd] = None
+        return 0
+
+    # -- the kernel's set ----------------------------------------------------------------------------------------------
+
+    cdef bint owns_set(self) noexcept:
+        """True if the kernel's set belongs to this process, not to the parent that forked it."""
+        return self.process == fork_generation()
+
+    cdef int close_set(self) noexcept:
+        if self.poller.fd < 0:
+            return 0
+        if self.owns_set():
+            poller_close(&self.poller)
+        else:
+            poller_close_inherited(&self.poller)
+        return 0
+
+    cdef int ensure_own_set(self) except -1:
+        """Raise ValueError if closed. In a forked child, leave the parent's set alone, and make a new one with the same
+        registrations."""
+        cdef int error, fd
+        cdef registration *registered
+        cdef poller fresh
+        if self.owns_set() and self.poller.fd >= 0:
+            return 0
+        if self.poller.fd < 0:
+            raise ValueError("I/O operation on closed selector")
+        # First, so that a child that is out of descriptors can try again.
+        error = poller_open(&fresh)
+        if error < 0:
+            raise_errno(error)
+        self.close_set()
+        self.poller = fresh
+        self.process = fork_generation()
+        for fd in range(len(self.entries)):
+            registered = &self.registrations[fd]
+            if registered.events:
+                # Errors are ignored: a descriptor that the child has closed is never ready; detach() drops its entry.
+                poller_add(&self.poller, fd, registered.events, registered.generation)
+        return 0
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL:
+        """Wait. The batch holds `count` events; the caller must give it back by recycle_batch().
+
+        If a signal has interrupted the wait, its Python handler has run and `count` is negative."""
+        cdef poller_batch *batch
+        # The most events that all descriptors and the waker can have.
+        cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
+        self.ensure_own_set()
+        self.waits += 1
+        if self.idle_batch == NULL or self.idle_batch.capacity < needed:
+            batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
+            if batch != NULL:
+                self.recycle_batch(batch)
+            elif self.idle_batch == NULL:
+                raise MemoryError()
+            # Else use the old batch: the events that do not fit come with the next wait.
+        batch = self.idle_batch
+        self.idle_batch = NULL
+        if release_gil:
+            with nogil:
+                count[0] = poller_wait(&self.poller, batch, nanoseconds)
+        else:
+            count[0] = poller_wait(&self.poller, batch, nanoseconds)
+        if count[0] < 0:
+            try:
+                if count[0] != -EINTR:
+                    raise_errno(count[0])
+                PyErr_CheckSignals()
+            except BaseException:
+                self.recycle_batch(batch)
+                raise
+        return batch
+
+    cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept:
+        """The entry (borrowed) that event `index` is for, its descriptor and events; NULL if no entry waits for it."""
+        cdef unsigned int generation = 0
+        cdef registration *registered
+        cdef PyObject *entry
+        events[0] = poller_event(&self.poller, batch, index, fd, &generation)
+        if events[0] == 0 or fd[0] >= PyList_GET_SIZE(self.entries):
+            return NULL
+        registered = &self.registrations[fd[0]]
+        events[0] &= registered.events | POLLER_MORE
+        if registered.generation != generation or events[0] & ~POLLER_MORE == 0:
+            return NULL
+        entry = PyList_GET_ITEM(self.entries, fd[0])
+        if entry == <PyObject *>None:
+            # Suspended. A level-triggered event would be reported again and again.
+            if not registered.events & POLLER_EDGE:
+                poller_remove(&self.poller, fd[0], registered.events)
+                registered.events = 0
+            return NULL
+        return entry
+
+    cdef int rearm_event(self, poller_batch *batch, int index) noexcept:
+        """Have the kernel report an event again that could not be handled."""
+        cdef int fd = -1, events = 0
+        if self.event(batch, index, &fd, &events) != NULL:
+            self.rearm(fd)
+        return 0
+
+    cdef int rearm(self, int fd) noexcept:
+        """Have the next wait report a descriptor's state again. A level-triggered registration needs nothing for that,
+        and a closed file has nothing to report."""
+        cdef registration *registered
+        if self.is_registered(fd) and self.owns_set() and self.poller.fd >= 0:
+            registered = &self.registrations[fd]
+            if registered.events & POLLER_EDGE:
+                poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
+        return 0
+
+    cdef void recycle_batch(self, poller_batch *batch) noexcept:
+        # If two threads select at once, there are two batches; keep one.
+        free(self.idle_batch)
+        self.idle_batch = batch
+
+    cdef int wake(self) except -1:
+        """End the current wait, or the next one. May be called from any thread and from a signal handler."""
+        cdef int error
+        if self.poller.fd < 0 or not self.owns_set():
+            # Closed; or forked, where the waker is the parent's and nothing waits in this process yet.
+            return 0
+        error = poller_wake(&self.poller)
+        if error < 0:
+            raise_errno(error)
+        return 0
+
+
+cdef unsigned int process_generation() noexcept:
+    """A number that is different in each process that is forked from this one, and in each that is forked from that."""
+    return fork_generation()

@@ -4,7 +4,8 @@ A task is a Runnable. On hotloop's loop, the task itself goes on the ready queue
 call. Otherwise (another loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the bound
 methods `_step` and `_wakeup`, as asyncio's do.
 
-asyncio.all_tasks() sees these tasks through hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
+asyncio.all_tasks() sees these tasks through hotloop._asyncio.task_registry, asyncio.current_task() through
+current_task.pyx.
 """
 
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit

@@ -13,7 +13,7 @@ import pytest
 from support import implementations
 from support.certificates import _certificate_files, _certificates  # noqa: F401
 from support.leftovers import AsyncioLog, Leftovers, close_checked
-from support.tls_connections import secured_on
+from support.tls_connections import tls_connections_on
 from support.virtual_time import virtual_class
 
 # The latter also has an entry point, which only counts if hotloop is installed.
@@ -194,5 +194,5 @@ def socket_path(tmp_path):
 @pytest.fixture
 def tls(loop, certificates):
     """Makes TLS connections on the loop; a test must take every report to the loop's exception handler."""
-    with secured_on(loop, certificates) as connections:
+    with tls_connections_on(loop, certificates) as connections:
         yield connections

@@ -14,7 +14,7 @@ import socket
 import sys
 
 import pytest
-from support.endpoints import owner_of, reports_of, settle, turns, until
+from support.endpoints import file_identity, reports_of, settle, turns, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="Windows has no such pipes")
 
@@ -37,11 +37,11 @@ class Bystander:
         for end in self.ends:
             os.set_blocking(end, False)
         os.write(self.ends[1], content)
-        self.owners = [owner_of(end) for end in self.ends]
+        self.owners = [file_identity(end) for end in self.ends]
 
     def check_and_close(self):
         try:
-            assert [owner_of(end) for end in self.ends] == self.owners, "somebody closed it, the number has a new owner"
+            assert [file_identity(end) for end in self.ends] == self.owners, "closed meanwhile; the number is reused"
             assert os.read(self.ends[0], 1000) == self.content, "somebody read it or wrote to it"
             with pytest.raises(BlockingIOError):
                 os.read(self.ends[0], 1)

@@ -14,7 +14,7 @@ from typing import Any
 HOST = "127.0.0.1"
 
 
-class Everything:
+class BusyProgram:
     """Opens everything on the running loop. use() can be called again and again; close() closes everything."""
 
     def __init__(self, authority: str, identity: str) -> None:
@@ -36,7 +36,7 @@ class Everything:
         await writer.wait_closed()
         self.serving.discard(task)
 
-    async def open(self) -> "Everything":
+    async def open(self) -> "BusyProgram":
         folder = self.stack.enter_context(tempfile.TemporaryDirectory())
         path = f"{folder}/socket"
         self.servers = [
@@ -101,9 +101,9 @@ class Everything:
         await self.stack.aclose()
 
 
-async def opened() -> Everything:
+async def opened() -> BusyProgram:
     """Open everything, with the certificate files that are named in the program's arguments."""
-    return await Everything(*sys.argv[1:3]).open()
+    return await BusyProgram(*sys.argv[1:3]).open()
 
 
 def until_asleep(thread: threading.Thread) -> None:

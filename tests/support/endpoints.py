@@ -88,7 +88,7 @@ def reports_of(loop: asyncio.AbstractEventLoop) -> Iterator[list[dict[str, Any]]
         loop.set_exception_handler(before)
 
 
-def owner_of(fd: int) -> tuple[int, int]:
+def file_identity(fd: int) -> tuple[int, int]:
     """Identifies the open file behind a descriptor, even if the number is reused."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino

@@ -34,7 +34,7 @@ async def connected(host="server.test", port=80, **options):
             await writer.wait_closed()
 
 
-class Notes(asyncio.Protocol):
+class TimedRecorder(asyncio.Protocol):
     """Records its calls with their times."""
 
     def __init__(self):

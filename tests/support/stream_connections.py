@@ -202,13 +202,13 @@ def connections_on(loop: asyncio.SelectorEventLoop) -> Iterator[Connections]:
         connections.close()
 
 
-def is_asyncios(transport: object) -> bool:
+def is_asyncio_transport(transport: object) -> bool:
     """Whether the transport is the standard library's or a subclass, as those of the pure implementation are."""
     modules = [base.__module__ for base in type(transport).__mro__]
     return modules[0].startswith("asyncio.") or "asyncio.selector_events" in modules
 
 
-def skip_on_asyncios(transport: object, cause: str) -> None:
+def skip_on_asyncio(transport: object, cause: str) -> None:
     """Skip the test on asyncio's own transport, which has the fault that `cause` describes."""
-    if is_asyncios(transport):
+    if is_asyncio_transport(transport):
         pytest.skip(f"asyncio's own transport: {cause}")

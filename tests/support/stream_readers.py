@@ -8,7 +8,7 @@ from support.stream_connections import connected_sockets
 LIMIT = 100  # bytes; the default limit of the readers made here
 
 
-class Wire:
+class StreamConnection:
     """A reader and a writer with a plain socket at the other end."""
 
     def __init__(self, reader, writer, peer):
@@ -27,12 +27,14 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wired(limit=LIMIT, make_reader=asyncio.StreamReader, make_protocol=asyncio.StreamReaderProtocol, kind="tcp"):
+async def stream_connection(
+    limit=LIMIT, make_reader=asyncio.StreamReader, make_protocol=asyncio.StreamReaderProtocol, kind="tcp"
+):
     loop = asyncio.get_running_loop()
     ours, peer = connected_sockets(kind)
     reader = make_reader(limit=limit, loop=loop)
     transport, protocol = await loop.create_connection(lambda: make_protocol(reader, loop=loop), sock=ours)
-    wire = Wire(reader, asyncio.StreamWriter(transport, protocol, reader, loop), peer)
+    wire = StreamConnection(reader, asyncio.StreamWriter(transport, protocol, reader, loop), peer)
     try:
         yield wire
         assert wire.reports == []

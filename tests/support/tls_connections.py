@@ -23,7 +23,7 @@ ANY_KIND = "pair" if HAS_UNIX else "tcp"
 # Sizes in bytes. asyncio's TLS buffers 512 KiB before it pauses its protocol; the transport below and the kernel add to
 # that.
 PIECE = 64 << 10
-MORE_THAN_ANYBODY_TAKES = 32 << 20
+MORE_THAN_IS_BUFFERED = 32 << 20
 WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # The reason why a test leaves out asyncio's transports.
 AT_THE_END = "when the end comes it fills a buffered protocol's buffer once more, and drops what does not go in"
@@ -169,7 +169,7 @@ class Peer:
 
 
 @dataclasses.dataclass
-class Secured:
+class TlsConnection:
     """A TLS transport, its first protocol, and the peer."""
 
     loop: asyncio.SelectorEventLoop
@@ -218,7 +218,7 @@ class Secured:
         """Write until the protocol stays paused; return how much was written. The peer does not read."""
         written = 0
         while not self.writing_paused:
-            assert written < MORE_THAN_ANYBODY_TAKES, "pause_writing() does not come"
+            assert written < MORE_THAN_IS_BUFFERED, "pause_writing() does not come"
             self.transport.write(b"f" * PIECE)
             written += PIECE
             run_once(self.loop, 5 if self.writing_paused else 1)  # the kernel may take more after all
@@ -251,7 +251,7 @@ class Secured:
         self.run_until(lost, peer_reads)
 
 
-class SecuredConnections:
+class TlsConnections:
     """Makes TLS connections on a loop and closes them. It keeps the reports to the loop's exception handler for the
     test; a report that the test does not take is a failure."""
 
@@ -259,7 +259,7 @@ class SecuredConnections:
         self.loop = loop
         self.certificates = certificates
         self.reports: list[dict[str, Any]] = []
-        self.opened: list[Secured] = []
+        self.opened: list[TlsConnection] = []
         loop.set_exception_handler(lambda loop, context: self.reports.append(context))
 
     def begin(
@@ -287,7 +287,7 @@ class SecuredConnections:
         peer.opposite = ours
         return self.loop.create_task(making), peer, protocol
 
-    def open(self, side: str = "server", protocol: Any = None, **options: Any) -> Secured:
+    def open(self, side: str = "server", protocol: Any = None, **options: Any) -> TlsConnection:
         """A connection whose handshake is complete on both ends, after connection_made()."""
         making, peer, protocol = self.begin(side, protocol, **options)
 
@@ -305,8 +305,8 @@ class SecuredConnections:
             raise
         return self.adopt(transport, protocol, peer)
 
-    def adopt(self, transport: asyncio.Transport, protocol: Any, peer: Peer) -> Secured:
-        secured = Secured(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
+    def adopt(self, transport: asyncio.Transport, protocol: Any, peer: Peer) -> TlsConnection:
+        secured = TlsConnection(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
         self.opened.append(secured)
         return secured
 
@@ -343,8 +343,8 @@ class SecuredConnections:
 
 
 @contextlib.contextmanager
-def secured_on(loop: asyncio.SelectorEventLoop, certificates: Certificates) -> Iterator[SecuredConnections]:
-    connections = SecuredConnections(loop, certificates)
+def tls_connections_on(loop: asyncio.SelectorEventLoop, certificates: Certificates) -> Iterator[TlsConnections]:
+    connections = TlsConnections(loop, certificates)
     try:
         yield connections
     finally:
@@ -356,7 +356,7 @@ def numbered(size):
     return b"".join(b"%07d;" % number for number in range(size // 8 + 1))[:size]
 
 
-class Plain:
+class UpgradableConnection:
     """A plain connection of the loop and its peer, both of which can be upgraded to TLS."""
 
     def __init__(self, tls, side, protocol=None, kind="tcp", version=None):

@@ -5,7 +5,7 @@ import contextvars
 import functools
 
 import pytest
-from support.memory_network import Notes, connected, echo, now, traffic
+from support.memory_network import TimedRecorder, connected, echo, now, traffic
 from support.virtual_time import run_virtual
 
 from hotloop import testing
@@ -28,12 +28,12 @@ def test_latency(run):
         protocols = []
 
         def factory():
-            protocols.append(Notes())
+            protocols.append(TimedRecorder())
             return protocols[-1]
 
         async with pipe_network(latency=0.25) as network:
             await loop.create_server(factory, "server.test", 80)
-            _, client = await loop.create_connection(Notes, "server.test", 80)
+            _, client = await loop.create_connection(TimedRecorder, "server.test", 80)
             network.link("localhost", "server.test", latency=4, one_way=True)
             client.transport.write(b"hello")
             await asyncio.sleep(5)
@@ -144,19 +144,19 @@ def test_pieces_are_received_one_by_one(run, fragment):
 
         def factory():
             nonlocal server
-            server = Notes()
+            server = TimedRecorder()
             return server
 
         async with pipe_network(fragment=fragment) as network:
             await loop.create_server(factory, "server.test", 80)
-            _, client = await loop.create_connection(Notes, "server.test", 80)
+            _, client = await loop.create_connection(TimedRecorder, "server.test", 80)
             client.transport.write(b"hello!!")
             client.transport.close()
             await client.lost
             await asyncio.sleep(1)
             assert [note[1] for note in server.notes] == ["made", b"hel", b"lo!", b"!", "eof", "lost"]
             network.link(fragment=None)
-            _, client = await loop.create_connection(Notes, "server.test", 80)
+            _, client = await loop.create_connection(TimedRecorder, "server.test", 80)
             client.transport.write(b"hello!!")
             await asyncio.sleep(1)
             assert server.notes[1:] == [(1, b"hello!!")]
@@ -187,7 +187,7 @@ def test_a_frozen_clock_freezes_the_network(run):
 # -- flow control ------------------------------------------------------------------------------------------------------
 
 
-class Writer(Notes):
+class Writer(TimedRecorder):
     def pause_writing(self):
         self.notes.append((now(), "pause"))
 

@@ -13,8 +13,8 @@ import pytest
 from support.certificates import TLS_1_2, TLS_1_3, every_version
 from support.recording import when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import skip_on_asyncios
-from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side, secured_on
+from support.stream_connections import skip_on_asyncio
+from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side, tls_connections_on
 
 SOON = 0.05  # seconds; a timeout that the test waits for
 ENDED = ["connection_made", "eof_received", "connection_lost"]
@@ -113,7 +113,7 @@ def test_abort_after_close(tls, side):
 
 def test_abort_after_two_closes(tls):
     secured = tls.open()
-    skip_on_asyncios(secured.transport, "the second close() makes it forget its connection")
+    skip_on_asyncio(secured.transport, "the second close() makes it forget its connection")
     secured.transport.close()
     secured.transport.close()
     secured.transport.abort()
@@ -175,7 +175,7 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
     def played(implementation):
         loop = implementation.new_event_loop()
         try:
-            with secured_on(loop, certificates) as connections:
+            with tls_connections_on(loop, certificates) as connections:
                 protocol = make_protocol()
                 end = lambda: getattr(protocol.transport, call)()  # noqa: E731
                 when_data_comes(protocol, end) if hook == "data" else protocol.hooks.update({hook: end})
@@ -312,7 +312,7 @@ def test_p03_closing_from_inside_buffer_updated(tls):
     """With more decrypted data than the buffer holds."""
     protocol = ViewRecorder(10)
     secured = tls.open("server", protocol)
-    skip_on_asyncios(secured.transport, "its close() fills the buffer once more")
+    skip_on_asyncio(secured.transport, "its close() fills the buffer once more")
     protocol.hooks["buffer_updated"] = lambda: secured.transport.close()
     secured.peer.write(b"0123456789and more than that")
     secured.run_until_lost()
@@ -396,9 +396,9 @@ def test_a_transport_that_nobody_closed(impl, certificates):
         """
 import gc, socket, warnings
 from support.certificates import issued
-from support.tls_connections import secured_on
+from support.tls_connections import tls_connections_on
 loop = impl.new_event_loop()
-connections = secured_on(loop, issued())
+connections = tls_connections_on(loop, issued())
 connections = connections.__enter__()
 secured = connections.open("server", kind="pair")
 peer = secured.peer.socket

@@ -15,7 +15,7 @@ from support.certificates import HOST, TLS_1_3, every_version
 from support.endpoints import settle, until
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import connected_sockets, skip_on_asyncios
+from support.stream_connections import connected_sockets, skip_on_asyncio
 from support.tls_connections import PIECE, Peer, every_protocol, every_side, other, run_until_or_error
 from support.virtual_time import run_virtual
 
@@ -75,7 +75,7 @@ def test_garbage_while_reading_is_paused(tls, version):
 @every_protocol
 def test_what_comes_right_before_garbage_is_delivered(tls, side, version, make_protocol):
     secured = tls.open(side, make_protocol(), version=version)
-    skip_on_asyncios(secured.transport, "it drops what it has decrypted when an error follows in the same read")
+    skip_on_asyncio(secured.transport, "it drops what it has decrypted when an error follows in the same read")
     secured.peer.send_raw(secured.peer.encrypted(b"before") + b"garbage" * 10)
     secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
     assert secured.protocol.received == b"before"

@@ -12,7 +12,7 @@ import pytest
 from support.certificates import CLIENT, HOST, TLS_1_2, every_version
 from support.recording import when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import HAS_UNIX, is_asyncios, skip_on_asyncios
+from support.stream_connections import HAS_UNIX, is_asyncio_transport, skip_on_asyncio
 from support.tls_connections import PIECE, every_protocol, every_side
 
 KINDS = ["tcp", *(["unix"] if HAS_UNIX else [])]
@@ -131,13 +131,13 @@ def test_what_it_is(tls, side):
 
 @pytest.mark.only("c", reason="the other implementations use asyncio's TLS, with which this one is compared")
 def test_it_is_the_loops_own(tls):
-    assert not is_asyncios(tls.open("server").transport)
-    assert not is_asyncios(tls.open("client").transport)
+    assert not is_asyncio_transport(tls.open("server").transport)
+    assert not is_asyncio_transport(tls.open("client").transport)
 
 
 def test_its_repr_tells_its_state(tls):
     secured = tls.open(kind="tcp")
-    skip_on_asyncios(secured.transport, "its repr() is object's")
+    skip_on_asyncio(secured.transport, "its repr() is object's")
     assert "closed" not in repr(secured.transport)
     secured.transport.close()
     assert "closing" in repr(secured.transport)
@@ -238,7 +238,7 @@ def test_p27_the_context_in_which_the_transport_was_made(tls, side, make_protoco
     if ending == "the peer's":
         assert watched.everything_found() == {"maker"}
     else:
-        skip_on_asyncios(secured.transport, "connection_lost() runs in the context of whoever closed it")
+        skip_on_asyncio(secured.transport, "connection_lost() runs in the context of whoever closed it")
         assert watched.everything_found() == {"maker"}
 
 
@@ -248,7 +248,7 @@ def test_p27_after_pause_and_resume_from_a_task(tls, side, make_protocol):
     watched = Watched(tls, side, make_protocol)
     secured = watched.secured
     if sys.version_info < (3, 15):
-        skip_on_asyncios(secured.transport, NOT_KEPT)
+        skip_on_asyncio(secured.transport, NOT_KEPT)
     run_as(tls.loop, "pauser", secured.transport.pause_reading)
     secured.send(b"data")
     run_once(tls.loop, 5)
@@ -266,7 +266,7 @@ def test_p27_resume_writing(tls, side):
     watched = Watched(tls, side, type(tls.open().protocol))
     secured = watched.secured
     if sys.version_info < (3, 15):
-        skip_on_asyncios(secured.transport, NOT_KEPT)
+        skip_on_asyncio(secured.transport, NOT_KEPT)
     written = []
 
     def fill():

@@ -10,7 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 from support.certificates import every_version
 from support.stepping import run_once
-from support.stream_connections import is_asyncios
+from support.stream_connections import is_asyncio_transport
 from support.tls_connections import every_protocol, every_side, run_until_or_error
 
 # Each example makes a handshake, so there are fewer than elsewhere.
@@ -79,7 +79,7 @@ def test_records_that_were_changed(tls, side, version, make_protocol, lengths, c
     received = bytes(secured.protocol.received)
     assert sent.startswith(received)
     # asyncio's TLS drops what it has decrypted when an error follows in the same read.
-    if changed == records or (changed.startswith(records) and not is_asyncios(secured.transport)):
+    if changed == records or (changed.startswith(records) and not is_asyncio_transport(secured.transport)):
         assert received == sent
     error = secured.protocol.error
     assert error is None or isinstance(error, (ssl.SSLError, ConnectionError))

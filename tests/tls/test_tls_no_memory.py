@@ -12,7 +12,7 @@ HARNESS = """if True:
     import _testcapi, gc, ssl
     from support.certificates import HOST, issued
     from support.recording import Recorder
-    from support.tls_connections import secured_on
+    from support.tls_connections import tls_connections_on
     from support.stepping import run_once
 
     ALLOCATIONS = 40  # more than a turn makes before what it is tested for is over
@@ -78,7 +78,7 @@ HARNESS = """if True:
     def run(trial):
         for allocation in range(ALLOCATIONS):
             loop = impl.new_event_loop()
-            with secured_on(loop, issued()) as tls:
+            with tls_connections_on(loop, issued()) as tls:
                 trial(tls, allocation)
                 for secured in tls.opened:
                     secured.transport.abort()

@@ -27,7 +27,7 @@ import pytest
 from support.certificates import VERSIONS, issued
 from support.recording import Recorder
 from support.stepping import run_once
-from support.tls_connections import RECORDERS, SIDES, ViewRecorder, secured_on
+from support.tls_connections import RECORDERS, SIDES, ViewRecorder, tls_connections_on
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
@@ -269,7 +269,7 @@ def until_closed(trace):
 def played(implementation, side, version, make_protocol, script):
     loop = implementation.new_event_loop()
     try:
-        with secured_on(loop, issued()) as connections:
+        with tls_connections_on(loop, issued()) as connections:
             stage = Stage(connections, side, version, make_protocol)
             stage.play(script)
             # This implementation sends the peer an alert with the reason, after which OpenSSL reports a closed

@@ -7,7 +7,7 @@ import pytest
 from support.certificates import every_version
 from support.recording import BufferedRecorder, Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, skip_on_asyncios
+from support.stream_connections import KINDS, skip_on_asyncio
 from support.tls_connections import AT_THE_END, ViewRecorder, every_protocol, every_side, numbered
 
 RECORD = 16384  # bytes; the most that one record of TLS carries
@@ -94,7 +94,7 @@ def test_a_buffered_protocols_buffer_of_any_size(tls, size):
 
 def test_a_buffered_protocols_bytearray(tls):
     secured = tls.open("server", BufferedRecorder(100_000))
-    skip_on_asyncios(secured.transport, "it fills slices of a bytearray, which are copies, from the second record on")
+    skip_on_asyncio(secured.transport, "it fills slices of a bytearray, which are copies, from the second record on")
     data = numbered(90_000)
     secured.deliver(data)
     assert secured.protocol.received == data
@@ -269,7 +269,7 @@ def test_p14_no_byte_is_lost_when_the_end_comes_while_reading_is_paused(
 ):
     secured = tls.open(side, make_protocol(), version=version, kind="tcp")
     if make_protocol is ViewRecorder and size > 65536 and ending != "close_notify":
-        skip_on_asyncios(secured.transport, AT_THE_END)
+        skip_on_asyncio(secured.transport, AT_THE_END)
     secured.transport.pause_reading()
     data = numbered(size)
     secured.send(data)
@@ -290,7 +290,7 @@ def test_p14_no_byte_is_lost_when_the_end_comes_while_reading_is_paused(
 def test_p14_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_holds(tls, make_protocol):
     secured = tls.open("server", make_protocol(1000) if make_protocol is ViewRecorder else make_protocol(), kind="tcp")
     if make_protocol is ViewRecorder:
-        skip_on_asyncios(secured.transport, AT_THE_END)
+        skip_on_asyncio(secured.transport, AT_THE_END)
     data = numbered(100_000)
     secured.send(data)
     secured.end()

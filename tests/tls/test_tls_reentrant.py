@@ -4,8 +4,8 @@ decrypted."""
 import pytest
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import skip_on_asyncios
-from support.tls_connections import Plain, ViewRecorder, every_side, numbered
+from support.stream_connections import skip_on_asyncio
+from support.tls_connections import UpgradableConnection, ViewRecorder, every_side, numbered
 
 
 def hold_records(secured, count=5):
@@ -22,7 +22,7 @@ def hold_records(secured, count=5):
 def test_get_buffer_ends_the_connection(tls, side, deed):
     protocol = ViewRecorder()
     secured = tls.open(side, protocol)
-    skip_on_asyncios(secured.transport, "it calls get_buffer() again from inside, and goes on reading afterwards")
+    skip_on_asyncio(secured.transport, "it calls get_buffer() again from inside, and goes on reading afterwards")
     hold_records(secured)
 
     def get_buffer():
@@ -68,7 +68,7 @@ def test_get_buffer_replaces_the_protocol(tls, side, make_second):
 
     first.hooks["get_buffer"] = get_buffer
     if make_second is ViewRecorder:
-        skip_on_asyncios(secured.transport, "it fills the first one's buffer and tells the second one")
+        skip_on_asyncio(secured.transport, "it fills the first one's buffer and tells the second one")
     secured.transport.resume_reading()
     run_until(tls.loop, lambda: bytes(first.received + second.received) == expected)
     secured.transport.set_protocol(first)
@@ -104,7 +104,7 @@ def test_get_buffer_returns_what_cannot_be_filled(tls, buffer):
 @every_side
 def test_what_arrives_before_the_handshake_begins(tls, side):
     """A program that resumes reading while start_tls() has it paused."""
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     upgrading, peer = plain.begin()
     peer.shake()
     tls.loop.call_soon(plain.transport.resume_reading)

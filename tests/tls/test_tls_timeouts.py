@@ -16,7 +16,7 @@ from support.certificates import every_version
 from support.endpoints import settle
 from support.leftovers import check_quiet
 from support.recording import Recorder
-from support.stream_connections import connected_sockets, skip_on_asyncios
+from support.stream_connections import connected_sockets, skip_on_asyncio
 from support.tls_connections import PIECE, Peer, every_side, other
 
 DEFAULTS = {"handshake": 60, "shutdown": 30}  # seconds; asyncio's documentation of create_connection()
@@ -125,9 +125,7 @@ def test_p03_a_peer_that_closes_but_does_not_read(tls, side, timeout):
     """The peer's close_notify has come; the data to be sent stays queued."""
     secured = tls.open(side, kind="tcp", **option("shutdown", timeout))
     if sys.version_info < (3, 14, 10):
-        skip_on_asyncios(
-            secured.transport, "with the peer's close_notify its timer ends, before what it has is flushed"
-        )
+        skip_on_asyncio(secured.transport, "with the peer's close_notify its timer ends, before what it has is flushed")
     secured.fill()
     whole_second(tls.loop)  # before the peer has something to read
     with contextlib.suppress(ssl.SSLWantReadError):

@@ -15,8 +15,8 @@ from support.certificates import HOST, every_version
 from support.endpoints import settle, until
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, connected_sockets, is_asyncios, reset, skip_on_asyncios, wait_for
-from support.tls_connections import PIECE, Peer, Plain, every_protocol, every_side, other
+from support.stream_connections import KINDS, connected_sockets, is_asyncio_transport, reset, skip_on_asyncio, wait_for
+from support.tls_connections import PIECE, Peer, UpgradableConnection, every_protocol, every_side, other
 
 STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4"
 
@@ -26,7 +26,7 @@ STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came
 @every_version
 @every_protocol
 def test_upgrading(tls, kind, side, version, make_protocol):
-    plain = Plain(tls, side, make_protocol(), kind, version)
+    plain = UpgradableConnection(tls, side, make_protocol(), kind, version)
     secured = plain.upgrade()
     assert secured.transport is not plain.transport
     assert isinstance(secured.transport, asyncio.Transport)
@@ -43,7 +43,7 @@ def test_upgrading(tls, kind, side, version, make_protocol):
 
 @every_side
 def test_what_the_upgraded_transport_knows(tls, side):
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     names = {name: plain.transport.get_extra_info(name) for name in ("peername", "sockname")}
     assert plain.transport.get_extra_info("ssl_object") is None
     secured = plain.upgrade()
@@ -55,7 +55,7 @@ def test_what_the_upgraded_transport_knows(tls, side):
 
 @every_side
 def test_after_data_both_ways(tls, side):
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     plain.transport.write(b"STARTTLS\n")
     plain.socket.send(b"go ahead\n")
     run_until(tls.loop, lambda: plain.protocol.received == b"go ahead\n")
@@ -70,7 +70,7 @@ def test_after_data_both_ways(tls, side):
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
     """All of it arrives before the first byte of the handshake, however slowly the peer reads."""
-    plain = Plain(tls, side, kind="pair")
+    plain = UpgradableConnection(tls, side, kind="pair")
     if size > 10:
         skip_on_asyncios_protocol(tls, plain)
     plain.transport.write(b"p" * size)
@@ -92,17 +92,17 @@ def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
 
 def skip_on_asyncios_protocol(tls, plain):
     """Skip if the loop's TLS is asyncio's: its protocol fails on an upgrade while writing is paused."""
-    probe = Plain(tls, "server", kind="pair").upgrade()
-    if is_asyncios(probe.transport):
+    probe = UpgradableConnection(tls, "server", kind="pair").upgrade()
+    if is_asyncio_transport(probe.transport):
         plain.transport.abort()
         plain.run_until_lost()
-    skip_on_asyncios(probe.transport, "resume_writing() of its SSLProtocol asserts that it was told to pause")
+    skip_on_asyncio(probe.transport, "resume_writing() of its SSLProtocol asserts that it was told to pause")
 
 
 @every_side
 @every_version
 def test_p13_upgrading_while_writing_is_paused(tls, side, version):
-    plain = Plain(tls, side, kind="pair", version=version)
+    plain = UpgradableConnection(tls, side, kind="pair", version=version)
     skip_on_asyncios_protocol(tls, plain)
     written = 0
     while "pause_writing" not in plain.protocol.calls:
@@ -130,7 +130,7 @@ def test_p13_upgrading_while_writing_is_paused(tls, side, version):
 @every_protocol
 def test_while_reading_is_paused(tls, make_protocol):
     """The handshake is read despite the pause, and so is the data after it."""
-    plain = Plain(tls, "server", make_protocol())
+    plain = UpgradableConnection(tls, "server", make_protocol())
     plain.transport.pause_reading()
     secured = plain.upgrade()
     assert secured.transport.is_reading()
@@ -141,7 +141,7 @@ def test_while_reading_is_paused(tls, make_protocol):
 @every_version
 def test_what_the_peer_sends_before_our_end_is_upgraded(tls, side, version):
     """The first flight waits in the kernel, if the peer is the client."""
-    plain = Plain(tls, side, version=version)
+    plain = UpgradableConnection(tls, side, version=version)
     plain.transport.pause_reading()
     run_once(tls.loop, 2)
     peer = Peer(plain.socket, tls.certificates.context(other(side), version), other(side))
@@ -281,7 +281,7 @@ def test_tls_inside_tls(impl, certificates, version, size):
 
 @every_side
 def test_a_handshake_that_fails_closes_the_connection(tls, side):
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     upgrading, _ = plain.begin()
     plain.socket.send(b"this is no handshake\n" * 3)
     run_until(tls.loop, upgrading.done)
@@ -295,7 +295,7 @@ def test_a_handshake_that_fails_closes_the_connection(tls, side):
 @every_side
 @pytest.mark.parametrize("how", ["end", "reset"])
 def test_a_peer_that_leaves_in_the_middle(tls, side, how):
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     sock = plain.transport.get_extra_info("socket")
     upgrading, peer = plain.begin()
     peer.shake()
@@ -317,14 +317,14 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
 @pytest.mark.parametrize("close", ["close", "abort"])
 def test_a_connection_that_was_closed(tls, side, close):
     """The program closes it in the same turn: start_tls() returns None and raises no error."""
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     context = tls.certificates.context(side)
     host = {"server_side": True} if side == "server" else {"server_hostname": HOST}
 
     async def main():
         getattr(plain.transport, close)()
         assert await tls.loop.start_tls(plain.transport, plain.protocol, context, **host) is None
-        if is_asyncios(plain.transport):
+        if is_asyncio_transport(plain.transport):
             # asyncio begins the handshake nevertheless.
             await asyncio.sleep(0.02)
 
@@ -338,7 +338,7 @@ def test_a_connection_that_was_closed(tls, side, close):
 @pytest.mark.parametrize("turns", [0, 1, 2, 5])
 def test_cancelling(tls, side, turns):
     """Cancelling closes the connection. The protocol's connection_lost() is not required: the handshake is not over."""
-    plain = Plain(tls, side)
+    plain = UpgradableConnection(tls, side)
     sock = plain.transport.get_extra_info("socket")
     upgrading, _ = plain.begin()
     run_once(tls.loop, turns)
@@ -356,7 +356,7 @@ def test_cancelling(tls, side, turns):
 
 def test_what_cannot_be_upgraded(tls):
     loop, context = tls.loop, tls.certificates.client_context()
-    plain = Plain(tls, "client")
+    plain = UpgradableConnection(tls, "client")
     for wrong in (None, True, "context"):
         with pytest.raises(TypeError, match="SSLContext"):
             loop.run_until_complete(loop.start_tls(plain.transport, plain.protocol, wrong))
@@ -374,7 +374,7 @@ def test_what_cannot_be_upgraded(tls):
 
 def test_the_kind_of_protocol_may_change(tls):
     """The given protocol takes over from any protocol that the transport had before."""
-    plain = Plain(tls, "server")
+    plain = UpgradableConnection(tls, "server")
     first, plain.protocol = plain.protocol, Recorder()
     secured = plain.upgrade()
     secured.deliver(b"data")

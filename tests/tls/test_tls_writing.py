@@ -8,7 +8,7 @@ import pytest
 from support.certificates import every_version
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, is_asyncios, skip_on_asyncios
+from support.stream_connections import KINDS, is_asyncio_transport, skip_on_asyncio
 from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side
 
 RECORD = 16384  # bytes; the most that one record of TLS carries
@@ -43,7 +43,7 @@ def test_one_write(tls, side, version, data):
 )
 def test_views_of_other_shapes(tls, view):
     secured = tls.open()
-    skip_on_asyncios(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
+    skip_on_asyncio(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
     secured.transport.write(view)
     secured.transport.writelines([view, view])
     assert secured.receive(3 * len(view.tobytes())) == view.tobytes() * 3
@@ -56,7 +56,7 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
     """The data keeps its place between waiting writes, even if its memory changes later, and also while paused."""
     secured = tls.open(version=version)
     if shape in ("strided", "items"):
-        skip_on_asyncios(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
+        skip_on_asyncio(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
     memory = bytearray(random.Random(size).randbytes(2 * size))
     whole = memoryview(memory)
     data = {"bytearray": memory, "slice": whole[4:size], "strided": whole[::2], "items": whole.cast("I")}[shape]
@@ -104,7 +104,7 @@ def test_what_cannot_be_written_as_lines(tls, lines):
 
 def test_lines_of_text(tls):
     secured = tls.open()
-    skip_on_asyncios(secured.transport, "it finds out in the middle of writing, and the connection is lost")
+    skip_on_asyncio(secured.transport, "it finds out in the middle of writing, and the connection is lost")
     with pytest.raises(TypeError):
         secured.transport.writelines(["text"])
     secured.transport.write(b"bytes")
@@ -179,7 +179,7 @@ def test_many_writes_in_one_turn_arrive_in_order(tls, version, turn):
 def test_the_writes_of_one_turn_share_records(tls):
     """Several small writes take fewer bytes on the wire than a record each."""
     secured = tls.open(kind="tcp")
-    skip_on_asyncios(secured.transport, "it makes a record of each write")
+    skip_on_asyncio(secured.transport, "it makes a record of each write")
     tls.loop.call_soon(lambda: [secured.transport.write(b"x") for _ in range(1000)])
     run_once(tls.loop, 3)
     run_until(tls.loop, lambda: secured.transport.get_write_buffer_size() == 0)
@@ -288,7 +288,7 @@ def test_limits_set_while_much_waits(tls):
 def test_a_high_limit_of_nothing(tls):
     """pause_writing() comes "whenever the buffer becomes non-empty" (asyncio's documentation), and not before."""
     secured = tls.open(kind="tcp")
-    skip_on_asyncios(secured.transport, "it pauses its protocol while there is nothing, and with nothing to resume it")
+    skip_on_asyncio(secured.transport, "it pauses its protocol while there is nothing, and with nothing to resume it")
     secured.transport.set_write_buffer_limits(high=0)
     assert secured.transport.get_write_buffer_limits() == (0, 0)
     assert not secured.writing_paused
@@ -450,7 +450,7 @@ def test_flow_control_callbacks_that_fail(tls, callback):
     assert report["message"] == f"protocol.{callback}() failed"
     assert isinstance(report["exception"], ZeroDivisionError)
     assert report.keys() == {"message", "exception", "transport", "protocol"}
-    assert is_asyncios(secured.transport) or report["protocol"] is secured.protocol
+    assert is_asyncio_transport(secured.transport) or report["protocol"] is secured.protocol
 
 
 def test_a_transport_given_to_a_buffered_protocol_writes_the_same(tls):

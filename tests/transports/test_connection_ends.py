@@ -13,8 +13,8 @@ import pytest
 from support.certificates import every_version
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, connections_on, skip_on_asyncios, wait_for
-from support.tls_connections import AT_THE_END, Plain, ViewRecorder, every_protocol, every_side, numbered
+from support.stream_connections import KINDS, connections_on, skip_on_asyncio, wait_for
+from support.tls_connections import AT_THE_END, UpgradableConnection, ViewRecorder, every_protocol, every_side, numbered
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 TLS_ENDINGS = ["close_notify", "close_notify and end", "end alone"]
@@ -53,7 +53,7 @@ def hold(secured, data):
 def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol, ending, size):
     secured = tls.open(side, make_protocol(), version=version, kind="tcp")
     if make_protocol is ViewRecorder and size > 65536:
-        skip_on_asyncios(secured.transport, AT_THE_END)
+        skip_on_asyncio(secured.transport, AT_THE_END)
     hold(secured, numbered(size))
     end_tls(secured, ending)
     # This callback runs before the end is processed, and its own callbacks run after it.
@@ -97,7 +97,7 @@ def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
     """Also by the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     secured = tls.open("server", protocol, kind="tcp")
-    skip_on_asyncios(secured.transport, "what it has when the end comes it does not keep for a protocol that pauses")
+    skip_on_asyncio(secured.transport, "what it has when the end comes it does not keep for a protocol that pauses")
 
     def pause():
         secured.transport.pause_reading()
@@ -121,7 +121,7 @@ def test_p36_tls_is_told_of_the_end_twice(tls, ending):
     run_once(tls.loop, 3)
     secured.transport.set_read_buffer_limits(500, 100)
     secured.transport.set_read_buffer_limits()
-    skip_on_asyncios(secured.transport, "the second time it drops what it holds")
+    skip_on_asyncio(secured.transport, "the second time it drops what it holds")
     run_once(tls.loop, 3)
     assert secured.protocol.calls == ["connection_made"]
     secured.transport.resume_reading()
@@ -158,7 +158,7 @@ def test_p36_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
 @every_side
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_p36_tls_after_start_tls(tls, side, ending):
-    secured = Plain(tls, side).upgrade()
+    secured = UpgradableConnection(tls, side).upgrade()
     hold(secured, numbered(1000))
     end_tls(secured, ending)
     tls.loop.call_soon(secured.transport.resume_reading)

@@ -14,7 +14,7 @@ from support.stream_connections import (
     connected_sockets,
     connections_on,
     reset,
-    skip_on_asyncios,
+    skip_on_asyncio,
     wait_for,
 )
 
@@ -271,7 +271,7 @@ def test_p09_writing_after_the_end_is_no_error(loop, connections, asyncio_log, h
 def test_p09_writelines_after_the_end_is_no_error(loop, connections, how):
     connection = connections.open("tcp")
     if (3, 12) <= sys.version_info < (3, 14, 10):
-        skip_on_asyncios(
+        skip_on_asyncio(
             connection.transport, "its writelines() fails on a closed transport (AttributeError, TypeError)"
         )
     if how == "lost":

@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.recording import RECORDERS, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import MORE_THAN_FITS, connected_sockets, skip_on_asyncios
+from support.stream_connections import MORE_THAN_FITS, connected_sockets, skip_on_asyncio
 
 whose = contextvars.ContextVar("whose", default="nobody")
 
@@ -99,7 +99,7 @@ def test_p27_the_context_in_which_the_transport_was_made(connect, make_protocol)
 def test_p27_after_pause_and_resume_from_a_task(connect, make_protocol):
     connected = connect(make_protocol)
     if sys.version_info < (3, 15):
-        skip_on_asyncios(connected.transport, NOT_KEPT)
+        skip_on_asyncio(connected.transport, NOT_KEPT)
     connected.transport.pause_reading()
     connected.run_as("another", connected.transport.resume_reading)
     connected.receive()
@@ -112,7 +112,7 @@ def test_p27_resume_writing(connect):
     """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
-        skip_on_asyncios(connected.transport, NOT_KEPT)
+        skip_on_asyncio(connected.transport, NOT_KEPT)
     connected.run_as("another", connected.transport.write, bytes(MORE_THAN_FITS))
     connected.drain()
     assert (connected.found["pause_writing"], connected.found["resume_writing"]) == (["another"], ["maker"])
@@ -129,7 +129,7 @@ def test_pause_writing_runs_where_write_was_called(connect):
 def test_p27_connection_lost(connect, how):
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
-        skip_on_asyncios(connected.transport, "connection_lost() runs in the context of whoever closed")
+        skip_on_asyncio(connected.transport, "connection_lost() runs in the context of whoever closed")
     connected.run_as("another", getattr(connected.transport, how))
     run_until(connected.loop, lambda: connected.protocol.lost)
     assert connected.found["connection_lost"] == ["maker"]

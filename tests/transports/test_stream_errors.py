@@ -12,7 +12,13 @@ import weakref
 import pytest
 from support.recording import BufferedRecorder, Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import MORE_THAN_FITS, connected_sockets, connections_on, is_asyncios, skip_on_asyncios
+from support.stream_connections import (
+    MORE_THAN_FITS,
+    connected_sockets,
+    connections_on,
+    is_asyncio_transport,
+    skip_on_asyncio,
+)
 
 
 @pytest.fixture
@@ -166,7 +172,7 @@ def test_an_interruption_leaves_run_forever(loop, connections, where, kind):
     protocol = PLACES[where]()
     connection = connections.open("tcp", protocol)
     if where == "resume_writing":
-        skip_on_asyncios(connection.transport, "it goes on waiting for room with nothing to send (AssertionError)")
+        skip_on_asyncio(connection.transport, "it goes on waiting for room with nothing to send (AssertionError)")
     protocol.hooks[where] = raising(kind)
     other = connections.open("tcp")
     seen = []
@@ -384,7 +390,7 @@ def test_what_is_closed_dies_without_the_collector(loop, how, make_protocol):
     loop.set_exception_handler(None)  # the helper's handler refers to the connection
     run_once(loop, 2)
     protocol, transport = weakref.ref(connection.protocol), weakref.ref(connection.transport)
-    asyncios = is_asyncios(connection.transport)
+    asyncios = is_asyncio_transport(connection.transport)
     connection.protocol.error = None  # the frames of its traceback refer to this frame
     gc.collect()
     gc.disable()

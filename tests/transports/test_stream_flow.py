@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, skip_on_asyncios
+from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, skip_on_asyncio
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -210,7 +210,7 @@ def test_a_limit_of_zero_does_not_pause_what_the_kernel_takes(loop, connections)
 def test_writelines_pauses(loop, connections):
     connection = connections.open("tcp")
     if (3, 12) <= sys.version_info < (3, 14, 10):
-        skip_on_asyncios(connection.transport, "its writelines() pauses no protocol until the next write()")
+        skip_on_asyncio(connection.transport, "its writelines() pauses no protocol until the next write()")
     connection.transport.writelines([bytes(MORE_THAN_FITS)])
     assert flow(connection) == ["pause"]
     connection.receive(MORE_THAN_FITS)
@@ -254,7 +254,7 @@ def test_writing_more_when_paused(loop, connections):
 def test_ended_inside_the_callbacks(loop, connections, how, where):
     connection = connections.open("tcp")
     if where == "resume_writing" and how != "write_eof" and sys.version_info < (3, 14, 10):
-        skip_on_asyncios(connection.transport, "it calls connection_lost() twice, see cpython gh-156512")
+        skip_on_asyncio(connection.transport, "it calls connection_lost() twice, see cpython gh-156512")
     connection.protocol.hooks[where] = lambda: getattr(connection.transport, how)()
     connection.transport.write(bytes(MORE_THAN_FITS))
     received = connection.receive_all()

@@ -24,7 +24,7 @@ import hypothesis.strategies as st
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once
-from support.stream_connections import MORE_THAN_FITS, connected_sockets, is_asyncios, reset, wait_for
+from support.stream_connections import MORE_THAN_FITS, connected_sockets, is_asyncio_transport, reset, wait_for
 
 # Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
@@ -191,7 +191,7 @@ class Stage:
             self.written += data
 
     def writelines(self, sizes):
-        if is_asyncios(self.transport) and (3, 12) <= sys.version_info < (3, 14, 10):
+        if is_asyncio_transport(self.transport) and (3, 12) <= sys.version_info < (3, 14, 10):
             self.write(sum(sizes))  # its writelines() fails after close and does not pause its protocol
             return
         data = self.data(sum(sizes))[: sum(sizes)]

@@ -9,7 +9,7 @@ import sys
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncios
+from support.stream_connections import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio
 
 SINCE_3_12 = sys.version_info >= (3, 12)
 WRITELINES_IS_FAULTY = (3, 12) <= sys.version_info < (3, 14, 10)
@@ -25,7 +25,7 @@ def connections(loop):
 
 def skip_where_mutable_data_is_kept(transport):
     if SINCE_3_12:
-        skip_on_asyncios(transport, "since CPython 3.12 it queues the caller's own buffer, without a copy")
+        skip_on_asyncio(transport, "since CPython 3.12 it queues the caller's own buffer, without a copy")
 
 
 @every_kind
@@ -48,7 +48,7 @@ def test_one_write(loop, connections, kind, data):
     assert connection.transport.write(data) is None
     assert connection.receive(len(bytes(data))) == bytes(data)
     if isinstance(data, memoryview) and data.itemsize > 1 and SINCE_3_12:
-        skip_on_asyncios(connection.transport, "its writelines() takes the number of items for that of bytes")
+        skip_on_asyncio(connection.transport, "its writelines() takes the number of items for that of bytes")
     assert connection.transport.writelines([data, data]) is None
     assert connection.receive(len(bytes(data)) * 2) == bytes(data) * 2
 
@@ -144,7 +144,7 @@ def test_writing_nothing(loop, connections, empty):
 def test_writing_lines_of_nothing(loop, connections):
     connection = connections.open()
     if WRITELINES_IS_FAULTY:
-        skip_on_asyncios(connection.transport, "an empty chunk is never drained, see cpython gh-155888")
+        skip_on_asyncio(connection.transport, "an empty chunk is never drained, see cpython gh-155888")
     connection.transport.writelines([b"", b""])
     connection.transport.writelines([b"", b"some", b"", b"thing", b""])
     assert connection.receive(9) == b"something"
@@ -294,7 +294,7 @@ def test_p28_a_buffer_that_waits_may_be_resized(loop, connections):
 
 def test_a_big_view_of_items_that_are_no_bytes(loop, connections):
     connection = connections.open("tcp")
-    skip_on_asyncios(connection.transport, "of what was sent in part it drops as many items as bytes were sent")
+    skip_on_asyncio(connection.transport, "of what was sent in part it drops as many items as bytes were sent")
     items = array.array("Q", range(MORE_THAN_FITS // 8))
     connection.transport.write(memoryview(items))
     assert connection.receive(MORE_THAN_FITS) == items.tobytes()

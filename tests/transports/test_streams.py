@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from support.stream_connections import MORE_THAN_FITS, connected_sockets, reset
-from support.stream_readers import LIMIT, wired
+from support.stream_readers import LIMIT, stream_connection
 
 CALLS = [
     ("read", [5]),
@@ -29,7 +29,7 @@ TEXTS = [b"", b"hello\r\nworld\r\n", b"no line end", b"\n", b"l" * (LIMIT + 1) +
 async def results(call, arguments, text, pieces):
     """What repeated calls come to until the end, the exceptions among them with what they carry."""
     found = []
-    async with wired() as wire:
+    async with stream_connection() as wire:
 
         async def feed():
             size = max(1, -(-len(text) // pieces))
@@ -78,7 +78,7 @@ def test_reading_calls_as_data_trickles_in(load_implementation, impl, call, argu
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="readuntil() takes several separators since CPython 3.13")
 def test_reading_until_one_of_several(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"one;two,three;")
             assert await wire.reader.readuntil((b";", b",")) == b"one;"
             assert await wire.reader.readuntil((b";", b",")) == b"two,"
@@ -89,7 +89,7 @@ def test_reading_until_one_of_several(impl):
 
 def test_reading_line_by_line(impl):
     async def main():
-        async with wired(kind="pair") as wire:
+        async with stream_connection(kind="pair") as wire:
             wire.send(b"a\nb\n\nc")
             wire.peer.close()
             assert [line async for line in wire.reader] == [b"a\n", b"b\n", b"\n", b"c"]
@@ -103,7 +103,7 @@ def test_pausing_at_twice_the_limit(impl):
     """And only beyond it; reading goes on when no more than the limit is left."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             transport = wire.writer.transport
             wire.send(b"x" * 2 * LIMIT)
             await wire.reader.readexactly(1)
@@ -127,7 +127,7 @@ def test_a_flood_is_held_in_the_kernel(impl):
     """A reader that nobody reads takes a bounded part of it, and later gives back all of it."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             total = 0
             flood = bytes(range(251)) * 400
             for _ in range(100):
@@ -143,7 +143,7 @@ def test_a_flood_is_held_in_the_kernel(impl):
 
 def test_the_end_after_pausing(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"x" * 1000)
             wire.peer.close()
             await wire.until(lambda: not wire.writer.transport.is_reading())
@@ -156,7 +156,7 @@ def test_a_reset(impl):
     """Every coroutine that waits is told, and those that come later too."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.writer.write(bytes(MORE_THAN_FITS))
             reading = asyncio.ensure_future(wire.reader.read(10))
             draining = asyncio.ensure_future(wire.writer.drain())
@@ -175,7 +175,7 @@ def test_data_before_a_reset_is_lost_to_an_exception(impl):
     """As in asyncio: what the reader holds stays there, but a read raises first."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"line\n")
             await wire.until(lambda: wire.reader._buffer)
             reset(wire.peer)
@@ -189,7 +189,7 @@ def test_data_before_a_reset_is_lost_to_an_exception(impl):
 @pytest.mark.parametrize("call", ["read", "readline", "readexactly", "readuntil"])
 def test_two_coroutines_cannot_wait_at_once(impl, call):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             arguments = [5] if call in ("read", "readexactly") else []
             waiting = asyncio.ensure_future(getattr(wire.reader, call)(*arguments))
             await asyncio.sleep(0)
@@ -203,7 +203,7 @@ def test_two_coroutines_cannot_wait_at_once(impl, call):
 
 def test_draining(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             await wire.writer.drain()
             wire.writer.writelines([b"ab", b"cd"])
             await wire.writer.drain()
@@ -231,7 +231,7 @@ def test_draining(impl):
 
 def test_feeding_by_hand_among_what_arrives(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.reader.feed_data(b"by hand ")
             wire.send(b"from the wire ")
             await wire.until(lambda: len(wire.reader._buffer) == 22)
@@ -247,7 +247,7 @@ def test_feeding_by_hand_among_what_arrives(impl):
 
 async def hand_fed_eof():
     """What comes of data that arrives at a reader which was told of the end by hand."""
-    async with wired() as wire:
+    async with stream_connection() as wire:
         wire.reader.feed_eof()
         wire.send(b"after the end")
         await wire.until(lambda: wire.writer.is_closing())
@@ -267,7 +267,7 @@ def test_data_after_a_hand_fed_end(load_implementation, impl):
 
 def test_an_exception_set_by_hand(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             reading = asyncio.ensure_future(wire.reader.read(10))
             await asyncio.sleep(0)
             wire.reader.set_exception(ZeroDivisionError())
@@ -282,7 +282,7 @@ def test_an_exception_set_by_hand(impl):
 
 async def exported_buffer():
     """What comes of data that arrives while the reader's buffer cannot grow."""
-    async with wired() as wire:
+    async with stream_connection() as wire:
         wire.send(b"x")
         await wire.until(lambda: wire.reader._buffer)
         with memoryview(wire.reader._buffer):
@@ -304,7 +304,7 @@ def test_the_bytes_of_a_read_are_the_callers(impl):
     """A view of what was read stays what it is when more arrives."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"first")
             view = memoryview(await wire.reader.read(100))
             wire.send(b"other")
@@ -344,7 +344,7 @@ def test_a_reader_that_nobody_keeps(impl):
 def test_another_streams_protocol_takes_over(impl):
     async def main():
         loop = asyncio.get_running_loop()
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"one")
             assert await wire.reader.read(100) == b"one"
             reader = asyncio.StreamReader(limit=LIMIT, loop=loop)

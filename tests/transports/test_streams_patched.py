@@ -5,7 +5,7 @@ import asyncio
 from fractions import Fraction
 
 import pytest
-from support.stream_readers import wired
+from support.stream_readers import stream_connection
 
 
 class LoudReader(asyncio.StreamReader):
@@ -38,7 +38,7 @@ async def told(wire):
 
 def test_a_subclass_of_the_reader(impl):
     async def main():
-        async with wired(make_reader=LoudReader) as wire:
+        async with stream_connection(make_reader=LoudReader) as wire:
             assert await told(wire) == b"QUIET!"
 
     impl.run(main())
@@ -46,7 +46,7 @@ def test_a_subclass_of_the_reader(impl):
 
 def test_a_subclass_of_the_protocol(impl):
     async def main():
-        async with wired(make_protocol=LoudProtocol) as wire:
+        async with stream_connection(make_protocol=LoudProtocol) as wire:
             assert await told(wire) == b"QUIET!"
 
     impl.run(main())
@@ -56,7 +56,7 @@ def test_a_subclass_of_the_protocol(impl):
 @pytest.mark.parametrize("target", ["reader", "protocol"])
 def test_methods_patched_on_an_instance(impl, target, when):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             if when == "after":
                 wire.send(b"calm ")
                 await wire.until(lambda: wire.reader._buffer)
@@ -77,7 +77,7 @@ def test_methods_patched_on_the_class(impl, monkeypatch, class_, name, when):
     original = getattr(class_, name)
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             if when == "after":
                 wire.send(b"calm ")
                 await wire.until(lambda: wire.reader._buffer)
@@ -86,7 +86,7 @@ def test_methods_patched_on_the_class(impl, monkeypatch, class_, name, when):
                 assert await told(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
             finally:
                 monkeypatch.undo()
-            async with wired() as other:
+            async with stream_connection() as other:
                 assert await told(other) == b"quiet"
 
     impl.run(main())
@@ -97,7 +97,7 @@ def test_a_patched_feed_eof(impl, monkeypatch):
     seen = []
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             monkeypatch.setattr(asyncio.StreamReader, "feed_eof", lambda self: seen.append(1) or original(self))
             assert await told(wire) == b"quiet"
 
@@ -122,7 +122,7 @@ def test_a_patched_pause_reading(impl):
             return getattr(self.transport, name)
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             stand_in = wire.reader._transport = Standing(wire.writer.transport)
             wire.send(b"x" * 1000)
             await wire.until(lambda: not wire.writer.transport.is_reading())
@@ -143,7 +143,7 @@ def test_a_patched_wake_up(impl, monkeypatch, where):
         original(reader)
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             if where == "class":
                 monkeypatch.setattr(asyncio.StreamReader, "_wakeup_waiter", waking)
             else:
@@ -162,7 +162,7 @@ def test_the_method_of_another_object(impl, target):
     """What is bound to another reader, or to another protocol, feeds that one."""
 
     async def main():
-        async with wired() as wire, wired() as other:
+        async with stream_connection() as wire, stream_connection() as other:
             if target == "reader":
                 wire.reader.feed_data = other.reader.feed_data
             else:
@@ -177,7 +177,7 @@ def test_the_method_of_another_object(impl, target):
 
 def test_a_protocol_that_becomes_another_class(impl):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.send(b"calm ")
             await wire.until(lambda: wire.reader._buffer)
             wire.writer.transport.get_protocol().__class__ = LoudProtocol
@@ -190,7 +190,7 @@ def test_a_reader_that_is_found_in_another_way(impl):
     """asyncio calls whatever stands for the weak reference to the reader."""
 
     async def main():
-        async with wired() as wire, wired() as other:
+        async with stream_connection() as wire, stream_connection() as other:
             wire.writer.transport.get_protocol()._stream_reader_wr = lambda: other.reader
             wire.send(b"for the other")
             assert await other.reader.readexactly(13) == b"for the other"
@@ -207,7 +207,7 @@ def test_a_limit_is_anything_that_compares(impl, limit):
     """Twice the limit is compared with what is in the buffer, in Python's way."""
 
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.reader._limit = limit
             wire.send(b"x" * 1000)
             await wire.until(lambda: len(wire.reader._buffer) == 1000)
@@ -219,7 +219,7 @@ def test_a_limit_is_anything_that_compares(impl, limit):
 
 def test_an_infinite_limit_from_the_start(impl):
     async def main():
-        async with wired(limit=float("inf")) as wire:
+        async with stream_connection(limit=float("inf")) as wire:
             wire.send(b"a line\nthe rest")
             wire.peer.shutdown(1)
             assert await wire.reader.readline() == b"a line\n"
@@ -231,7 +231,7 @@ def test_an_infinite_limit_from_the_start(impl):
 @pytest.mark.parametrize("limit", [None, "100"])
 def test_a_limit_that_does_not_compare_ends_the_connection(impl, limit):
     async def main():
-        async with wired() as wire:
+        async with stream_connection() as wire:
             wire.reader._limit = limit
             wire.send(b"x")
             await wire.until(lambda: wire.reports)
@@ -251,7 +251,7 @@ def test_an_exported_buffer_ends_the_connection(impl, before):
     """Once, whether the bytes go through the loop's memory or, after a large read, straight into the reader's."""
 
     async def main():
-        async with wired(limit=1 << 20) as wire:
+        async with stream_connection(limit=1 << 20) as wire:
             wire.send(b"x" * before)
             await wire.until(lambda: len(wire.reader._buffer) == before)
             with memoryview(wire.reader._buffer):
@@ -271,7 +271,7 @@ def test_an_exported_buffer_ends_the_connection(impl, before):
 @pytest.mark.parametrize("before", [1, 50_000])
 def test_an_exported_buffer_does_not_matter_at_the_end(impl, before):
     async def main():
-        async with wired(limit=1 << 20) as wire:
+        async with stream_connection(limit=1 << 20) as wire:
             wire.send(b"x" * before)
             await wire.until(lambda: len(wire.reader._buffer) == before)
             with memoryview(wire.reader._buffer):
@@ -286,7 +286,7 @@ def test_large_and_small_reads_in_turn(impl):
     """Room that a large read did not fill gets in the way of no later read."""
 
     async def main():
-        async with wired(limit=1 << 20) as wire:
+        async with stream_connection(limit=1 << 20) as wire:
             expected = bytearray()
             for number, size in enumerate([50_000, 10, 60_000, 1, 40_000, 20_000, 3]):
                 data = bytes([number]) * size

@@ -133,7 +133,8 @@ class Stage:
         with contextlib.suppress(asyncio.CancelledError):
             self.loop.run_until_complete(self.task)
         self.peer.close()
-        self.transport.abort()
+        with contextlib.suppress(AttributeError):  # before CPython 3.14.10 asyncio's fails once the connection is lost
+            self.transport.abort()
         for _ in range(3):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()

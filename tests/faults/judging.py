@@ -20,36 +20,36 @@ from .shim import Fault
 # fnmatch.
 EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("*", "*", "python:*", "raises TypeError", "MemoryError\n\nThe above exception was the direct cause"): (
-        "Cython and CPython say so of `await`, whatever it failed for"
+        "Cython and CPython raise this for any failure of `await`"
     ),
     ("python", "*", "python:*", "raises SystemError", "error return without exception set"): (
-        "no Python code can; the interpreter does where it has no memory for an exception or a frame"
+        "no Python code can; the interpreter does if it has no memory for an exception or a frame"
     ),
     ("python", "*", "python:*", "raises SystemError", "returned NULL without setting an exception"): (
-        "no Python code can; the interpreter does where it has no memory for an exception or a frame"
+        "no Python code can; the interpreter does if it has no memory for an exception or a frame"
     ),
     ("*", "*", "python:*", "raises KeyError", "in _delete\n    del _active[get_ident()]"): (
-        "a Thread of CPython's that had no memory to begin deletes itself from where it is not yet"
+        "a CPython Thread that had no memory to begin deletes its entry before it exists"
     ),
     ("python", "Executor", "send:*", "stuck in silence", ""): (
-        "asyncio's _write_to_self() loses the wake-up that the self-pipe refuses, too; the twin writes fewer, so those "
-        "that fail may be all there are"
+        "asyncio's _write_to_self() also loses the wake-up that the self-pipe refuses; the pure loop writes fewer, so "
+        "all of them may fail"
     ),
     ("*", "*", "python:*", "raises AttributeError", "'StreamWriter' object has no attribute '_transport'"): (
-        "StreamWriter.__del__() of one whose __init__() had no memory"
+        "StreamWriter.__del__() of an object whose __init__() had no memory"
     ),
     ("python", "*", "python:*", "raises AttributeError", "Transport' object has no attribute '_closing'"): (
         "__del__() of a transport of asyncio's whose __init__() had no memory"
     ),
     ("*", "*", "python:*", "leaks a descriptor", "Exception in callback StreamReaderProtocol.connection_made("): (
-        "a connection whose protocol could not be told of it stays open until its peer closes it, as under asyncio: "
-        "its handler has the report, and only the protocol would have closed it"
+        "if connection_made() could not be called, the connection stays open until its peer closes it, as on asyncio: "
+        "the handler has the report, and only the protocol would have closed it"
     ),
     ("python", "*", "python:*", "leaks a descriptor", "BaseSelectorEventLoop._accept_connection("): (
-        "asyncio's _accept_connection() loses the connection that it could make no task for"
+        "asyncio's _accept_connection() loses a connection if it cannot make a task for it"
     ),
     ("python", "*", "python:*", "ends the loop", "hotloop/_pure/loop/loop_core.py"): (
-        "an iteration is Python code, each line of which may lack memory, in asyncio's base_events.py as well"
+        "an iteration is Python code, where each line may run out of memory, in asyncio's base_events.py as well"
     ),
     ("*", "TcpBuffered", "python:*", "raises AttributeError", "'BufferedEcho' object has no attribute 'buffer'"): (
         "the scenario's own protocol, whose connection_made() had no memory for its buffer"
@@ -61,13 +61,13 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
         "the scenario's own Event: its wait() in the other thread has died with its lock"
     ),
     ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in subprocess.py: "): (
-        "subprocess.Popen, which asyncio calls, keeps the pipes open that it cannot use"
+        "subprocess.Popen, which asyncio calls, keeps unusable pipes open"
     ),
     ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in contextlib.py: __exit__"): (
         "the same, in the context manager of Popen's that closes pipes"
     ),
     ("*", "Subprocess", "python:*", "leaks a descriptor", "MemoryError(), in base_subprocess.py: __init__"): (
-        "asyncio's BaseSubprocessTransport keeps the process' pipes open that it cannot connect"
+        "asyncio's BaseSubprocessTransport keeps the process' pipes open if it cannot connect them"
     ),
     ("*", "Subprocess", "python:*", "raises AttributeError", "'_UnixSubprocessTransport' object has no attribute"): (
         "__repr__() or __del__() of asyncio's transport whose __init__() had no memory"
@@ -76,11 +76,11 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
         "the interpreter has no memory for the exception that a function of ssl.py raises"
     ),
     ("*", "*", "python:*", "raises SystemError", "<class 'ssl.SSLError'> returned a result with an exception set"): (
-        "CPython's _ssl makes its exception while the one that memory has run out is set"
+        "CPython's _ssl makes its exception while a MemoryError is set"
     ),
     ("*", "Subprocess", "*", "stuck*", "_wait:"): (
-        "asyncio's subprocess_exec() waits for the end of a process one of whose pipes could not be connected, which "
-        "comes when all pipes have been"
+        "if a pipe cannot be connected, asyncio's subprocess_exec() waits for the end of the process, which comes "
+        "only when all pipes have been connected"
     ),
 }
 

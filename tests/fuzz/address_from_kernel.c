@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t taken;
     char *bytes;
 
-    /* Internet addresses are complete; Unix ones have the length of their path, and Linux counts one byte more than fits. */
+    /* Internet addresses are complete; Unix ones are as long as their path, and Linux counts one byte more than fits. */
     if (families[which] == AF_UNIX)
         length = (socklen_t)(length + 1 - fuzz_byte(&input) % (ADDRESS_PATH_SIZE + 2));
     bytes = fuzz_bytes(&input, length, &taken);

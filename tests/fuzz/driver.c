@@ -21,7 +21,7 @@ static uint64_t state;
 static sample current;
 static const char *prefix = "";
 
-/* If the two are separate libraries, only AddressSanitizer calls keep_input(): every failure ends in an abort that it sees. */
+/* If the two are separate libraries, only AddressSanitizer calls keep_input(): it sees the abort of every failure. */
 const char *__asan_default_options(void) { return "handle_abort=1"; }
 const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 

@@ -7,7 +7,7 @@
 
 #define PIECES 16
 
-/* The state after `size` bytes by the definition: from the first byte on, header by header. Returns whether they are records. */
+/* The state after `size` bytes, read from the first one on, header by header. Returns whether they are records. */
 static int read_plainly(const uint8_t *data, size_t size, size_t *unfinished)
 {
     size_t at = 0, length;

@@ -18,7 +18,7 @@ def pair_or_skip(make):
     try:
         return make()
     except (OSError, AttributeError) as error:
-        pytest.skip(f"not to be had here: {error}")
+        pytest.skip(f"not available here: {error}")
 
 
 async def exchange(loop, one, other, *, answer=True):
@@ -140,7 +140,7 @@ def test_p24_udplite(loop):
 def test_p24_netlink(loop, kind):
     """The test asks the kernel for its interfaces; an address is a pair of numbers."""
     if kind == "SOCK_RAW" and not ANY_TYPE_BUT_STREAM:
-        pytest.skip("before CPython 3.13 asyncio asks for SOCK_DGRAM")
+        pytest.skip("before CPython 3.13 asyncio requires SOCK_DGRAM")
     header, get_link, request_dump, new_link, done = struct.Struct("=LHHLL"), 18, 0x301, 16, 3
 
     async def main(sock):

@@ -42,7 +42,7 @@ class Bystander:
     def check_and_close(self):
         try:
             assert [file_identity(end) for end in self.ends] == self.owners, "closed meanwhile; the number is reused"
-            assert os.read(self.ends[0], 1000) == self.content, "somebody read it or wrote to it"
+            assert os.read(self.ends[0], 1000) == self.content, "it was read or written to"
             with pytest.raises(BlockingIOError):
                 os.read(self.ends[0], 1)
         finally:

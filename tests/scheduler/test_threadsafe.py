@@ -417,7 +417,7 @@ def failing_wake_ups(loop, wakers):
 def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
     """The call raises nothing, because the callback is queued; and the next call wakes the loop."""
     if expected_backend(impl.name).endswith("-shim"):
-        pytest.skip("this build's kqueue is the tests' own, which knows nothing of a wake-up that fails")
+        pytest.skip("this build's kqueue is the tests' own, where no wake-up fails")
     before = eventfds()
     loop = impl.new_event_loop()
     wakers = eventfds() - before

@@ -187,7 +187,7 @@ def test_set_and_get_protocol(tls, side):
 # P27: the context of the callbacks
 
 whose = contextvars.ContextVar("whose", default="nobody")
-NOT_KEPT = "its callbacks run in the context of whoever resumed reading last, or wrote last"
+NOT_KEPT = "its callbacks run in the context of the last resume_reading() or write()"
 
 
 class Watched:
@@ -238,7 +238,7 @@ def test_p27_the_context_in_which_the_transport_was_made(tls, side, make_protoco
     if ending == "the peer's":
         assert watched.everything_found() == {"maker"}
     else:
-        skip_on_asyncio(secured.transport, "connection_lost() runs in the context of whoever closed it")
+        skip_on_asyncio(secured.transport, "connection_lost() runs in the context of the close() call")
         assert watched.everything_found() == {"maker"}
 
 

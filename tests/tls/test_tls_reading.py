@@ -369,4 +369,4 @@ def test_memory_that_is_handed_out_is_the_receivers_own(tls):
         secured.deliver(b"%d" % number * 10)
     assert secured.protocol.pieces == [b"%d" % number * 10 for number in range(50)]
     references = [sys.getrefcount(piece) for piece in secured.protocol.pieces]
-    assert len(set(references)) == 1, "somebody else holds on to some of them"
+    assert len(set(references)) == 1, "another object holds some of them"

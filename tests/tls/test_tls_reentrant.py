@@ -68,7 +68,7 @@ def test_get_buffer_replaces_the_protocol(tls, side, make_second):
 
     first.hooks["get_buffer"] = get_buffer
     if make_second is ViewRecorder:
-        skip_on_asyncio(secured.transport, "it fills the first one's buffer and tells the second one")
+        skip_on_asyncio(secured.transport, "it fills the first one's buffer and updates the second one")
     secured.transport.resume_reading()
     run_until(tls.loop, lambda: bytes(first.received + second.received) == expected)
     secured.transport.set_protocol(first)

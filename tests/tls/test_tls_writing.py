@@ -43,7 +43,7 @@ def test_one_write(tls, side, version, data):
 )
 def test_views_of_other_shapes(tls, view):
     secured = tls.open()
-    skip_on_asyncio(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
+    skip_on_asyncio(secured.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
     secured.transport.write(view)
     secured.transport.writelines([view, view])
     assert secured.receive(3 * len(view.tobytes())) == view.tobytes() * 3
@@ -56,7 +56,7 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
     """The data keeps its place between waiting writes, even if its memory changes later, and also while paused."""
     secured = tls.open(version=version)
     if shape in ("strided", "items"):
-        skip_on_asyncio(secured.transport, "OpenSSL takes no other than contiguous bytes, and the connection is lost")
+        skip_on_asyncio(secured.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
     memory = bytearray(random.Random(size).randbytes(2 * size))
     whole = memoryview(memory)
     data = {"bytearray": memory, "slice": whole[4:size], "strided": whole[::2], "items": whole.cast("I")}[shape]
@@ -104,7 +104,7 @@ def test_what_cannot_be_written_as_lines(tls, lines):
 
 def test_lines_of_text(tls):
     secured = tls.open()
-    skip_on_asyncio(secured.transport, "it finds out in the middle of writing, and the connection is lost")
+    skip_on_asyncio(secured.transport, "it detects that in the middle of writing, and the connection is lost")
     with pytest.raises(TypeError):
         secured.transport.writelines(["text"])
     secured.transport.write(b"bytes")
@@ -288,7 +288,7 @@ def test_limits_set_while_much_waits(tls):
 def test_a_high_limit_of_nothing(tls):
     """pause_writing() comes "whenever the buffer becomes non-empty" (asyncio's documentation), and not before."""
     secured = tls.open(kind="tcp")
-    skip_on_asyncio(secured.transport, "it pauses its protocol while there is nothing, and with nothing to resume it")
+    skip_on_asyncio(secured.transport, "it pauses its protocol with an empty buffer, and nothing resumes it")
     secured.transport.set_write_buffer_limits(high=0)
     assert secured.transport.get_write_buffer_limits() == (0, 0)
     assert not secured.writing_paused

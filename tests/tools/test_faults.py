@@ -37,9 +37,9 @@ def run(*arguments):
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
     if "LD_PRELOAD" in os.environ:
-        pytest.skip("another library is preloaded, which has its own malloc()")
+        pytest.skip("another preloaded library has its own malloc()")
     if HAS_SHIM_POLLER:
-        pytest.skip("this build's kqueue is the tests' own, which does not bear what its system calls may fail with")
+        pytest.skip("this build's kqueue is the tests' own, which does not handle failing system calls")
     try:
         return shim.build()
     except shim.Unavailable as reason:

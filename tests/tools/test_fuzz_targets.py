@@ -40,7 +40,7 @@ def fuzzing(monkeypatch):
     monkeypatch.syspath_prepend(FUZZ)
     module = importlib.import_module("fuzz")
     if not module.SOURCES.is_dir():
-        pytest.skip("the extension's sources are not here: these are the tests of an installed package")
+        pytest.skip("tests of an installed package have no sources of the extension")
     yield module
     for name in ("fuzz", "seeds"):
         sys.modules.pop(name, None)

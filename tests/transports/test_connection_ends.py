@@ -97,7 +97,7 @@ def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
     """Also by the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     secured = tls.open("server", protocol, kind="tcp")
-    skip_on_asyncio(secured.transport, "what it has when the end comes it does not keep for a protocol that pauses")
+    skip_on_asyncio(secured.transport, "at the end it does not keep its data for a protocol that pauses")
 
     def pause():
         secured.transport.pause_reading()
@@ -121,7 +121,7 @@ def test_p36_tls_is_told_of_the_end_twice(tls, ending):
     run_once(tls.loop, 3)
     secured.transport.set_read_buffer_limits(500, 100)
     secured.transport.set_read_buffer_limits()
-    skip_on_asyncio(secured.transport, "the second time it drops what it holds")
+    skip_on_asyncio(secured.transport, "the second time it drops the held data")
     run_once(tls.loop, 3)
     assert secured.protocol.calls == ["connection_made"]
     secured.transport.resume_reading()

@@ -12,7 +12,7 @@ from support.stream_connections import MORE_THAN_FITS, connected_sockets, skip_o
 whose = contextvars.ContextVar("whose", default="nobody")
 
 # python/cpython#140947, in 3.15, gave servers a context that their connections keep.
-NOT_KEPT = "its callbacks run in the context of whoever resumed reading last, or wrote last"
+NOT_KEPT = "its callbacks run in the context of the last resume_reading() or write()"
 
 
 class Connected:
@@ -129,7 +129,7 @@ def test_pause_writing_runs_where_write_was_called(connect):
 def test_p27_connection_lost(connect, how):
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
-        skip_on_asyncio(connected.transport, "connection_lost() runs in the context of whoever closed")
+        skip_on_asyncio(connected.transport, "connection_lost() runs in the context of the close() call")
     connected.run_as("another", getattr(connected.transport, how))
     run_until(connected.loop, lambda: connected.protocol.lost)
     assert connected.found["connection_lost"] == ["maker"]

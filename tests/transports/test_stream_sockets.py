@@ -71,7 +71,7 @@ def to_be_had(make, *arguments):
     try:
         return make(*arguments)
     except (OSError, AttributeError) as error:
-        pytest.skip(f"not to be had here: {error}")
+        pytest.skip(f"not available here: {error}")
 
 
 async def talk(one, other):

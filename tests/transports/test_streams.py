@@ -27,7 +27,7 @@ TEXTS = [b"", b"hello\r\nworld\r\n", b"no line end", b"\n", b"l" * (LIMIT + 1) +
 
 
 async def results(call, arguments, text, pieces):
-    """What repeated calls come to until the end, the exceptions among them with what they carry."""
+    """The outcomes of repeated calls until the end; exceptions with their contents."""
     found = []
     async with stream_connection() as wire:
 
@@ -60,7 +60,7 @@ async def results(call, arguments, text, pieces):
 @pytest.mark.parametrize("text", TEXTS, ids=[str(number) for number in range(len(TEXTS))])
 @pytest.mark.parametrize(("call", "arguments"), CALLS)
 def test_reading_calls(load_implementation, impl, call, arguments, text):
-    """All of it waiting in the kernel, so that the outcome depends on nothing else."""
+    """All of it waits in the kernel, so that the outcome depends on nothing else."""
     expected = load_implementation("asyncio").run(results(call, arguments, text, 1))
     assert impl.run(results(call, arguments, text, 1)) == expected
 
@@ -100,7 +100,7 @@ def test_reading_line_by_line(impl):
 
 
 def test_pausing_at_twice_the_limit(impl):
-    """And only beyond it; reading goes on when no more than the limit is left."""
+    """And only beyond it; reading resumes when no more than the limit is left."""
 
     async def main():
         async with stream_connection() as wire:
@@ -124,7 +124,7 @@ def test_pausing_at_twice_the_limit(impl):
 
 
 def test_a_flood_is_held_in_the_kernel(impl):
-    """A reader that nobody reads takes a bounded part of it, and later gives back all of it."""
+    """If the program does not read, the reader takes a bounded part of it, and later returns all of it."""
 
     async def main():
         async with stream_connection() as wire:
@@ -153,7 +153,7 @@ def test_the_end_after_pausing(impl):
 
 
 def test_a_reset(impl):
-    """Every coroutine that waits is told, and those that come later too."""
+    """Every waiting coroutine gets the exception, and so do later ones."""
 
     async def main():
         async with stream_connection() as wire:
@@ -172,7 +172,7 @@ def test_a_reset(impl):
 
 
 def test_data_before_a_reset_is_lost_to_an_exception(impl):
-    """As in asyncio: what the reader holds stays there, but a read raises first."""
+    """As in asyncio: the reader keeps its data, but a read raises first."""
 
     async def main():
         async with stream_connection() as wire:
@@ -246,7 +246,7 @@ def test_feeding_by_hand_among_what_arrives(impl):
 
 
 async def hand_fed_eof():
-    """What comes of data that arrives at a reader which was told of the end by hand."""
+    """The outcome of data that arrives after the program has called feed_eof()."""
     async with stream_connection() as wire:
         wire.reader.feed_eof()
         wire.send(b"after the end")
@@ -281,7 +281,7 @@ def test_an_exception_set_by_hand(impl):
 
 
 async def exported_buffer():
-    """What comes of data that arrives while the reader's buffer cannot grow."""
+    """The outcome of data that arrives while the reader's buffer cannot grow."""
     async with stream_connection() as wire:
         wire.send(b"x")
         await wire.until(lambda: wire.reader._buffer)
@@ -301,7 +301,7 @@ def test_a_readers_buffer_that_is_exported(load_implementation, impl):
 
 
 def test_the_bytes_of_a_read_are_the_callers(impl):
-    """A view of what was read stays what it is when more arrives."""
+    """A view of returned data does not change when more arrives."""
 
     async def main():
         async with stream_connection() as wire:
@@ -315,7 +315,7 @@ def test_the_bytes_of_a_read_are_the_callers(impl):
 
 
 def test_a_reader_that_nobody_keeps(impl):
-    """Its protocol refers to it weakly: what arrives then is dropped, and the connection stays open."""
+    """Its protocol refers to it weakly: later data is dropped, and the connection stays open."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -383,7 +383,7 @@ def test_a_server_whose_callback_is_a_plain_function(impl):
 
 
 async def failing_server():
-    """What the exception handler is told when a server's callback fails, and what the client sees."""
+    """The reports to the exception handler when a server's callback fails, and the data that the client gets."""
     loop = asyncio.get_running_loop()
     reports = []
     loop.set_exception_handler(lambda loop, context: reports.append(context))

@@ -1,4 +1,4 @@
-"""Programs change asyncio's streams in every way that Python lets them. Each change must be seen, whatever short cut
+"""Programs change asyncio's streams in every way that Python allows. Each change must take effect, whatever short cut
 the bytes take into an unchanged reader."""
 
 import asyncio
@@ -14,7 +14,7 @@ class LoudReader(asyncio.StreamReader):
 
     ended = False
 
-    def feed_eof(self):  # the end of the connection is told as an end as well
+    def feed_eof(self):  # the end of the connection counts as an end, too
         if not self.ended:
             super().feed_data(b"!")
         self.ended = True
@@ -134,7 +134,7 @@ def test_a_patched_pause_reading(impl):
 
 @pytest.mark.parametrize("where", ["instance", "class"])
 def test_a_patched_wake_up(impl, monkeypatch, where):
-    """feed_data() wakes the reader by its method."""
+    """feed_data() wakes the reader through its method."""
     original = asyncio.StreamReader._wakeup_waiter
     woken = []
 
@@ -159,7 +159,7 @@ def test_a_patched_wake_up(impl, monkeypatch, where):
 
 @pytest.mark.parametrize("target", ["reader", "protocol"])
 def test_the_method_of_another_object(impl, target):
-    """What is bound to another reader, or to another protocol, feeds that one."""
+    """A method bound to another reader, or to another protocol, feeds that one."""
 
     async def main():
         async with stream_connection() as wire, stream_connection() as other:
@@ -187,7 +187,7 @@ def test_a_protocol_that_becomes_another_class(impl):
 
 
 def test_a_reader_that_is_found_in_another_way(impl):
-    """asyncio calls whatever stands for the weak reference to the reader."""
+    """asyncio calls any object in place of the weak reference to the reader."""
 
     async def main():
         async with stream_connection() as wire, stream_connection() as other:
@@ -204,7 +204,7 @@ SMALL_LIMITS = [499, 499.5, Fraction(999, 2), True, 0, -5, -(2**63), -(2**80)]
 
 @pytest.mark.parametrize("limit", LARGE_LIMITS + SMALL_LIMITS, ids=str)
 def test_a_limit_is_anything_that_compares(impl, limit):
-    """Twice the limit is compared with what is in the buffer, in Python's way."""
+    """Twice the limit is compared with the buffer's size, in Python's way."""
 
     async def main():
         async with stream_connection() as wire:
@@ -283,7 +283,7 @@ def test_an_exported_buffer_does_not_matter_at_the_end(impl, before):
 
 
 def test_large_and_small_reads_in_turn(impl):
-    """Room that a large read did not fill gets in the way of no later read."""
+    """Room that a large read did not fill does not hinder a later read."""
 
     async def main():
         async with stream_connection(limit=1 << 20) as wire:

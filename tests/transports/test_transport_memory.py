@@ -1,5 +1,5 @@
-"""An allocation that fails in a method of a transport. The call raises, or it does what it is for; the calls after
-it work, and nothing is lost silently."""
+"""An allocation fails in a method of a transport. The call raises, or it does its work; later calls work, and nothing
+is lost silently."""
 
 import contextlib
 
@@ -9,20 +9,20 @@ from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import sockets_of
 
-_testcapi = pytest.importorskip("_testcapi", reason="this Python came without its own tests")
+_testcapi = pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
 
 pytestmark = [
-    pytest.mark.only("c", reason="asyncio's transports forget what a failed allocation has interrupted"),
+    pytest.mark.only("c", reason="asyncio's transports forget work that a failed allocation has interrupted"),
     limits_memory,
 ]
 
-# More than any of the calls makes.
+# More allocations than any of the calls makes.
 ALLOCATIONS = 12
 SEVERAL = 6
 
 
 def with_failing_allocation(number, call):
-    """What became of a call of which one allocation fails: whether it has raised MemoryError."""
+    """Make a call with one failing allocation; return whether it has raised MemoryError."""
     _testcapi.set_nomemory(number, number + 1)
     try:
         call()
@@ -35,7 +35,7 @@ def with_failing_allocation(number, call):
 
 @contextlib.contextmanager
 def opened(loop):
-    """The protocol of a transport that gathers what is written in a turn, and its peer."""
+    """A transport's protocol and its peer; the transport gathers the writes of a turn."""
     ours, peer = sockets_of(loop)
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -81,7 +81,7 @@ def test_no_memory_for_a_write(loop, write, turn):
 
 @pytest.mark.parametrize("end", ["close", "abort"])
 def test_no_memory_for_the_end(loop, end):
-    """Either it has begun or it can be tried again: connection_lost() is called."""
+    """Either the end has begun or the call can be repeated: connection_lost() is called."""
     for number in range(ALLOCATIONS):
         with contextlib.ExitStack() as stack:
             for protocol, _ in [stack.enter_context(opened(loop)) for _ in range(SEVERAL)]:
@@ -89,4 +89,4 @@ def test_no_memory_for_the_end(loop, end):
                     assert not protocol.transport.is_closing()
                     getattr(protocol.transport, end)()
                 assert protocol.transport.is_closing()
-            # Leaving it waits for connection_lost().
+            # Leaving this block waits for connection_lost().

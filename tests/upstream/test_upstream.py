@@ -119,7 +119,7 @@ def test_program_of_a_missing_loop_does_not_start(tmp_path):
     variables = environment.plug_in("asyncio", tmp_path / "plug") | {"HOTLOOP_UPSTREAM": "c"}
     run = subprocess.run([sys.executable, "-c", "print('ran')"], env=variables, capture_output=True, text=True)
     if "ran" in run.stdout:
-        pytest.skip("hotloop is among this interpreter's packages: no folder can be without it")
+        pytest.skip("hotloop is among this interpreter's packages, so no folder lacks it")
     assert run.returncode == 1
     assert "the loop under test does not load" in run.stderr
 

@@ -136,9 +136,9 @@ class LoopCore(_Behind):  # type: ignore[misc]
             self._run_once_alone()
             return
         outer = metrics.batch  # the batch whose callback runs the loop, as with nest_asyncio
-        if not ready or metrics.mark >= metrics.next_poll or getattr(self.time, "__func__", None) is not _TIME:
+        if not ready or metrics.last_reading >= metrics.next_poll or getattr(self.time, "__func__", None) is not _TIME:
             if outer is not None:
-                metrics.mark = self._clock()
+                metrics.last_reading = self._clock()
             metrics.batch = None
             self._poll(ready)
         wakeup = self._wakeup
@@ -148,14 +148,14 @@ class LoopCore(_Behind):  # type: ignore[misc]
         metrics.items += count
         if count:
             metrics.iterations += 1
-        began = metrics.mark
+        began = metrics.last_reading
         if outer is not None:
             metrics.enter(outer)
         complete = False
         handle = None
         try:
-            if (metrics.observing and count > 1) or metrics.slow_hook is not None or self._debug:
-                self._run_observed(ready, batch)
+            if (metrics.time_items and count > 1) or metrics.slow_hook is not None or self._debug:
+                self._run_and_time(ready, batch)
                 return
             for _ in batch:
                 try:
@@ -176,7 +176,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if not complete or outer is not None:
                 metrics.leave(outer, batch)
             clock = self._clock
-            metrics.mark = mark = clock()
+            metrics.last_reading = mark = clock()
             if mark - began > TIME_SLICE:
                 metrics.report_long_batch(self, began, handle, count)
             # The traceback of an exception that a task keeps holds this frame, which must not hold the task.
@@ -197,7 +197,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         metrics.next_poll = clock + metrics.backoff_after_poll(empty=False)
         metrics.slice = self._slice(self.time(), clock)
 
-    def _run_observed(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
+    def _run_and_time(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
         metrics = self._measurements
         for _ in batch:
@@ -208,16 +208,16 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if handle._cancelled:
                 metrics.cancelled += 1
                 continue
-            began = metrics.mark
+            began = metrics.last_reading
             try:
                 if self._debug:
                     self._run_in_debug_mode(handle)
                 else:
                     handle._run()
             finally:
-                metrics.mark = self._clock()
-                if metrics.mark - began > TIME_SLICE or metrics.slow_hook is not None:
-                    metrics.report_slow(self, handle, metrics.mark - began)
+                metrics.last_reading = self._clock()
+                if metrics.last_reading - began > TIME_SLICE or metrics.slow_hook is not None:
+                    metrics.report_slow(self, handle, metrics.last_reading - began)
                 del handle  # as in _run_once()
 
     def _run_in_debug_mode(self, handle: Any) -> None:
@@ -302,7 +302,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         read_clock = self._clock
         clock = read_clock()
         if not metrics.measuring:
-            metrics.mark = clock
+            metrics.last_reading = clock
         if timers.heap or not metrics.slice:
             now = self.time()
             earliest = timers.expire(now, ready)

@@ -32,7 +32,7 @@ FIRST_PAUSE = TIME_SLICE / 128
 LONG_CALLBACK = 5e-6
 """Callbacks that take this long on average, in seconds, are timed one by one."""
 
-CLOSE_LOOKS = 1000
+SLICES_TO_TIME = 1000
 """The number of slices in which each callback is timed after a batch that took longer than all before."""
 
 _FIRST_BUCKET = 10
@@ -72,9 +72,9 @@ class Measurements:
     __slots__ = (
         *("batch", "items", "cancelled", "iterations", "polls", "steps"),
         *("next_poll", "slice", "pause", "empty_polls", "due_by"),
-        *("mark", "slice_began", "slice_items", "slice_iterations", "before_last", "running", "waiting"),
-        *("busy", "idle", "delay", "lateness", "longest", "longest_described"),
-        *("measuring", "observing", "close_looks", "slow_after", "slow_hook"),
+        *("last_reading", "slice_began", "slice_items", "slice_iterations", "before_last_batch", "running", "waiting"),
+        *("busy", "idle", "delay", "lateness", "longest", "longest_item"),
+        *("measuring", "time_items", "slices_to_time", "slow_after", "slow_hook"),
         *("bytes_received", "receives", "bytes_sent", "sends", "pipes"),
     )
 
@@ -90,17 +90,17 @@ class Measurements:
         self.items = 0  # callbacks and task steps that were begun, plus what is left of the batch
         self.cancelled = 0  # those of them that were cancelled handles and did not run
         self.iterations = self.polls = self.steps = 0
-        self.mark = self.slice_began = 0.0
+        self.last_reading = self.slice_began = 0.0
         self.slice_items = self.slice_iterations = 0  # `items` and `iterations` when the slice began
-        self.before_last: float | None = None  # the age of the slice when its last, long batch began
+        self.before_last_batch: float | None = None  # the age of the slice when its last, long batch began
         self.running = self.waiting = False
         self.busy = self.idle = 0.0
         self.delay, self.lateness = Histogram(), Histogram()
         self.longest = 0.0
-        self.longest_described: tuple[Any, ...] | None = None
+        self.longest_item: tuple[Any, ...] | None = None
         self.measuring = False  # the program has asked for metrics
-        self.observing = False  # each callback of this slice is timed
-        self.close_looks = 0  # the number of coming slices whose callbacks are timed in any case
+        self.time_items = False  # each callback of this slice is timed
+        self.slices_to_time = 0  # the number of coming slices whose callbacks are timed in any case
         self.slow_after = 0.0
         self.slow_hook: Callable[..., object] | None = None
         self.bytes_received = self.receives = self.bytes_sent = self.sends = 0
@@ -138,42 +138,42 @@ class Measurements:
 
     def report_long_batch(self, loop: Any, began: float, handle: Any, items: int) -> None:
         """A batch has taken longer than the time slice; `handle` was its last."""
-        self.before_last = began - self.slice_began
-        if (items == 1 or not self.observing) and self.slow_hook is None and not loop._debug:
-            self.report_slow(loop, handle if items == 1 else None, self.mark - began, items)
+        self.before_last_batch = began - self.slice_began
+        if (items == 1 or not self.time_items) and self.slow_hook is None and not loop._debug:
+            self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, items)
 
     def report_slow(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
         """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which."""
         if seconds > self.longest:
             self.longest = seconds
             if handle is None:
-                self.close_looks = CLOSE_LOOKS
-            self.longest_described = (int(seconds * 1e9), of, *describe(handle))
+                self.slices_to_time = SLICES_TO_TIME
+            self.longest_item = (int(seconds * 1e9), of, *describe(handle))
         if self.slow_hook is not None and of == 1 and seconds >= self.slow_after:
             self.slow_hook(loop, seconds, handle)
             # The time of the hook does not count for the next callback.
-            self.mark = loop._clock()
+            self.last_reading = loop._clock()
 
     # -- slices --------------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
         """The loop begins to run. The time before does not count."""
-        self.mark = now
+        self.last_reading = now
         self.running = True
         if self.measuring:
             self.begin_slice()
 
     def begin_slice(self) -> None:
         """The first slice of a run, or of measuring: nothing is known of its callbacks, so each is timed."""
-        self.slice_began = self.mark
+        self.slice_began = self.last_reading
         self.slice_items = self.items
         self.slice_iterations = self.iterations
-        self.before_last = None
-        self.observing = True
+        self.before_last_batch = None
+        self.time_items = True
 
     def end(self, now: float) -> None:
         """The loop stops running."""
-        self.mark = now
+        self.last_reading = now
         self.waiting = False
         if self.measuring:
             self.end_slice()
@@ -183,37 +183,37 @@ class Measurements:
         """Begin to measure times."""
         self.measuring = True
         if self.running:
-            self.mark = now
+            self.last_reading = now
             self.begin_slice()
 
     def end_slice(self) -> None:
         """All callbacks since the last poll have ended, at the last reading of the clock."""
-        passed = self.mark - self.slice_began
+        passed = self.last_reading - self.slice_began
         batches = self.iterations - self.slice_iterations
         if batches > 0:
-            if self.before_last is not None and batches > 1 and 0 <= self.before_last <= passed:
-                self.delay.add(batches - 1, self.before_last)
-                self.delay.add(1, passed - self.before_last)
+            if self.before_last_batch is not None and batches > 1 and 0 <= self.before_last_batch <= passed:
+                self.delay.add(batches - 1, self.before_last_batch)
+                self.delay.add(1, passed - self.before_last_batch)
             else:
                 self.delay.add(batches, passed)
-            self.observing = passed > (self.items - self.slice_items) * LONG_CALLBACK
-            if self.close_looks:
-                self.close_looks -= 1
-                self.observing = True
+            self.time_items = passed > (self.items - self.slice_items) * LONG_CALLBACK
+            if self.slices_to_time:
+                self.slices_to_time -= 1
+                self.time_items = True
         self.busy += passed
-        self.before_last = None
-        self.slice_began = self.mark
+        self.before_last_batch = None
+        self.slice_began = self.last_reading
         self.slice_items = self.items
         self.slice_iterations = self.iterations
 
     def polled(self, now: float) -> None:
         """A poll has ended."""
-        passed = now - self.mark
+        passed = now - self.last_reading
         if self.waiting:
             self.idle += passed
         else:
             self.busy += passed
-        self.mark = self.slice_began = now
+        self.last_reading = self.slice_began = now
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Measurements:
         """The fields of hotloop.Metrics that are kept here."""
         busy, idle = self.busy, self.idle
         if self.waiting:
-            idle += now - self.mark
+            idle += now - self.last_reading
         elif self.running:
             busy += now - self.slice_began
         left = 0 if self.batch is None else length_hint(self.batch)
@@ -254,7 +254,7 @@ class Measurements:
             "idle_ns": int(idle * 1e9),
             "scheduling_delay": self.delay.numbers(),
             "timer_lateness": self.lateness.numbers(),
-            "longest_callback": self.longest_described,
+            "longest_callback": self.longest_item,
             "bytes_received": self.bytes_received,
             "receives": self.receives,
             "bytes_sent": self.bytes_sent,

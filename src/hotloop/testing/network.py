@@ -484,7 +484,7 @@ class PipeNetwork:
                 listener = self._listener_at(receiver, address)
                 if await self._passes(receiver, sender):
                     if listener is None:
-                        raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address!r}")
+                        raise ConnectionRefusedError(errno.ECONNREFUSED, f"no server listens at {address!r}")
                     return
             await asyncio.sleep(again - self._loop.time())
             self._check_is_there()

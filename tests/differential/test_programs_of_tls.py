@@ -30,7 +30,7 @@ MOST_WRITTEN = 300_000  # bytes; stays below the limit at which writing is pause
 BROKEN = (BrokenPipeError, ConnectionResetError)
 EXPECTED_LOG = {"SSL connection is closed", "socket.send() raised exception."}
 
-# The head of a record has 5 bytes.
+# The header of a record has 5 bytes.
 pieces = st.one_of(st.integers(1, 40), st.sampled_from([100, 700, 5000, ALL]))
 own = st.one_of(
     step("write", st.integers(0, 20_000)),

@@ -208,7 +208,7 @@ class Tasks(Scenario):
 
 
 class EagerTasks(Scenario):
-    """Tasks that begin at once, where asyncio has them: from Python 3.12 on."""
+    """Tasks that begin at once, which asyncio has from Python 3.12 on."""
 
     is_hot = True
 

@@ -1,6 +1,6 @@
-"""Which allocations fail: each one of a scenario, alone, and several in a row.
+"""The allocations to fail: each one of a scenario alone, and several in a row.
 
-`python` are those of the interpreter's three domains; `libc` those that the extension makes directly."""
+`python` are the allocations of the interpreter's three domains; `libc` are the extension's direct ones."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -66,7 +66,7 @@ COVERED_AS = {
     "__read_chk": "read",
 }
 
-# memory.py's.
+# memory.py makes these fail.
 ALLOCATORS = {"malloc", "calloc", "realloc"}
 
 HARMLESS = {

@@ -1,4 +1,4 @@
-"""Exceptions out of callbacks: the exception handler, and the two that leave the loop."""
+"""Exceptions from callbacks: the exception handler, and the two exceptions that leave the loop."""
 
 import asyncio
 import contextvars

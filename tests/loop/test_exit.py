@@ -1,4 +1,4 @@
-"""P04: the interpreter exits while loops in daemon threads have everything open, at any moment of what they do."""
+"""P04: the interpreter exits at any moment while loops in daemon threads have everything open."""
 
 import pytest
 

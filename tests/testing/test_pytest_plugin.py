@@ -522,7 +522,7 @@ def test_nothing_is_imported_before_it_is_needed(pytester):
         """
     )
     command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", PLUGIN]
-    environ = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins import what they like
+    environ = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins may import anything
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""Stream transports: the ways a connection ends, on either side, and what is still allowed then."""
+"""Stream transports: the ways a connection ends, on either side, and the calls that are still allowed then."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Which of CPython's test modules are suites, and which test classes each suite holds."""
+"""The suites among CPython's test modules, and the test classes of each suite."""
 
 import importlib
 import importlib.util

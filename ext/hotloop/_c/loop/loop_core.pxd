@@ -60,7 +60,7 @@ cdef class LoopCore(LoopState):
     cdef int run_and_time(self, Runnable item) except -1
     cdef int note_last_batch(self, PyObject *last) except -1
     cdef int schedule_threadsafe(self, Handle handle) except -1
-    cdef Handle add_callback(self, object fd, int event, object callback, tuple args, object context)
+    cdef Handle add_descriptor_callback(self, object fd, int event, object callback, tuple args, object context)
 
 
 cdef inline bint runs_in_other_thread(LoopCore loop) noexcept:

@@ -787,13 +787,13 @@ cdef class LoopCore(LoopState):
         backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_reader, fd, callback, args, context)
-        return self.add_callback(fd, POLLER_READ, callback, args, context)
+        return self.add_descriptor_callback(fd, POLLER_READ, callback, args, context)
 
     def _add_writer(self, fd, callback, *args, context=None):
         backoff_reset(&self.metrics.backoff)
         if self.poller is None:
             return add_on_foreign_selector(super()._add_writer, fd, callback, args, context)
-        return self.add_callback(fd, POLLER_WRITE, callback, args, context)
+        return self.add_descriptor_callback(fd, POLLER_WRITE, callback, args, context)
 
     def _remove_reader(self, fd):
         if FREE_THREADED:
@@ -809,7 +809,7 @@ cdef class LoopCore(LoopState):
             return super()._remove_writer(fd)
         return remove_callback(self.poller, fd, POLLER_WRITE)
 
-    cdef Handle add_callback(self, object fd, int event, object callback, tuple args, object context):
+    cdef Handle add_descriptor_callback(self, object fd, int event, object callback, tuple args, object context):
         """Call `callback` at each `event`; it takes the place of an earlier callback for that, which is cancelled."""
         cdef Handle handle
         self.check_open()

@@ -343,7 +343,7 @@ cdef class SocketWatcher(Watcher):
     cdef SocketOperation reader
     cdef SocketOperation writer
     cdef int fd
-    cdef unsigned int last_event_wait # poller.waits at the last event
+    cdef unsigned int last_event_wait  # poller.waits at the last event
 
     cdef int on_events(self, int events) except -1:
         cdef bint woken = False

@@ -7,7 +7,7 @@ HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pu
 HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
 HOTLOOP_SANITIZE    address,undefined: a debug build under AddressSanitizer and UBSan that keeps no freed memory
-                    (runtime/free_*.h), so that every use of it is seen. `make sanitize-test` says how it is run.
+                    (runtime/recycling.h), so that every use of it is seen. `make sanitize-test` says how it is run.
                     thread: a debug build under ThreadSanitizer, for an interpreter that was configured with
                     --disable-gil --with-thread-sanitizer (`make race-test`).
 HOTLOOP_POLLER      auto (default): epoll or kqueue, whichever the system has. none: neither; loops use the standard

@@ -52,8 +52,8 @@ from hotloop._c.scheduler.ready_queue cimport (
     Handle,
     ReadyQueue,
     Runnable,
-    begin_reusing_contexts,
-    end_reusing_contexts,
+    begin_caching_contexts,
+    end_caching_contexts,
     new_handle,
     new_threadsafe_handle,
     pop,
@@ -183,14 +183,14 @@ cdef class LoopCore(LoopState):
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
-            begin_reusing_contexts()
+            begin_caching_contexts()
             self.run_until_stopped()
         finally:
             self.end_metrics()
             try:
                 self.leave_current_task()
             finally:
-                end_reusing_contexts()
+                end_caching_contexts()
                 self.stopping = False
                 seen_set_id(&self.thread_id, 0)
                 events._set_running_loop(None)

@@ -11,14 +11,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
-from hotloop._c.runtime.references cimport steal
+from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport (
     address_from_python,
     address_is_native,
@@ -140,7 +139,7 @@ cdef PyObject *call_method(SocketOperation self, str name, tuple arguments) exce
     try:
         result = getattr(self.sock, name)(*arguments)
         count_bytes(self.loop, name, result)
-        return new_reference(result)
+        return Py_NewRef(result)
     except (BlockingIOError, InterruptedError):
         return NULL
     except StopIteration as error:
@@ -176,11 +175,6 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
     return True
 
 
-cdef inline PyObject *new_reference(object item) noexcept:
-    Py_INCREF(item)
-    return <PyObject *>item
-
-
 cdef inline bint is_size(object number, Py_ssize_t *size) noexcept:
     """Whether `number` is an int that recv() takes; then it is in `size`."""
     if not PyLong_CheckExact(number):
@@ -207,12 +201,12 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
         return call_method(self, "recv", (self.argument,))
     if size == 0:
         # As in socketmodule.c, which makes no system call then.
-        return new_reference(b"")
+        return Py_NewRef(b"")
     if size <= SMALL_RECEIVE or size > READ_SIZE or loop.last_received >= LARGE_RECEIVE:
         data = receive_new_bytes(self.fd, size, &count)
     else:
         count = socket_try_receive(self.fd, loop.receive_buffer(), size, NULL, NULL)
-        data = NULL if count < 0 else new_reference(loop.take_received(count))
+        data = NULL if count < 0 else Py_NewRef(loop.take_received(count))
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recv", (self.argument,))
     if count == 0:
@@ -241,7 +235,7 @@ cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
         self.expire_registration()
     else:
         metrics_received(&self.loop.metrics, count)
-    return new_reference(count)
+    return Py_NewRef(count)
 
 
 cdef SocketOperation receive_from(LoopCore loop, object sock, object size):
@@ -261,7 +255,7 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
         return NULL if self.may_register else call_method(self, "recvfrom", (self.argument,))
     metrics_received(&self.loop.metrics, count)
     data = self.loop.take_received(count)
-    return new_reference((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+    return Py_NewRef((data, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef SocketOperation receive_from_into(LoopCore loop, object sock, object buffer, object size):
@@ -290,7 +284,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recvfrom_into", (self.argument, self.second_argument))
     metrics_received(&self.loop.metrics, count)
-    return new_reference((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
+    return Py_NewRef((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
 cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
@@ -322,7 +316,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
         return try_send_all_by_method(self)
     if status == ALL_SENT:
         self.view = None
-        return new_reference(None)
+        return Py_NewRef(None)
     if status == SENT_FOR_NOW:
         self.yields_once = True
     elif would_block(self, status) and not self.may_register:
@@ -355,7 +349,7 @@ cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
         self.progress += steal(sent)
     if self.progress == len(self.argument if self.view is None else self.view):
         self.view = None
-        return new_reference(None)
+        return Py_NewRef(None)
     if self.view is None:
         self.view = memoryview(self.argument)
     return NULL
@@ -384,7 +378,7 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     if would_block(self, sent):
         return NULL if self.may_register else call_method(self, "sendto", (self.argument, self.second_argument))
     metrics_sent(&self.loop.metrics, sent)
-    return new_reference(sent)
+    return Py_NewRef(sent)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
@@ -412,7 +406,7 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
         raise
     if connection.gettimeout() != 0:
         connection.setblocking(False)
-    return new_reference((connection, address))
+    return Py_NewRef((connection, address))
 
 
 cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
@@ -425,7 +419,7 @@ cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
     except BaseException:
         connection.close()
         raise
-    return new_reference((connection, address))
+    return Py_NewRef((connection, address))
 
 
 async def sock_connect(loop, sock, address):
@@ -448,7 +442,7 @@ cdef PyObject *try_connect(SocketOperation self) except? NULL:
             number = steal(answer)
             if number != 0:
                 raise OSError(number, f"Connect call failed {self.argument}")
-            return new_reference(None)
+            return Py_NewRef(None)
     else:
         self.progress = 1
         # The listening socket may be served by this loop, too.
@@ -511,7 +505,7 @@ async def send_file(loop, sock, file, offset, count):
 cdef PyObject *try_when_ready(SocketOperation self) except? NULL:
     """Only wait for the socket. `progress`: whether it has waited."""
     if self.progress:
-        return new_reference(None)
+        return Py_NewRef(None)
     self.progress = 1
     can_call_kernel(self)
     return NULL
@@ -521,4 +515,4 @@ cdef PyObject *try_after_others(SocketOperation self) except? NULL:
     """Yield to other callbacks for one iteration. `progress`: whether it has."""
     self.yields_once = not self.progress
     self.progress += 1
-    return NULL if self.yields_once else new_reference(None)
+    return NULL if self.yields_once else Py_NewRef(None)

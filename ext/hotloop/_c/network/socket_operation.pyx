@@ -24,13 +24,21 @@ Source: epoll(7); PEP 492; asyncio/selector_events.py.
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
-from hotloop._c.runtime.references cimport steal
+from hotloop._c.runtime.references cimport Py_NewRef, steal
+from hotloop._c.runtime.send_slots cimport (
+    PYGEN_ERROR,
+    PYGEN_NEXT,
+    PYGEN_RETURN,
+    PySendResult,
+    install_send_slots,
+    raise_set_error,
+    sendfunc,
+)
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, may_queue_directly, new_handle, push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
@@ -44,31 +52,17 @@ cdef object plain_socket = socket.socket
 
 cdef extern from *:
     """
-    #include "runtime/free_memory.h"
-    POOL(SocketOperation, 256)
+    #define FREE_MEMORY_CAPACITY 256
+    #include "runtime/recycling.h"
     """
-    void pool_install_SocketOperation(PyTypeObject *)
-    void pool_spare_finalizer(object) noexcept
+    void free_memory_install(PyTypeObject *)
+    void finalizer_skip(object) noexcept
 
 cdef extern from "Python.h":
-    ctypedef enum PySendResult:
-        PYGEN_RETURN
-        PYGEN_ERROR
-        PYGEN_NEXT
     object PyWeakref_NewRef(object, PyObject *)
 
 cdef extern from *:
     """
-    /* See FutureIter: slots for which Cython has no special methods. There is no __next__(), coroutines have none. */
-    static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
-    {
-        type->tp_as_async->am_send = send;
-        type->tp_iternext = next;
-        PyType_Modified(type);
-    }
-
-    static inline int raise_set_error(void) { return -1; }
-
     static inline int refers_to(PyObject *reference, PyObject *object)
     {
     #if PY_VERSION_HEX >= 0x030D0000
@@ -82,10 +76,6 @@ cdef extern from *:
     #endif
     }
     """
-    ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) noexcept
-    ctypedef PyObject *(*iternextfunc)(PyObject *) noexcept
-    void install_slots(PyTypeObject *, sendfunc, iternextfunc)
-    int raise_set_error() except -1     # the error indicator is set: make Cython notice
     bint refers_to(object reference, object) noexcept
 
 
@@ -285,7 +275,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
         if value != NULL and value != <PyObject *>None:
             raise TypeError("can't send non-None value to a just-started coroutine")
         # The finalizer warns of a coroutine that was never awaited.
-        pool_spare_finalizer(self)
+        finalizer_skip(self)
         if self.loop.debug or type(self.sock) is not plain_socket:
             self.stage = CLOSED
             self.check_socket()
@@ -297,7 +287,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
     self.wait_for_socket()
     self.stage = WAITING
     self.waiter.blocking = True
-    result[0] = new_reference(self.waiter)
+    result[0] = Py_NewRef(self.waiter)
     return PYGEN_NEXT
 
 
@@ -324,13 +314,8 @@ cdef PyObject *operation_next(PyObject *operation) noexcept:
     return result
 
 
-cdef inline PyObject *new_reference(object item) noexcept:
-    Py_INCREF(item)
-    return <PyObject *>item
-
-
-install_slots(<PyTypeObject *>SocketOperation, operation_send, operation_next)
-pool_install_SocketOperation(<PyTypeObject *>SocketOperation)
+install_send_slots(<PyTypeObject *>SocketOperation, operation_send, operation_next)
+free_memory_install(<PyTypeObject *>SocketOperation)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

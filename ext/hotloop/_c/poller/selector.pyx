@@ -16,6 +16,13 @@ from libc.stdint cimport INT64_MAX, int64_t
 
 from hotloop._c.poller.poller cimport Poller, poller_batch
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_is_absent,
+    instance_dict_set,
+)
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
 import selectors
@@ -33,20 +40,10 @@ cdef extern from "poller/poller.h":
     const int64_t POLLER_RESOLUTION
     const int64_t POLLER_LONGEST
 
-cdef extern from "runtime/instance_dict.h":
-    object instance_dict_get(object owner)
-    int instance_dict_set(object owner, object attributes) except -1
-
 cdef extern from *:
     """
-    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_6poller_8selector_PollerSelector
-    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
-    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
-    #define is_without_dict(self) (((with_instance_dict *)(self))->attributes == NULL)
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_6poller_8selector_PollerSelector
     """
-    bint is_without_dict(object) noexcept
-    void begin_without_dict(object) noexcept
-    void install_instance_dict(PyTypeObject *)
 
 cdef extern from "system/clock.h":
     int64_t clock_nanoseconds()
@@ -115,7 +112,7 @@ cdef class PollerSelector(Poller):
     """The selector, whatever the backend."""
 
     def __cinit__(self):
-        begin_without_dict(self)
+        instance_dict_clear(self)
         self.type_version = NO_VERSION
         self.map = SelectorMapping(self)
 
@@ -293,7 +290,9 @@ cdef class PollerSelector(Poller):
         if self.type_version != type_version_of(self):
             self.class_select_is_original = type(self).select is PollerSelector.select
             self.type_version = type_version_of(self) or NO_VERSION
-        return self.class_select_is_original and (is_without_dict(self) or "select" not in instance_dict_get(self))
+        if not self.class_select_is_original:
+            return False
+        return instance_dict_is_absent(self) or "select" not in instance_dict_get(self)
 
 cdef int check_events(object events) except -1:
     if not events or events & ~(POLLER_READ | POLLER_WRITE):
@@ -338,9 +337,9 @@ cdef class KqueueSelector(PollerSelector):
         return PollerSelector.modify(self, fileobj, events, data)
 
 
-install_instance_dict(<PyTypeObject *>PollerSelector)
-install_instance_dict(<PyTypeObject *>EpollSelector)
-install_instance_dict(<PyTypeObject *>KqueueSelector)
+instance_dict_install(<PyTypeObject *>PollerSelector)
+instance_dict_install(<PyTypeObject *>EpollSelector)
+instance_dict_install(<PyTypeObject *>KqueueSelector)
 
 # Not BaseSelector.register(), which is the method of a selector.
 ABCMeta.register(selectors.BaseSelector, PollerSelector)

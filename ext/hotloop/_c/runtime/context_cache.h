@@ -1,163 +1,290 @@
-/* Contexts that nobody has any more, kept as they are for the next callbacks and tasks.
+/* A cache of contexts for callbacks and tasks to run in.
  *
- * Each callback and each task gets a copy of the current context to run in. Most of them set no variable, and nobody asks
- * for the context: it is then freed exactly as it was made. Making and freeing it is a sixth of what a callback costs.
- * A callback of another thread takes one only when it runs: until then it has been lent the model, a context that nothing ever
- * runs in.
+ * Each callback and each task runs in a copy of the context that was current when it was scheduled. Most set no
+ * variable, and no other code asks for the context: it is then freed exactly as it was made. Making and freeing it is a
+ * sixth of the cost of a callback. So it is kept, as it is, for the next callback or task.
  *
- * Kept are those whose variables are the ones of the context that the loop runs in, which holds them anyway; where
- * there are variables they are freed when the loop stops. So no value of a variable lives longer than without this. context_variables.h
- * says how variables are compared; where that cannot be done, nothing is kept or lent.
+ * A copy of a context copies one pointer, to a mapping that never changes (PEP 567: setting a variable makes another
+ * mapping). So two contexts are equal if they have the same mapping, and one can stand for a copy of the other.
+ *
+ * A context of the cache is in one of these states:
+ *
+ * - In use: a callback or task has it, from context_cache_acquire*() to context_cache_release*().
+ * - Cached: no other code has a reference to it. One may be `context_cache_recent`, which the garbage collector knows;
+ *   the others are unknown to it. All have the variables of the template.
+ * - The template, of which there is one while anything is cached. Nothing ever runs in it. A callback of another thread
+ *   borrows it in place of a copy of the current context, and acquires one when it runs, in the loop's thread.
+ *
+ * The template has the variables of the context that the loop runs in, which keeps their values alive anyway. When the
+ * loop stops, a template without variables replaces it and the cached contexts are freed; so no value lives longer
+ * because of the cache.
+ *
+ * The pointer to the mapping is private, but it has been in the same place since CPython 3.7. context_cache_install()
+ * tries it out when the module is imported; if that fails, no two contexts are equal, and nothing is cached. The same
+ * goes for builds without the GIL: many threads may read a handle that would have to change when it is asked for its
+ * context, and collections have no generations to fill there. With HOTLOOP_KEEP_NOTHING contexts are compared, but not
+ * cached.
  */
 #ifndef HOTLOOP_RUNTIME_CONTEXT_CACHE_H
 #define HOTLOOP_RUNTIME_CONTEXT_CACHE_H
 
-#include "runtime/context_variables.h"
+#include <Python.h>
 
-#if defined(Py_GIL_DISABLED) || defined(HOTLOOP_KEEP_NOTHING)
+#include "runtime/recycling.h"
 
-static inline PyObject *spare_context_copy_current(void) { return PyContext_CopyCurrent(); }
+/* -- comparing contexts --
+ *
+ * The timers of a loop use this without the cache. The garbage collector knows each context; thousands of pending
+ * timers with a copy each would make it collect more often, and give it twice as much to look at. So all timers that
+ * are set while the variables stay the same share one copy in which nothing ever runs, and each copies it when it runs
+ * itself. */
 
-static inline PyObject *spare_context_model(void) { return NULL; }
+#ifdef Py_GIL_DISABLED
 
-static inline PyObject *spare_context_for(PyObject *model)
+#define context_comparable 0
+
+static inline int context_is_blank(PyObject *context)
 {
-    (void)model;
-    return NULL;
+    (void)context;
+    return 0;
 }
 
-static inline PyObject *spare_context_copy(PyObject *context) { return PyContext_Copy(context); }
+static inline int context_is_like_current(PyObject *context)
+{
+    (void)context;
+    return 0;
+}
 
-static inline void spare_context_offer(PyObject *context) { (void)context; }
-
-static inline void spare_context_put_down(PyObject *context) { (void)context; }
-
-static inline void spare_contexts_begin(void) {}
-
-static inline void spare_contexts_end(void) {}
+static inline int context_cache_install(void) { return 0; }
 
 #else
 
-#define SPARE_CONTEXTS 1024
+typedef struct {
+    PyObject_HEAD
+    PyObject *previous;
+    PyObject *variables;
+} context_head;
 
-static PyObject *spare_contexts[SPARE_CONTEXTS]; /* owned, and unknown to the garbage collector */
-static int spare_contexts_count = 0;
-static PyObject *spare_context_at_hand = NULL; /* owned; one more, that the garbage collector knows; NULL: there is none */
-static PyObject *spare_contexts_model = NULL;  /* owned: with the variables of each that is kept; NULL: none is */
+static int context_comparable = 0;     /* true: the functions below can tell */
+static PyObject *context_blank = NULL; /* owned: one without variables */
 
-static inline int spare_context_fits(PyObject *context)
+static inline PyObject *context_variables(PyObject *context) { return ((context_head *)context)->variables; }
+
+/* Borrowed; NULL in a thread that has not used its context. */
+static inline PyObject *context_current(void)
 {
-    return spare_contexts_model != NULL && context_variables(context) == context_variables(spare_contexts_model);
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked()->context;
+#else
+    return _PyThreadState_UncheckedGet()->context;
+#endif
 }
 
-/* Give up all, and keep from now on those with the variables of `context`; NULL: those without any. Where there is no
- * memory for a model, none is kept. */
-static inline void spare_contexts_keep(PyObject *context)
+/* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */
+static inline int context_is_like_current(PyObject *context)
 {
-    PyObject *model, *before, *spare;
+    PyObject *current = context_current();
 
-    if (!context_known)
+    return context_comparable && current != NULL && context_variables(current) == context_variables(context);
+}
+
+/* True if no variable is set in it, so that it keeps no value alive. */
+static inline int context_is_blank(PyObject *context)
+{
+    return context_comparable && context_variables(context) == context_variables(context_blank);
+}
+
+/* Set a variable in a copy of the blank context and compare before and after: 1 as expected, 0 not so, -1 an error. */
+static inline int context_shows_change(void)
+{
+    PyObject *context = PyContext_Copy(context_blank);
+    PyObject *variable = context == NULL ? NULL : PyContextVar_New("hotloop", NULL);
+    PyObject *token = NULL;
+    int expected = 0;
+
+    if (variable != NULL && PyContext_Enter(context) == 0) {
+        expected = context_is_like_current(context) && context_is_like_current(context_blank);
+        token = PyContextVar_Set(variable, Py_None);
+        expected = expected && context_is_like_current(context) && !context_is_like_current(context_blank);
+        if (PyContext_Exit(context) < 0)
+            Py_CLEAR(token);
+    }
+    if (token == NULL)
+        expected = -1;
+    Py_XDECREF(context);
+    Py_XDECREF(variable);
+    Py_XDECREF(token);
+    return expected;
+}
+
+/* To be called once, before anything else here. 0, or -1 with an exception. */
+static inline int context_cache_install(void)
+{
+    int expected;
+
+    if ((size_t)PyContext_Type.tp_basicsize < sizeof(context_head) || PyContext_Type.tp_weaklistoffset <= 0)
+        return 0;
+    context_blank = PyContext_New();
+    if (context_blank == NULL)
+        return -1;
+    context_comparable = 1;
+    expected = context_shows_change();
+    context_comparable = expected > 0;
+    return expected < 0 ? -1 : 0;
+}
+
+#endif
+
+/* -- the cache -- */
+
+#if RECYCLING
+
+#define CONTEXT_CACHE_CAPACITY 1024
+
+static PyObject *context_cache_kept[CONTEXT_CACHE_CAPACITY]; /* owned, and unknown to the garbage collector */
+static int context_cache_count = 0;
+static PyObject *context_cache_recent = NULL;   /* owned: one more, known to the garbage collector; NULL: none */
+static PyObject *context_cache_template = NULL; /* owned; NULL: nothing is cached */
+
+/* Whether a cached context is equal to a copy of `context`. */
+static inline int context_cache_matches(PyObject *context)
+{
+    return context_cache_template != NULL && context_variables(context) == context_variables(context_cache_template);
+}
+
+/* Make a copy of `context` the template; NULL: of the blank one. Frees what is cached, unless the variables are the
+ * same. If there is no memory for the copy, nothing is cached from now on. */
+static inline void context_cache_reset(PyObject *context)
+{
+    PyObject *template, *before, *cached;
+
+    if (!context_comparable)
         return;
     if (context == NULL)
-        context = context_without;
-    if (spare_context_fits(context))
+        context = context_blank;
+    if (context_cache_matches(context))
         return;
-    model = PyContext_Copy(context);
-    if (model == NULL)
+    template = PyContext_Copy(context);
+    if (template == NULL)
         PyErr_Clear();
-    before = spare_contexts_model;
-    spare_contexts_model = model;
-    while (spare_contexts_count) {
-        spare = spare_contexts[--spare_contexts_count];
-        PyObject_GC_Track(spare);
-        Py_DECREF(spare);
+    before = context_cache_template;
+    context_cache_template = template;
+    while (context_cache_count) {
+        cached = context_cache_kept[--context_cache_count];
+        PyObject_GC_Track(cached);
+        Py_DECREF(cached);
     }
-    Py_CLEAR(spare_context_at_hand);
-    /* Last: when the variables go, code may run. */
+    Py_CLEAR(context_cache_recent);
+    /* Last, because finalizers of the variables' values may run code. */
     Py_XDECREF(before);
 }
 
 /* A loop begins to run in the current context, which a thread that has not used it does not have yet. */
-static inline void spare_contexts_begin(void) { spare_contexts_keep(context_current()); }
+static inline void context_cache_begin_run(void) { context_cache_reset(context_current()); }
 
 /* It has stopped. */
-static inline void spare_contexts_end(void) { spare_contexts_keep(NULL); }
+static inline void context_cache_end_run(void) { context_cache_reset(NULL); }
 
-/* Borrowed: what may be lent in place of a copy of the current context; NULL: nothing. Who has it runs in what
- * spare_context_for() gives him for it, or in a copy. */
-static inline PyObject *spare_context_model(void)
+/* Borrowed: the template, if it is equal to a copy of the current context, else NULL. Its borrower runs in a context
+ * from context_cache_acquire_for(), or in a copy. */
+static inline PyObject *context_cache_template_of_current(void)
 {
     PyObject *current = context_current();
 
-    return current != NULL && spare_context_fits(current) ? spare_contexts_model : NULL;
+    return current != NULL && context_cache_matches(current) ? context_cache_template : NULL;
 }
 
-/* NULL: there is none. */
-static inline PyObject *spare_context_take(void)
+/* A new reference to a cached context; NULL: there is none. */
+static inline PyObject *context_cache_take(void)
 {
-    PyObject *context = spare_context_at_hand;
+    PyObject *context = context_cache_recent;
 
     if (context != NULL) {
-        spare_context_at_hand = NULL;
+        context_cache_recent = NULL;
         return context;
     }
-    if (spare_contexts_count == 0)
+    if (context_cache_count == 0)
         return NULL;
-    context = spare_contexts[--spare_contexts_count];
+    context = context_cache_kept[--context_cache_count];
     PyObject_GC_Track(context);
     return context;
 }
 
-/* A new reference to a context to run in, for who was lent the model; NULL: there is none, or that was not this one. */
-static inline PyObject *spare_context_for(PyObject *model)
+/* A new reference to a context for the borrower of `template` to run in; NULL: none is cached, or the template has been
+ * replaced since. */
+static inline PyObject *context_cache_acquire_for(PyObject *template)
 {
-    return model == spare_contexts_model ? spare_context_take() : NULL;
+    return template == context_cache_template ? context_cache_take() : NULL;
 }
 
-/* A copy, as a new reference. */
-static inline PyObject *spare_context_copy(PyObject *context)
+/* A copy of `context`, or a cached one in its place, as a new reference. NULL with an exception. */
+static inline PyObject *context_cache_acquire_copy(PyObject *context)
 {
-    PyObject *spare = spare_context_fits(context) ? spare_context_take() : NULL;
+    PyObject *cached = context_cache_matches(context) ? context_cache_take() : NULL;
 
-    return spare != NULL ? spare : PyContext_Copy(context);
+    return cached != NULL ? cached : PyContext_Copy(context);
 }
 
-/* A copy of the current context, as a new reference. */
-static inline PyObject *spare_context_copy_current(void)
+/* The same for the current context. */
+static inline PyObject *context_cache_acquire(void)
 {
     PyObject *current = context_current();
-    PyObject *spare = current != NULL && spare_context_fits(current) ? spare_context_take() : NULL;
+    PyObject *cached = current != NULL && context_cache_matches(current) ? context_cache_take() : NULL;
 
-    return spare != NULL ? spare : PyContext_CopyCurrent();
+    return cached != NULL ? cached : PyContext_CopyCurrent();
 }
 
-/* The caller's is the only reference: nobody can have entered it, nor ever see that it is used again. */
-static inline int spare_context_wanted(PyObject *context)
+/* True if the caller has the only reference, so that no other code can have entered the context or find out that it is
+ * used again, and if it has the template's variables. */
+static inline int context_cache_accepts(PyObject *context)
 {
-    return Py_REFCNT(context) == 1 && spare_contexts_count < SPARE_CONTEXTS && PyContext_CheckExact(context)
-           && spare_context_fits(context) && *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) == NULL;
+    return Py_REFCNT(context) == 1 && context_cache_count < CONTEXT_CACHE_CAPACITY && PyContext_CheckExact(context)
+           && context_cache_matches(context) && *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) ==
+           NULL;
 }
 
-/* Keeps the context if it is wanted. The caller gives up its reference afterwards.
+/* To be called before the last reference is dropped: the cache takes a reference of its own if it accepts the context.
  *
- * The garbage collector must not know it meanwhile. Where a task is freed because it is garbage, its context is on the
- * collector's list of what to clear, and would lose its variables afterwards, wherever it was then. */
-static inline void spare_context_offer(PyObject *context)
+ * The garbage collector must not know a cached context: if a task is freed because it is garbage, its context is on the
+ * collector's list of objects to clear, and would then lose its variables, even if it was in use again. */
+static inline void context_cache_release(PyObject *context)
 {
-    if (spare_context_wanted(context)) {
+    if (context_cache_accepts(context)) {
         PyObject_GC_UnTrack(context);
-        spare_contexts[spare_contexts_count++] = Py_NewRef(context);
+        context_cache_kept[context_cache_count++] = Py_NewRef(context);
     }
 }
 
-/* The same, of a callback that has run: a ready queue had it, so it was no garbage. */
-static inline void spare_context_put_down(PyObject *context)
+/* The same for the context of a callback that has run: the ready queue had a reference, so it cannot be garbage. */
+static inline void context_cache_release_of_callback(PyObject *context)
 {
-    if (spare_context_at_hand != NULL)
-        spare_context_offer(context);
-    else if (spare_context_wanted(context))
-        spare_context_at_hand = Py_NewRef(context);
+    if (context_cache_recent != NULL)
+        context_cache_release(context);
+    else if (context_cache_accepts(context))
+        context_cache_recent = Py_NewRef(context);
 }
+
+#else
+
+static inline void context_cache_begin_run(void) {}
+
+static inline void context_cache_end_run(void) {}
+
+static inline PyObject *context_cache_template_of_current(void) { return NULL; }
+
+static inline PyObject *context_cache_acquire_for(PyObject *template)
+{
+    (void)template;
+    return NULL;
+}
+
+static inline PyObject *context_cache_acquire_copy(PyObject *context) { return PyContext_Copy(context); }
+
+static inline PyObject *context_cache_acquire(void) { return PyContext_CopyCurrent(); }
+
+static inline void context_cache_release(PyObject *context) { (void)context; }
+
+static inline void context_cache_release_of_callback(PyObject *context) { (void)context; }
 
 #endif
 

@@ -1,21 +1,26 @@
-/* An instance dictionary that does not exist until somebody sets an attribute.
+/* An instance dictionary that does not exist until an attribute is set.
  *
  * Cython's own `cdef dict __dict__` makes a dictionary with every object. Here the class declares `cdef object
- * attributes`, the __cinit__ empties that slot, and the type is told that its dictionary is there. Besides the
- * dictionary itself this saves the interpreter a search in it: calling a method of an object whose dictionary is absent
- * takes its fastest path. The garbage collector sees the slot as it sees any other.
+ * attributes` instead, its __cinit__ clears that slot, and the type is told that its dictionary is there. This saves
+ * the dictionary, and the interpreter a lookup in it: calling a method of an object whose dictionary is absent takes
+ * its fastest path. The garbage collector sees the slot as it sees any other.
+ *
+ * A module uses this for one class: it defines INSTANCE_DICT_OWNER as the class's C structure, which Cython declares
+ * later.
  */
 #ifndef HOTLOOP_RUNTIME_INSTANCE_DICT_H
 #define HOTLOOP_RUNTIME_INSTANCE_DICT_H
 
 #include <Python.h>
 
-/* Takes the None out of a slot that Cython has just filled. */
-#define instance_dict_absent(slot) Py_CLEAR(slot)
+/* Begin or end without a dictionary. Cython has filled the slot of a new object with None. */
+#define instance_dict_clear(object) Py_CLEAR(((INSTANCE_DICT_OWNER *)(object))->attributes)
 
-/* Before the first instance exists. Subclasses that are made later inherit it. */
-#define instance_dict_install(type, structure, slot) \
-    ((type)->tp_dictoffset = (Py_ssize_t)offsetof(structure, slot), PyType_Modified(type))
+#define instance_dict_is_absent(object) (((INSTANCE_DICT_OWNER *)(object))->attributes == NULL)
+
+/* To be called before the first instance exists. Subclasses that are made later inherit it. */
+#define instance_dict_install(type) \
+    ((type)->tp_dictoffset = (Py_ssize_t)offsetof(INSTANCE_DICT_OWNER, attributes), PyType_Modified(type))
 
 static inline PyObject *instance_dict_get(PyObject *object) { return PyObject_GenericGetDict(object, NULL); }
 

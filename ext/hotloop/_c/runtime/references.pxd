@@ -3,6 +3,9 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
+cdef extern from "Python.h":
+    PyObject *Py_NewRef(object) noexcept
+
 
 cdef inline object steal(PyObject *item):
     """The object of a reference that the caller owns, and gives up."""

@@ -30,31 +30,31 @@ cdef extern from "pythread.h":
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
 
-cdef extern from "runtime/free_handles.h":
-    ctypedef struct spare_handles:
+cdef extern from "runtime/recycling.h":
+    ctypedef struct free_list:
         pass
-    bint spare_alone(PyObject *item)
-    bint spare_wanted(const spare_handles *, PyObject *handle)
-    void spare_put(spare_handles *, PyObject *handle)
-    PyObject *spare_take(spare_handles *)
+    PyObject *free_list_acquire(free_list *)
+    bint free_list_accepts(const free_list *, PyObject *handle)
+    void free_list_release(free_list *, PyObject *handle)
+    bint is_unshared_native(PyObject *item)
 
 cdef extern from "runtime/context_cache.h":
-    int context_install() except -1
-    object spare_context_copy_current()
-    PyObject *spare_context_model()
-    PyObject *spare_context_for(PyObject *model)
-    object spare_context_copy(object context)
-    void spare_context_offer(PyObject *context)
-    void spare_context_put_down(PyObject *context)
-    void spare_contexts_begin()
-    void spare_contexts_end()
+    int context_cache_install() except -1
+    void context_cache_begin_run()
+    void context_cache_end_run()
+    PyObject *context_cache_template_of_current()
+    object context_cache_acquire()
+    object context_cache_acquire_copy(object context)
+    PyObject *context_cache_acquire_for(PyObject *template)
+    void context_cache_release(PyObject *context)
+    void context_cache_release_of_callback(PyObject *context)
 
 # Since 3.14 cancel() of a call_soon_threadsafe() handle waits for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A ring that a burst has grown beyond this shrinks again once the queue is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
 cdef Py_ssize_t INITIAL_SLOTS = 64
-cdef spare_handles spares, spares_threadsafe
+cdef free_list free_handles, free_threadsafe_handles
 
 
 cdef class Runnable:
@@ -193,24 +193,24 @@ cdef object callback_text(Handle handle):
     return format_callback(callback, args, handle.loop)
 
 
-cdef object copy_current_context():
-    """A copy of the current context, for a callback or a task to have to itself."""
-    return spare_context_copy_current()
+cdef object acquire_context():
+    """A copy of the current context, or a cached one in its place, for one callback or task to run in."""
+    return context_cache_acquire()
 
 
-cdef void offer_context(PyObject *context) noexcept:
-    """Before the caller gives up a reference to such a context, which may serve again if it is the last one."""
-    spare_context_offer(context)
+cdef void release_context(PyObject *context) noexcept:
+    """To be called before the caller drops its reference to such a context: it is cached if that is the last one."""
+    context_cache_release(context)
 
 
-cdef void begin_reusing_contexts() noexcept:
+cdef void begin_caching_contexts() noexcept:
     """A loop begins to run in the current context."""
-    spare_contexts_begin()
+    context_cache_begin_run()
 
 
-cdef void end_reusing_contexts() noexcept:
-    """It has stopped."""
-    spare_contexts_end()
+cdef void end_caching_contexts() noexcept:
+    """The loop has stopped."""
+    context_cache_end_run()
 
 
 cdef inline Handle filled(Handle handle, object callback, tuple args, object loop, object context):
@@ -223,47 +223,48 @@ cdef inline Handle filled(Handle handle, object callback, tuple args, object loo
 
 cdef Handle new_handle(object callback, tuple args, object loop, object context):
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
-    cdef PyObject *spare = spare_take(&spares)
-    cdef Handle handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
-    return filled(handle, callback, args, loop, spare_context_copy_current() if context is None else context)
+    cdef PyObject *kept = free_list_acquire(&free_handles)
+    cdef Handle handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
+    return filled(handle, callback, args, loop, context_cache_acquire() if context is None else context)
 
 
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
     """A handle as call_soon_threadsafe() makes one, outside debug mode."""
-    cdef PyObject *spare
-    cdef PyObject *model = NULL
+    cdef PyObject *kept
+    cdef PyObject *template = NULL
     cdef Handle handle
     if threadsafe_handles:
-        spare = spare_take(&spares_threadsafe)
-        handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if spare == NULL else <Handle>steal(spare)
+        kept = free_list_acquire(&free_threadsafe_handles)
+        handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if kept == NULL else <Handle>steal(kept)
     else:
-        spare = spare_take(&spares)
-        handle = Handle.__new__(Handle) if spare == NULL else <Handle>steal(spare)
+        kept = free_list_acquire(&free_handles)
+        handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
     if context is None:
-        # A context for each of a thousand would go from one processor's cache to the other's with the handle, and back.
-        model = spare_context_model()
-        context = PyContext_CopyCurrent() if model == NULL else <object>model
+        # The handle acquires a context when it runs, in the loop's thread. If it had one from here, each context would
+        # travel from one processor's cache to the other's and back.
+        template = context_cache_template_of_current()
+        context = PyContext_CopyCurrent() if template == NULL else <object>template
     filled(handle, callback, args, loop, context)
-    handle.context_lent = model != NULL
+    handle.context_shared = template != NULL
     return handle
 
 
 cdef int retire(PyObject *item) except -1:
-    """Give up the last reference to an item that has run; it may serve again."""
-    cdef spare_handles *kept
+    """Give up a reference to an item that has run. If it is the last one, the handle and its context are recycled."""
+    cdef free_list *handles
     cdef object context
     if type(<object>item) is Handle:
-        kept = &spares
+        handles = &free_handles
     elif type(<object>item) is _ThreadSafeHandle:
-        kept = &spares_threadsafe
+        handles = &free_threadsafe_handles
     else:
-        if spare_alone(item) and isinstance(<object>item, Handle):
-            # A timer, whose memory free_memory.h keeps.
-            spare_context_put_down(<PyObject *>(<Handle>item).context)
+        if is_unshared_native(item) and isinstance(<object>item, Handle):
+            # A timer: only its memory is kept, and its context.
+            context_cache_release_of_callback(<PyObject *>(<Handle>item).context)
         Py_DECREF(<object>item)
         return 0
     if (
-        not spare_wanted(kept, item)
+        not free_list_accepts(handles, item)
         or (<Handle>item).source_traceback is not None
         or (<Handle>item).cancelled_repr is not None
     ):
@@ -275,19 +276,19 @@ cdef int retire(PyObject *item) except -1:
     (<Handle>item).was_cancelled = False
     context = (<Handle>item).context
     (<Handle>item).context = None
-    (<Handle>item).context_lent = False
-    spare_context_put_down(<PyObject *>context)
-    spare_put(kept, item)
+    (<Handle>item).context_shared = False
+    context_cache_release_of_callback(<PyObject *>context)
+    free_list_release(handles, item)
     return 0
 
 
-cdef inline bint take_spare_context(Handle handle) noexcept:
-    """For a handle that was lent the model: a context to run in, if there is a spare one."""
-    cdef PyObject *spare = spare_context_for(<PyObject *>handle.context)
-    if spare == NULL:
+cdef inline bint acquire_cached_context(Handle handle) noexcept:
+    """Replace the template by a cached context to run in. False: none is cached, or the shared context is another."""
+    cdef PyObject *cached = context_cache_acquire_for(<PyObject *>handle.context)
+    if cached == NULL:
         return False
-    handle.context = steal(spare)
-    handle.context_lent = False
+    handle.context = steal(cached)
+    handle.context_shared = False
     return True
 
 
@@ -313,7 +314,7 @@ cdef class Handle(Runnable):
     cdef int run(self) except -1:
         cdef object callback, args, context
         cdef object_section section
-        if self.context_lent and not take_spare_context(self):
+        if self.context_shared and not acquire_cached_context(self):
             # Which may run the garbage collector, and with it code that cancels.
             self.own_context()
         # Hold the callback: while it runs, it or another thread may cancel this handle.
@@ -339,16 +340,16 @@ cdef class Handle(Runnable):
 
     cdef object own_context(self):
         """The context to run in, which is the handle's own from now on."""
-        cdef object lent, own
-        if self.context_lent and Py_REFCNT(<PyObject *>self.context) == 1:
+        cdef object shared, own
+        if self.context_shared and Py_REFCNT(<PyObject *>self.context) == 1:
             # All others have copied it or are gone.
-            self.context_lent = False
-        elif self.context_lent:
-            lent = self.context
-            own = spare_context_copy(lent)
+            self.context_shared = False
+        elif self.context_shared:
+            shared = self.context
+            own = context_cache_acquire_copy(shared)
             # Making it may have run the garbage collector, and with it code that has asked for the context.
-            if self.context_lent:
-                self.context_lent = False
+            if self.context_shared:
+                self.context_shared = False
                 self.context = own
         return self.context
 
@@ -447,7 +448,7 @@ cdef class Handle(Runnable):
 
     @_context.setter
     def _context(self, context):
-        # Give back what was lent, first.
+        # Stop sharing the other context first.
         self.own_context()
         self.context = context
 
@@ -553,4 +554,4 @@ cdef class _ThreadSafeHandle(Handle):
         return seen_bint(&self.was_cancelled)
 
 
-context_install()
+context_cache_install()

@@ -27,13 +27,13 @@ cdef class TimerHandle(Handle):
 cdef class TimerQueue:
     cdef timer_heap heap
     cdef list handles               # by slot, pending or None; a list, so that the garbage collector sees them
-    cdef object snapshot            # the context that `sharing` pending handles have been lent; None: none has
+    cdef object snapshot            # the context that `sharing` pending handles share; None: none do
     cdef Py_ssize_t sharing
 
     cdef int push(self, TimerHandle handle) except -1
     cdef int insert(self, TimerHandle handle, double deadline) except -1
     cdef int move(self, TimerHandle handle, double deadline) except -1
-    cdef int lend_context(self, TimerHandle handle) except -1
+    cdef int share_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef double expire(self, double now, ReadyQueue ready) except? -1
     cdef int shrink(self) except -1

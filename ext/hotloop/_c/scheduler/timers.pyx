@@ -30,20 +30,21 @@ cdef extern from "scheduler/timer_heap.h":
     void timer_heap_pop(timer_heap *)
     void timer_heap_clear(timer_heap *)
 
-cdef extern from "runtime/context_variables.h":
-    bint context_known
-    bint context_is_like_current(PyObject *context)
-    bint context_is_blank(PyObject *context)
-    int context_install() except -1
-
 cdef extern from *:
     """
-    #include "runtime/free_memory.h"
-    /* Timers come in crowds: a server has one for every connection. What comes from here does not make the garbage
-     * collector look at the whole crowd, which costs as much again as setting the timers; 144 bytes each. */
-    POOL(TimerHandle, 32768)
+    /* A server has a timer for every connection. The garbage collector does not count those that are made in recycled
+     * memory. If it did, it would look at all timers again and again, which costs as much again as setting them. One
+     * timer is 144 bytes. */
+    #define FREE_MEMORY_CAPACITY 32768
+    #include "runtime/recycling.h"
     """
-    void pool_install_TimerHandle(PyTypeObject *)
+    void free_memory_install(PyTypeObject *)
+
+cdef extern from "runtime/context_cache.h":
+    bint context_comparable
+    bint context_is_like_current(PyObject *context)
+    bint context_is_blank(PyObject *context)
+    int context_cache_install() except -1
 
 
 # A queue that a burst has grown beyond this frees its memory once it is empty.
@@ -60,15 +61,15 @@ cdef inline void set_slot(list handles, Py_ssize_t slot, object handle) noexcept
 
 cdef inline void mark_not_pending(TimerQueue queue, TimerHandle handle) noexcept:
     """The handle is no longer pending. Its slot must be free by now, because this may run code: see
-    take_context_back()."""
+    unshare_context()."""
     handle.timers = None
-    take_context_back(queue, handle)
+    unshare_context(queue, handle)
 
 
-cdef inline void take_context_back(TimerQueue queue, TimerHandle handle) noexcept:
+cdef inline void unshare_context(TimerQueue queue, TimerHandle handle) noexcept:
     """Drop the shared context when no pending handle needs it, so that values of context variables live no longer than
     those handles. Dropping a value may run its finalizer, which may set and cancel timers."""
-    if handle.context_lent and handle.context is queue.snapshot:
+    if handle.context_shared and handle.context is queue.snapshot:
         queue.sharing -= 1
         if queue.sharing == 0 and not context_is_blank(<PyObject *>queue.snapshot):
             queue.snapshot = None
@@ -87,11 +88,11 @@ cdef class TimerQueue:
         if handle.context is not None:
             return self.insert(handle, handle.deadline)
         # First, because making a context may run the garbage collector, and thus a finalizer that sets a timer.
-        self.lend_context(handle)
+        self.share_context(handle)
         try:
             return self.insert(handle, handle.deadline)
         except MemoryError:
-            take_context_back(self, handle)
+            unshare_context(self, handle)
             raise
 
     cdef int insert(self, TimerHandle handle, double deadline) except -1:
@@ -137,10 +138,10 @@ cdef class TimerQueue:
             section_leave(&section)
         return 0
 
-    cdef int lend_context(self, TimerHandle handle) except -1:
+    cdef int share_context(self, TimerHandle handle) except -1:
         """Give a new handle a copy of the current context; the previous handles' copy, if that is still the same."""
         cdef object context
-        if not context_known:
+        if not context_comparable:
             handle.context = PyContext_CopyCurrent()
             return 0
         if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
@@ -149,7 +150,7 @@ cdef class TimerQueue:
             self.snapshot, context = context, self.snapshot
             self.sharing = 0
         handle.context = self.snapshot
-        handle.context_lent = True
+        handle.context_shared = True
         self.sharing += 1
         return 0
 
@@ -286,7 +287,7 @@ cdef class TimerHandle(Handle):
 
     cdef object own_context(self):
         if self.timers is not None:
-            take_context_back(self.timers, self)
+            unshare_context(self.timers, self)
         return Handle.own_context(self)
 
     cdef int withdraw(self) except -1:
@@ -370,5 +371,5 @@ cdef class TimerHandle(Handle):
         return NotImplemented
 
 
-context_install()
-pool_install_TimerHandle(<PyTypeObject *>TimerHandle)
+context_cache_install()
+free_memory_install(<PyTypeObject *>TimerHandle)

@@ -7,6 +7,10 @@
  * there. If it does not find them, and in versions that were not examined, everything goes through
  * _swap_current_task().
  *
+ * Checked against CPython 3.14.10 (13 words behind the public part, the loop is word 4 and the task word 5) and 3.15.2
+ * (26 words, 17 and 18). No other code of hotloop uses the private part of the thread state. CURRENT_TASK_IN_PLACE is
+ * the switch: built with -DCURRENT_TASK_IN_PLACE=0, this does not use it either.
+ *
  * Only their thread changes these pointers. asyncio.current_task(loop) of a loop that runs in another thread stops the
  * other threads to read them.
  */
@@ -15,9 +19,13 @@
 
 #include <Python.h>
 
-#if PY_VERSION_HEX >= 0x030E0000 && PY_VERSION_HEX < 0x03100000
+#ifndef CURRENT_TASK_IN_PLACE
+#define CURRENT_TASK_IN_PLACE (PY_VERSION_HEX >= 0x030E0000 && PY_VERSION_HEX < 0x03100000)
+#endif
 
-/* How many words behind the public part are searched: each version has that many. */
+#if CURRENT_TASK_IN_PLACE
+
+/* How many words behind the public part are searched: each version has at least that many. */
 #if PY_VERSION_HEX < 0x030F0000
 #define CURRENT_WORDS 11
 #else

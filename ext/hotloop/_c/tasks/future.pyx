@@ -10,14 +10,28 @@ as asyncio's does.
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF
 
-from hotloop._c.runtime.references cimport steal
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_set,
+)
+from hotloop._c.runtime.references cimport Py_NewRef, steal
+from hotloop._c.runtime.send_slots cimport (
+    PYGEN_ERROR,
+    PYGEN_NEXT,
+    PYGEN_RETURN,
+    PySendResult,
+    install_send_slots,
+    raise_set_error,
+    sendfunc,
+)
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     ReadyQueue,
     Runnable,
-    copy_current_context,
+    acquire_context,
     may_queue_directly,
     new_handle,
     object_section,
@@ -34,29 +48,19 @@ from hotloop._c.tasks.thrown_exceptions cimport (
     traceback_of,
 )
 
-cdef extern from "runtime/instance_dict.h":
-    object instance_dict_get(object owner)
-    int instance_dict_set(object owner, object attributes) except -1
+cdef extern from *:
+    """
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_5tasks_6future_Future
+    """
 
 cdef extern from *:
     """
-    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_5tasks_6future_Future
-    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
-    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    #define FREE_MEMORY_CAPACITY 1024
+    #include "runtime/recycling.h"
     """
-    void begin_without_dict(object) noexcept
-    void install_instance_dict(PyTypeObject *)
-
-cdef extern from *:
-    """
-    #include "runtime/free_memory.h"
-    POOL(Future, 1024)
-    """
-    void pool_install_Future(PyTypeObject *)
-
-cdef extern from "runtime/free_objects.h":
-    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
-    PyObject *reuse_take()
+    void free_memory_install(PyTypeObject *)
+    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *free_objects_acquire()
 
 import asyncio
 import reprlib
@@ -80,35 +84,6 @@ cdef dict asyncio_names = asyncio.__dict__
 cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
 
 
-cdef extern from "Python.h":
-    ctypedef enum PySendResult:
-        PYGEN_RETURN
-        PYGEN_ERROR
-        PYGEN_NEXT
-
-cdef extern from *:
-    """
-    static inline int raise_set_error(void) { return -1; }
-    """
-    int raise_set_error() except -1     # the error indicator is set: make Cython notice
-
-cdef extern from *:
-    """
-    /* Cython has no special method for am_send, and its __next__ cannot return a value without raising: these slots
-     * are filled in by hand, before the first instance exists. The interpreter drives `await` through the one or the
-     * other, depending on its version. */
-    static void install_slots(PyTypeObject *type, sendfunc send, iternextfunc next)
-    {
-        type->tp_as_async->am_send = send;
-        type->tp_iternext = next;
-        PyType_Modified(type);
-    }
-    """
-    ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) noexcept
-    ctypedef PyObject *(*iternextfunc)(PyObject *) noexcept
-    void install_slots(PyTypeObject *, sendfunc, iternextfunc)
-
-
 cdef extern from "tasks/stop_iteration.h":
     bint is_traced() noexcept
     void stop_iteration_keep_reserve() noexcept
@@ -126,14 +101,14 @@ cdef ReadyQueue queue_of(object loop):
 
 cdef Future new_future(object loop, ReadyQueue queue):
     """A Future as create_future() makes one, outside debug mode."""
-    cdef PyObject *kept = reuse_take()
+    cdef PyObject *kept = free_objects_acquire()
     cdef Future future = Future.__new__(Future) if kept == NULL else <Future>steal(kept)
     future.loop = loop
     future.queue = queue
     return future
 
 
-cdef bint spent(PyObject *future) noexcept:
+cdef bint is_spent(PyObject *future) noexcept:
     """True if report_unretrieved() has nothing to say."""
     return not (<Future>future).log_traceback
 
@@ -144,7 +119,7 @@ cdef void empty(PyObject *future) noexcept:
 
 cdef void empty_future(Future future) noexcept:
     """Make it what it was before it was bound to a loop. Most of its attributes were never set."""
-    begin_without_dict(future)
+    instance_dict_clear(future)
     future.state = PENDING
     future.blocking = False
     if future.value is not None:
@@ -167,7 +142,7 @@ cdef class Future(Runnable):
     """A result that will be there later. See asyncio.Future: isinstance() says that this is one."""
 
     def __cinit__(self, *args, **kwargs):
-        begin_without_dict(self)
+        instance_dict_clear(self)
 
     def __init__(self, *, loop=None):
         self.initialize(loop)
@@ -382,7 +357,7 @@ cdef class Future(Runnable):
     def add_done_callback(self, fn, /, *, context=None):
         """Call fn(future) soon after the future is done, in `context` (default: a copy of the current one)."""
         self.check_initialized()
-        self.add_callback(fn, copy_current_context() if context is None else context)
+        self.add_callback(fn, acquire_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
         cdef object_section section
@@ -688,23 +663,18 @@ cdef PySendResult future_iter_resume(PyObject *iterator, PyObject *value, PyObje
         if future.blocking:
             raise RuntimeError("await wasn't used with future")
         future.blocking = True
-        result[0] = new_reference(future)
+        result[0] = Py_NewRef(future)
         return PYGEN_NEXT
     self.future = None
     if state_of(future) != FINISHED or future.error is not None:
         raise future.take_error()
-    result[0] = new_reference(future.value)
+    result[0] = Py_NewRef(future.value)
     return PYGEN_RETURN
 
 
 # The am_send slot: the interpreter drives `await` through it without raising StopIteration for every result. An
 # exception stays in the error indicator.
 cdef sendfunc future_iter_send = <sendfunc>future_iter_resume
-
-
-cdef inline PyObject *new_reference(object item) noexcept:
-    Py_INCREF(item)
-    return <PyObject *>item
 
 
 cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
@@ -724,9 +694,9 @@ cdef void set_stop_iteration(object value) noexcept:
 
 
 stop_iteration_keep_reserve()
-install_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
+install_send_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 
-pool_install_Future(<PyTypeObject *>Future)
-reuse_install(<PyTypeObject *>Future, spent, empty)
-install_instance_dict(<PyTypeObject *>Future)
+free_memory_install(<PyTypeObject *>Future)
+free_objects_install(<PyTypeObject *>Future, is_spent, empty)
+instance_dict_install(<PyTypeObject *>Future)

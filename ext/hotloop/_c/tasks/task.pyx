@@ -12,13 +12,21 @@ from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.runtime.references cimport steal
+from hotloop._c.runtime.send_slots cimport (
+    PYGEN_ERROR,
+    PYGEN_NEXT,
+    PYGEN_RETURN,
+    PyIter_Send,
+    PySendResult,
+    raise_set_error,
+)
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     ReadyQueue,
-    copy_current_context,
+    acquire_context,
     may_queue_directly,
     object_section,
-    offer_context,
+    release_context,
     run_reporting,
     schedule,
     section_enter,
@@ -30,14 +38,12 @@ from hotloop._c.tasks.thrown_exceptions cimport exception_matches
 
 cdef extern from *:
     """
-    #include "runtime/free_memory.h"
-    POOL(Task, 1024)
+    #define FREE_MEMORY_CAPACITY 1024
+    #include "runtime/recycling.h"
     """
-    void pool_install_Task(PyTypeObject *)
-
-cdef extern from "runtime/free_objects.h":
-    void reuse_install(PyTypeObject *type, bint (*spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
-    PyObject *reuse_take()
+    void free_memory_install(PyTypeObject *)
+    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *free_objects_acquire()
 
 import asyncio
 import inspect
@@ -73,19 +79,12 @@ cdef extern from "tasks/live_tasks.h":
     list list_live_tasks()
 
 cdef extern from "Python.h":
-    ctypedef enum PySendResult:
-        PYGEN_RETURN
-        PYGEN_ERROR
-        PYGEN_NEXT
     Py_ssize_t Py_REFCNT(PyObject *)
-    PySendResult PyIter_Send(PyObject *, PyObject *, PyObject **) noexcept
     bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
 
 cdef extern from *:
     """
-    static inline int raise_set_error(void) { return -1; }
-
     static PyObject *throw_name;
 
     static inline int intern_names(void)
@@ -108,7 +107,6 @@ cdef extern from *:
         return PyObject_CallMethodOneArg(coroutine, throw_name, error);
     }
     """
-    int raise_set_error() except -1     # the error indicator is set: make Cython notice
     object stop_iteration_value(object stopped)
     int intern_names() except -1
     PyObject *throw_into(object coroutine, object error) noexcept
@@ -129,7 +127,7 @@ cdef bint listed = task_registry.add_source(live_tasks)
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
     """A Task as create_task() makes one, outside debug mode; `eager`: its first step has run."""
-    cdef PyObject *kept = reuse_take()
+    cdef PyObject *kept = free_objects_acquire()
     cdef Task task = Task.__new__(Task) if kept == NULL else <Task>steal(kept)
     task.loop = loop
     task.queue = queue
@@ -142,7 +140,7 @@ cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, obje
     return task
 
 
-cdef bint spent(PyObject *task) noexcept:
+cdef bint is_spent(PyObject *task) noexcept:
     """True if __del__() has nothing to say."""
     return (<Task>task).state != PENDING and not (<Task>task).log_traceback
 
@@ -159,7 +157,7 @@ cdef void empty(PyObject *task) noexcept:
         emptied.fut_waiter = None
     emptied.coro = None
     emptied.context = None
-    offer_context(<PyObject *>context)
+    release_context(<PyObject *>context)
     empty_future(emptied)
 
 
@@ -252,7 +250,7 @@ cdef class Task(Future):
             self.log_destroy_pending = False
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         if context is None:
-            self.context = copy_current_context()
+            self.context = acquire_context()
         elif checks_context and not PyContext_CheckExact(context):
             self.log_destroy_pending = False
             raise TypeError(f"context must be a Context object, not {type(context).__name__}")
@@ -672,5 +670,5 @@ cdef class Task(Future):
         raise AttributeError("cannot delete attribute")
 
 
-pool_install_Task(<PyTypeObject *>Task)
-reuse_install(<PyTypeObject *>Task, spent, empty)
+free_memory_install(<PyTypeObject *>Task)
+free_objects_install(<PyTypeObject *>Task, is_spent, empty)

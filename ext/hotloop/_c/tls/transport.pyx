@@ -7,6 +7,12 @@ cimport cython
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_set,
+)
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
@@ -15,18 +21,10 @@ from hotloop._c.transports.write_queue cimport write_queue_append_data
 import warnings
 from asyncio import constants, sslproto
 
-cdef extern from "runtime/instance_dict.h":
-    object instance_dict_get(object owner)
-    int instance_dict_set(object owner, object attributes) except -1
-
 cdef extern from *:
     """
-    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_3tls_9transport_TlsTransport
-    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
-    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_3tls_9transport_TlsTransport
     """
-    void begin_without_dict(object) noexcept
-    void install_instance_dict(PyTypeObject *)
 
 
 @cython.final
@@ -37,7 +35,7 @@ cdef class TlsTransport:
     _sendfile_compatible = constants._SendfileMode.FALLBACK
 
     def __cinit__(self):
-        begin_without_dict(self)
+        instance_dict_clear(self)
 
     @property
     def __class__(self):
@@ -250,4 +248,4 @@ cdef TlsTransport new_tls_transport(TlsProtocol tls):
     return transport
 
 
-install_instance_dict(<PyTypeObject *>TlsTransport)
+instance_dict_install(<PyTypeObject *>TlsTransport)

@@ -17,6 +17,12 @@ from cpython.object cimport PyTypeObject
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_set,
+)
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     may_queue_directly,
@@ -32,18 +38,10 @@ import os
 import warnings
 from asyncio import base_events, constants, transports
 
-cdef extern from "runtime/instance_dict.h":
-    object instance_dict_get(object owner)
-    int instance_dict_set(object owner, object attributes) except -1
-
 cdef extern from *:
     """
-    #define with_instance_dict struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
-    #define install_instance_dict(type) instance_dict_install(type, with_instance_dict, attributes)
-    #define begin_without_dict(self) instance_dict_absent(((with_instance_dict *)(self))->attributes)
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
     """
-    void begin_without_dict(object) noexcept
-    void install_instance_dict(PyTypeObject *)
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
@@ -56,7 +54,7 @@ cdef class Transport(Watcher):
     """A protocol's connection to a descriptor, which it owns: see asyncio.Transport."""
 
     def __cinit__(self, *args, **kwargs):
-        begin_without_dict(self)
+        instance_dict_clear(self)
         self.fd = self.closed_fd = -1
         # Until open() is called, all methods act as on a closed transport.
         self.closing = True
@@ -590,4 +588,4 @@ cdef object os_error(Py_ssize_t error):
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
 
-install_instance_dict(<PyTypeObject *>Transport)
+instance_dict_install(<PyTypeObject *>Transport)

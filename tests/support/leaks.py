@@ -32,7 +32,7 @@ MORE_THAN_ARE_KEPT = 1500
 
 
 async def fill(loop):
-    """Make more of each kind of object than hotloop keeps for reuse (free_objects.h, free_handles.h), and drop them."""
+    """Make more of each kind of object than hotloop keeps for reuse (recycling.h), and drop them."""
     for schedule in loop.call_soon, loop.call_soon_threadsafe, functools.partial(loop.call_later, 0):
         for _ in range(MORE_THAN_ARE_KEPT):
             schedule(int)

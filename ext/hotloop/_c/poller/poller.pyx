@@ -138,7 +138,7 @@ cdef class Poller:
         return 0
 
     cdef bint is_registered(self, int fd) noexcept:
-        """True if the descriptor has an entry, be it a suspended one."""
+        """True if the descriptor has an entry, even if suspended."""
         return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
 
     cdef int detach(self, int fd) except -1:

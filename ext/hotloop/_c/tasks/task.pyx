@@ -83,35 +83,12 @@ cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
 
-cdef extern from *:
-    """
-    static PyObject *throw_name;
+cdef extern from "tasks/coroutine.h":
+    int coroutine_install() except -1
+    PyObject *coroutine_throw(object coroutine, object error) noexcept
+    object coroutine_result(object stopped)
 
-    static inline int intern_names(void)
-    {
-        throw_name = PyUnicode_InternFromString("throw");
-        return throw_name == NULL ? -1 : 0;
-    }
-
-    /* The value that a StopIteration carries, whatever a subclass shows as its `value`. */
-    static inline PyObject *stop_iteration_value(PyObject *stopped)
-    {
-        PyObject *value = ((PyStopIterationObject *)stopped)->value;
-
-        return Py_NewRef(value == NULL ? Py_None : value);
-    }
-
-    /* coroutine.throw(error); NULL with the error indicator set, StopIteration included. */
-    static inline PyObject *throw_into(PyObject *coroutine, PyObject *error)
-    {
-        return PyObject_CallMethodOneArg(coroutine, throw_name, error);
-    }
-    """
-    object stop_iteration_value(object stopped)
-    int intern_names() except -1
-    PyObject *throw_into(object coroutine, object error) noexcept
-
-intern_names()
+coroutine_install()
 if fork_watch() != 0:
     raise MemoryError("pthread_atfork() failed")
 
@@ -122,7 +99,7 @@ def live_tasks():
 
 
 # True if asyncio.all_tasks() sees the list of live tasks. If it cannot, each task registers itself.
-cdef bint listed = task_registry.add_source(live_tasks)
+cdef bint all_tasks_reads_list = task_registry.add_source(live_tasks)
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
@@ -271,7 +248,7 @@ cdef class Task(Future):
 
     cdef int register(self) except -1:
         """Make asyncio.all_tasks() know the task."""
-        if not listed:
+        if not all_tasks_reads_list:
             tasks._register_task(self)
         elif self.link.previous == NULL:
             link_task(&self.link, <PyObject *>self)
@@ -289,7 +266,7 @@ cdef class Task(Future):
         if self.queue is not None:
             self.queue.entered_task = self
         try:
-            if listed:
+            if all_tasks_reads_list:
                 self.register()
             else:
                 tasks._register_eager_task(self)
@@ -300,7 +277,7 @@ cdef class Task(Future):
                 finally:
                     PyContext_Exit(self.context)
             finally:
-                if not listed:
+                if not all_tasks_reads_list:
                     tasks._unregister_eager_task(self)
         finally:
             swap_task(self.loop, before)
@@ -432,7 +409,7 @@ cdef class Task(Future):
         if error is None:
             status = PyIter_Send(<PyObject *>coro, <PyObject *>None, &yielded)
         else:
-            yielded = throw_into(coro, error)
+            yielded = coroutine_throw(coro, error)
             status = PYGEN_ERROR if yielded == NULL else PYGEN_NEXT
         if status == PYGEN_NEXT:
             return self.wait_on(steal(yielded))
@@ -457,7 +434,7 @@ cdef class Task(Future):
             raise_set_error()
         except StopIteration as stopped:
             if exception_matches(stopped, StopIteration):
-                self.coroutine_returned(stop_iteration_value(stopped))
+                self.coroutine_returned(coroutine_result(stopped))
             else:
                 # There was no memory for a StopIteration with the coroutine's result: this is the MemoryError.
                 unlink_task(&self.link)

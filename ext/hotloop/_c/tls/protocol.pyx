@@ -431,7 +431,6 @@ cdef class TlsProtocol(TlsSender):
             timer.cancel()
         return 0
 
-
     # -- for TlsTransport ----------------------------------------------------------------------------------------------
 
     cdef object extra_info(self, object name, object default):

@@ -20,7 +20,6 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t read_high       # in bytes
     cdef tuple read_limits          # (low, high) as the caller gave them
 
-
     cdef bint wants_data(self) noexcept
     cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1

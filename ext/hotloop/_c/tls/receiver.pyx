@@ -53,7 +53,6 @@ cdef class TlsReceiver(ByteProtocol):
         """Whether something has arrived that the application has not got, even if only a part of a record."""
         return not self.engine.peer_closed and (self.held is not None or self.engine.has_data())
 
-
     cdef int hold(self, const char *data, Py_ssize_t size) except -1:
         """Append ciphertext to `held`."""
         cdef bytes more

@@ -82,7 +82,6 @@ cdef class DatagramTransport(SocketTransport):
         # An asyncio.Transport always, and an asyncio.DatagramTransport since 3.12.
         return selector_events._SelectorDatagramTransport
 
-
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     cdef int ready_to_read(self) except -1:

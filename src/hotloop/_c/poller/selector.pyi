@@ -5,8 +5,6 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-# Made by Cython: the functions that other compiled modules cimport.
-__pyx_capi__: dict[str, object]
 
 BACKEND: str
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from typing_extensions import disjoint_base
 
-
 BACKEND: str
 
 class SelectorMapping(Mapping[Any, SelectorKey]):

@@ -377,7 +377,6 @@ def test_calls_from_signal_handlers_amid_calls_from_the_loop(loop):
     assert sorted(seen) == list(range(1, signals + 1))  # a handler may interrupt another one before its call
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="looks at the descriptors in /proc")
 def eventfds():
     """The numbers of this process's eventfds, where the system shows them."""
     try:

@@ -33,7 +33,10 @@ sdist() {
     "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
     "$OUT/build-venv/bin/python" .ci/check_sdist_rebuilds.py "$OUT"/sdist/*.tar.gz
     mkdir -p "$ELSEWHERE"
-    cp -r tests examples benchmarks docs ext README.md CHANGELOG.md pyproject.toml "$ELSEWHERE"
+    local sources
+    mapfile -t sources < <("$PYTHON" -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["tool"]["cibuildwheel"]["test-sources"], sep="\n")')
+    cp -r "${sources[@]}" "$ELSEWHERE"
 }
 
 build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }

@@ -93,6 +93,7 @@ class DatagramStage(Stage):
         self.connected = connected
         self.lost = False
         self.sent = self.peer_sent = 0
+        self.any_sent = False
         self.sent_in = 0  # the turn in which the peer last sent
         self.failed_in = -1  # the turn in which an error was last received
         self.at_peer = []
@@ -134,10 +135,11 @@ class DatagramStage(Stage):
 
     def sendto(self, data, address=None):
         # asyncio's transport has forgotten its loop when it sends a datagram that had to wait after close(); and a
-        # datagram that had to wait without a necessary address ends its endpoint.
-        transport = self.transport
-        if not transport.is_closing() and (address or self.connected or not transport.get_write_buffer_size()):
-            transport.sendto(data, address)
+        # datagram that had to wait without a necessary address ends its endpoint. Only the first one never waits: the
+        # size of asyncio's buffer does not tell, because in CPython 3.13.0 it does not come down to 0.
+        if not self.transport.is_closing() and (address or self.connected or not self.any_sent):
+            self.any_sent = True
+            self.transport.sendto(data, address)
 
     def send(self, size):
         self.sendto(self.next_bytes(size))

@@ -19,7 +19,7 @@ EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/* ext/hotloo
 # The tests wait more than they compute: more processes than cores.
 TEST_PROCESSES ?= 3
 RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
-# A variant of the extension: all but the tests of programs that are the same beside each, which `make test` runs.
+# A variant of the extension: all but the tests of programs that are the same beside each, which `make test-all` runs.
 SAME_IN_VARIANTS := examples bench package/test_documents.py tools/test_fuzz_targets.py tools/test_soak.py \
 	testing/test_pytest_plugin*.py
 TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')

@@ -73,7 +73,7 @@ test_installed() { # NAME IMPLEMENTATIONS PYTHON...
     "$PYTHON" .ci/check_junit.py "$report" ${implementations//,/ }
 }
 
-# The wheels of this Python: that they are whole. `make test` has run every test on the same files, and the other Pythons'
+# The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the other Pythons'
 # wheels are tested with all of them.
 compiled_wheel() {
     local file tests

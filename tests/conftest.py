@@ -1,6 +1,7 @@
 """The `impl` fixture gives a test each implementation in turn, and holds the test to leaving nothing behind."""
 
 import faulthandler
+import functools
 import gc
 import itertools
 import os
@@ -81,18 +82,23 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("impl", names or ["none"], indirect=True)
 
 
+@functools.cache
+def takes_long(path):
+    return any(path.match(f"tests/{pattern}") for pattern in LONG)
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
     """Mark the tests on asyncio and those that take long; leave out tests without an implementation in this run."""
     for item in items:
         if hasattr(item, "callspec") and item.callspec.params.get("impl") == "asyncio":
             item.add_marker("oracle")
-        if any(item.path.match(f"tests/{pattern}") for pattern in LONG):
+        if takes_long(item.path):
             item.add_marker("long")
-    unwanted = [item for item in items if hasattr(item, "callspec") and item.callspec.params.get("impl") == "none"]
+    unwanted = {item for item in items if hasattr(item, "callspec") and item.callspec.params.get("impl") == "none"}
     if unwanted:
-        config.hook.pytest_deselected(items=unwanted)
-        items[:] = [item for item in items if item not in set(unwanted)]
+        config.hook.pytest_deselected(items=[item for item in items if item in unwanted])
+        items[:] = [item for item in items if item not in unwanted]
 
 
 @hypothesis.given(hypothesis.strategies.none())

@@ -233,7 +233,7 @@ promises-test: export HOTLOOP_TLS_CYCLES := 15000
 # So many take longer than a single test may otherwise.
 promises-test: export HOTLOOP_TEST_SECONDS := 3600
 promises-test: $(VENV)/.built
-	$(BIN)/python $(RUN_TESTS) -o faulthandler_timeout=3600 -k "p01 or p02 or p07 or p08 or p25" tests/poller/test_descriptor_ownership.py \
+	$(BIN)/python $(RUN_TESTS) -o faulthandler_timeout=3600 -m promise tests/poller/test_descriptor_ownership.py \
 		tests/poller/test_reader_promises.py tests/network/test_subprocess_promises.py tests/scheduler/test_threadsafe.py tests/tls/test_tls_memory.py $(PYTEST_ARGS)
 
 # Other projects' suites; one that could not be run is a failure here, and the others are run nevertheless.

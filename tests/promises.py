@@ -1,8 +1,8 @@
-"""Make docs/promises.md of promises.toml and of the tests that carry a promise's number, or check that it is current.
+"""Make docs/promises.md of promises.toml and of the tests marked with a promise's number, or check that it is current.
 
 `python tests/promises.py` writes the page and `--check` only compares it. Either way it is an error if a promise has no
-test on one of hotloop's implementations, or if a test carries a number without a promise. The collected tests depend
-neither on the build nor on HOTLOOP_TEST_IMPLS: pytest collects the tests, but runs none.
+test on one of hotloop's implementations, or if a test is marked with a number without a promise. The collected tests
+depend neither on the build nor on HOTLOOP_TEST_IMPLS: pytest collects the tests, but runs none.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -23,12 +22,11 @@ PAGE = ROOT / "docs" / "promises.md"
 COMMAND = "python tests/promises.py"
 OURS = ("c", "python")
 EVERYWHERE = (*OURS, "asyncio")
-NUMBERED = re.compile(r"test_(p\d\d)_\w+")
 
 HEAD = """# Promises
 
 Users of fast event loops have had problems before. Each promise below is one sentence that a test can check; most of
-them answer a public thread about such a problem. The tests that carry a promise's number check it. Unless the table
+them answer a public thread about such a problem. The tests marked with a promise's number check it. Unless the table
 says otherwise, a test runs on both of hotloop's implementations and on asyncio itself, which is the oracle: a test that
 asyncio fails needs a reason.
 
@@ -39,7 +37,7 @@ an ordinary run of the tests makes fewer; `make promises-test` makes them all.
 
 @dataclasses.dataclass
 class Test:
-    """A test function that carries a promise's number."""
+    """A test function that is marked with a promise's number."""
 
     name: str
     file: str  # relative to the repository
@@ -62,9 +60,9 @@ class Collector:
     def pytest_collection_finish(self, session: Any) -> None:
         for item in session.items:
             name = getattr(item, "originalname", item.name)
-            if match := NUMBERED.fullmatch(name):
-                file = item.path.relative_to(ROOT).as_posix()
-                tests = self.tests.setdefault(match[1].upper(), {})
+            file = item.path.relative_to(ROOT).as_posix()
+            for promise in item.iter_markers("promise"):
+                tests = self.tests.setdefault(promise.args[0], {})
                 test = tests.setdefault((file, name), Test(name, file))
                 if hasattr(item, "callspec") and "impl" in item.callspec.params:
                     test.implementations.add(item.callspec.params["impl"])
@@ -74,7 +72,7 @@ class Collector:
 
 
 def collect() -> dict[str, list[Test]]:
-    """The numbered tests by promise. Raises SystemExit if pytest cannot collect them."""
+    """The marked tests by promise. Raises SystemExit if pytest cannot collect them."""
     import pytest
 
     os.environ["HOTLOOP_TEST_IMPLS"] = ",".join(EVERYWHERE)
@@ -104,7 +102,7 @@ def problems(promises: dict[str, Any], tests: dict[str, list[Test]]) -> Iterator
             if not (ROOT / file).exists():
                 yield f"{number} names a file that is not there: {file}"
     for number in sorted(set(tests) - set(promises)):
-        yield f"{number} is promised nowhere, but carried by {tests[number][0].name}"
+        yield f"{number} is promised nowhere, but checked by {tests[number][0].name}"
 
 
 def section(number: str, promise: dict[str, Any], tests: list[Test]) -> Iterator[str]:

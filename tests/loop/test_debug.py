@@ -24,7 +24,8 @@ def clock_of(loop, slow=0.1):
     del loop.time
 
 
-def test_p10_a_slow_callback_is_reported_with_its_place(debug_loop, asyncio_log):
+@pytest.mark.promise("P10")
+def test_a_slow_callback_is_reported_with_its_place(debug_loop, asyncio_log):
     with clock_of(debug_loop) as clock:
 
         def slow():
@@ -34,12 +35,13 @@ def test_p10_a_slow_callback_is_reported_with_its_place(debug_loop, asyncio_log)
         run_once(debug_loop)
     (message,) = asyncio_log.take()
     line = slow.__code__.co_firstlineno
-    assert message.startswith("Executing <Handle test_p10_a_slow_callback_is_reported_with_its_place.<locals>.slow()")
+    assert message.startswith("Executing <Handle test_a_slow_callback_is_reported_with_its_place.<locals>.slow()")
     assert f"at {__file__}:{line}" in message
     assert message.endswith("took 0.200 seconds")
 
 
-def test_p10_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio_log):
+@pytest.mark.promise("P10")
+def test_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio_log):
     with clock_of(debug_loop) as clock:
 
         async def slow_coroutine():
@@ -57,7 +59,8 @@ def test_p10_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio
     assert message.endswith("took 0.200 seconds")
 
 
-def test_p10_a_slow_wakeup_is_reported_with_its_coroutine(debug_loop, asyncio_log):
+@pytest.mark.promise("P10")
+def test_a_slow_wakeup_is_reported_with_its_coroutine(debug_loop, asyncio_log):
     """The slow code is the step that a finished future causes."""
     with clock_of(debug_loop) as clock:
         future = debug_loop.create_future()
@@ -75,7 +78,8 @@ def test_p10_a_slow_wakeup_is_reported_with_its_coroutine(debug_loop, asyncio_lo
     assert message.startswith("Executing <Task pending") and "slow_coroutine() running at" in message
 
 
-def test_p10_a_slow_last_step_is_reported(debug_loop, asyncio_log):
+@pytest.mark.promise("P10")
+def test_a_slow_last_step_is_reported(debug_loop, asyncio_log):
     with clock_of(debug_loop) as clock:
 
         async def slow_coroutine():
@@ -86,7 +90,8 @@ def test_p10_a_slow_last_step_is_reported(debug_loop, asyncio_log):
     assert message.startswith("Executing <Task finished") and "slow_coroutine() done" in message
 
 
-def test_p10_a_slow_timer_and_a_slow_done_callback_are_reported(debug_loop, asyncio_log):
+@pytest.mark.promise("P10")
+def test_a_slow_timer_and_a_slow_done_callback_are_reported(debug_loop, asyncio_log):
     with clock_of(debug_loop) as clock:
         debug_loop.call_later(0, clock.advance, 0.2)
         future = debug_loop.create_future()

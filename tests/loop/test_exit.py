@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.promise("P04")
+
 PROGRAM = """
 import threading, time, warnings
 from support.busy_program import opened
@@ -99,17 +101,17 @@ def check(out, code):
 
 
 @pytest.mark.parametrize("doing", DOING)
-def test_p04_loops_in_daemon_threads_at_exit(impl, certificate_files, doing):
+def test_loops_in_daemon_threads_at_exit(impl, certificate_files, doing):
     check(run(impl, certificate_files, f"start({doing})\n"), 0)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_p04_every_way_to_exit(impl, certificate_files, end):
+def test_every_way_to_exit(impl, certificate_files, end):
     code, statement = ENDS[end]
     check(run(impl, certificate_files, f"start(using)\n{statement}\n"), code)
 
 
-def test_p04_the_main_loop_is_abandoned(impl, certificate_files):
+def test_the_main_loop_is_abandoned(impl, certificate_files):
     """Never closed, referenced by a module, with everything open."""
     out = run(
         impl,
@@ -128,7 +130,7 @@ sys.kept = [loop, here]
     check(out, 0)
 
 
-def test_p04_exit_out_of_a_loop_with_everything_open(impl, certificate_files):
+def test_exit_out_of_a_loop_with_everything_open(impl, certificate_files):
     out = run(
         impl,
         certificate_files,

@@ -16,7 +16,8 @@ BOUND = 0.001  # seconds of queued work that I/O and timers wait at most
 GRACE = 3  # turns: one that exceeds the bound, one that polls, one that runs the callbacks found
 
 
-def test_p32_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loop, pair):
+@pytest.mark.promise("P32")
+def test_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loop, pair):
     one, other = pair
     turns_after_ready = 0
 
@@ -44,7 +45,8 @@ def test_p32_a_descriptor_is_looked_at_within_the_bound_while_work_is_queued(loo
     loop._ready.clear()
 
 
-def test_p32_a_timer_is_run_within_the_bound_while_work_is_queued(loop):
+@pytest.mark.promise("P32")
+def test_a_timer_is_run_within_the_bound_while_work_is_queued(loop):
     turns_after_due = 0
     late = []
 
@@ -97,7 +99,8 @@ def test_a_timer_that_is_due_when_it_is_set_does_not_wait_for_the_bound(loop, la
     assert all(ran - was_set <= GRACE for ran, was_set in zip(ran_at, set_at, strict=True))
 
 
-def test_p32_the_bound_follows_a_replaced_clock(loop):
+@pytest.mark.promise("P32")
+def test_the_bound_follows_a_replaced_clock(loop):
     clock = Clock.replacing_time_of(loop)
     turns_after_due = []
     due = []
@@ -117,7 +120,8 @@ def test_p32_the_bound_follows_a_replaced_clock(loop):
     assert len(turns_after_due) <= GRACE
 
 
-def test_p32_callbacks_that_take_no_time_do_not_keep_io_away(loop, pair):
+@pytest.mark.promise("P32")
+def test_callbacks_that_take_no_time_do_not_keep_io_away(loop, pair):
     """An endless chain of callbacks too short to measure: the loop still polls the descriptor."""
     one, other = pair
     other.send(b"x")
@@ -142,7 +146,8 @@ def test_p32_callbacks_that_take_no_time_do_not_keep_io_away(loop, pair):
     loop._ready.clear()
 
 
-def test_p32_with_a_frozen_clock_io_is_not_kept_away(loop, pair):
+@pytest.mark.promise("P32")
+def test_with_a_frozen_clock_io_is_not_kept_away(loop, pair):
     """A test clock stands still while callbacks run; a bound in time alone would never be reached."""
     one, other = pair
     Clock.replacing_time_of(loop)
@@ -164,7 +169,8 @@ def test_p32_with_a_frozen_clock_io_is_not_kept_away(loop, pair):
     loop._ready.clear()
 
 
-def test_p32_large_batches_do_not_count_as_one_callback(loop, pair):
+@pytest.mark.promise("P32")
+def test_large_batches_do_not_count_as_one_callback(loop, pair):
     """A hundred callbacks a turn, each queueing its successor: the reader runs within a bounded number of callbacks."""
     one, other = pair
     ran_after_ready = 0
@@ -196,7 +202,8 @@ def test_p32_large_batches_do_not_count_as_one_callback(loop, pair):
     loop._ready.clear()
 
 
-def test_p32_the_first_iteration_of_a_run_polls(loop, pair):
+@pytest.mark.promise("P32")
+def test_the_first_iteration_of_a_run_polls(loop, pair):
     one, other = pair
     seen = []
     other.send(b"x")
@@ -227,8 +234,9 @@ def voluntary_switches():
     return resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)).ru_nvcsw
 
 
+@pytest.mark.promise("P17")
 @pytest.mark.parametrize("interval", [0.02, 0.0005])
-def test_p17_an_idle_loop_wakes_once_per_timer(loop, interval):
+def test_an_idle_loop_wakes_once_per_timer(loop, interval):
     firings = 0
 
     def tick():
@@ -246,7 +254,8 @@ def test_p17_an_idle_loop_wakes_once_per_timer(loop, interval):
     assert voluntary_switches() - before <= 25 * 4
 
 
-def test_p17_an_idle_loop_uses_no_processor(loop):
+@pytest.mark.promise("P17")
+def test_an_idle_loop_uses_no_processor(loop):
     """It sleeps in the kernel until its timer: this thread's processor time does not grow with the waiting time."""
     import time
 

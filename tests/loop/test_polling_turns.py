@@ -82,7 +82,8 @@ def turns_under(make_loop, scenario):
     return counts
 
 
-def test_p33_what_a_transport_writes_is_delivered_in_asyncios_turn(impl):
+@pytest.mark.promise("P33")
+def test_what_a_transport_writes_is_delivered_in_asyncios_turn(impl):
     async def scenario(loop, one, other):
         first, second, receiver = await connected(loop, one, other)
         turns = set()
@@ -99,9 +100,10 @@ def test_p33_what_a_transport_writes_is_delivered_in_asyncios_turn(impl):
     assert turns == expected
 
 
+@pytest.mark.promise("P33")
 @pytest.mark.parametrize("selector", [None, selectors.SelectSelector], ids=["its own", "select"])
 @pytest.mark.parametrize("before", [0, 10, 50])
-def test_p33_what_a_program_sends_itself_is_delivered_after_two_turns(impl, selector, before):
+def test_what_a_program_sends_itself_is_delivered_after_two_turns(impl, selector, before):
     async def scenario(loop, one, other):
         received = []
         missed = 0
@@ -229,6 +231,7 @@ async def waiting(loop, one, other):
     return turns
 
 
+@pytest.mark.promise("P33")
 @pytest.mark.skipif(sys.platform == "win32", reason="datagrams and pipes are different there")
 @pytest.mark.parametrize(
     "scenario",
@@ -237,7 +240,7 @@ async def waiting(loop, one, other):
         *(writing_to_a_pipe, resuming, waiting),
     ],
 )
-def test_p33_what_a_busy_loop_does_itself_makes_it_poll(impl, scenario):
+def test_what_a_busy_loop_does_itself_makes_it_poll(impl, scenario):
     expected, turns = turns_under(impl.new_event_loop, scenario)
     assert turns <= expected
 

@@ -112,7 +112,8 @@ def test_a_python_handler_that_raises_ends_the_wait(loop):
     assert loop.run_until_complete(asyncio.sleep(0, "usable")) == "usable"
 
 
-def test_p15_ctrl_c_on_an_idle_loop_ends_run(impl):
+@pytest.mark.promise("P15")
+def test_ctrl_c_on_an_idle_loop_ends_run(impl):
     """In a fresh interpreter that waits for nothing but the signal; the test sends it when the program prints that it
     waits."""
     source = """
@@ -141,7 +142,8 @@ except KeyboardInterrupt:
     assert (process.returncode, out, err) == (0, "cleaned up\ninterrupted\n", "")
 
 
-def test_p15_ctrl_c_in_a_busy_loop_ends_run(impl):
+@pytest.mark.promise("P15")
+def test_ctrl_c_in_a_busy_loop_ends_run(impl):
     source = """
 async def main():
     print("busy", flush=True)
@@ -165,7 +167,8 @@ except KeyboardInterrupt:
     assert (process.returncode, out, err) == (0, "interrupted\n", "")
 
 
-def test_p15_ctrl_c_without_a_runner_leaves_run_forever(loop):
+@pytest.mark.promise("P15")
+def test_ctrl_c_without_a_runner_leaves_run_forever(loop):
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for _ in range(20):
@@ -178,7 +181,8 @@ def test_p15_ctrl_c_without_a_runner_leaves_run_forever(loop):
         signal.signal(signal.SIGINT, previous)
 
 
-def test_p15_a_sigchld_handler_beside_subprocesses(impl):
+@pytest.mark.promise("P15")
+def test_a_sigchld_handler_beside_subprocesses(impl):
     """The program has its own SIGCHLD handler, and the exit codes still arrive."""
     seen = []
 

@@ -3,6 +3,8 @@ end."""
 
 import pytest
 
+pytestmark = pytest.mark.promise("P04")
+
 fuzzed = pytest.mark.only("c", "python", reason="asyncio's own classes survive different things in each version")
 
 
@@ -77,7 +79,7 @@ def finish():
 
 @fuzzed
 @pytest.mark.parametrize("seed", range(3))
-def test_p04_random_arguments_to_everything(impl, seed):
+def test_random_arguments_to_everything(impl, seed):
     out = impl.run_script(
         JUNK
         + f"""
@@ -112,7 +114,7 @@ finish()
 
 
 @fuzzed
-def test_p04_objects_that_were_never_initialised(impl):
+def test_objects_that_were_never_initialised(impl):
     out = impl.run_script(
         JUNK
         + """
@@ -153,7 +155,7 @@ finish()
 
 
 @fuzzed
-def test_p04_attributes_deleted_and_replaced(impl):
+def test_attributes_deleted_and_replaced(impl):
     out = impl.run_script(
         JUNK
         + """
@@ -195,7 +197,7 @@ finish()
     check_survived(out)
 
 
-def test_p04_a_loop_in_a_daemon_thread_at_exit(impl):
+def test_a_loop_in_a_daemon_thread_at_exit(impl):
     """The interpreter is torn down around a thread that is asleep in the poll, or busy."""
     for work in ("pass", "loop.call_soon(busy)"):
         out = impl.run_script(
@@ -216,7 +218,7 @@ print("exiting", flush=True)
         assert (out.returncode, out.stdout) == (0, "exiting\n"), out.stderr[-3000:]
 
 
-def test_p04_threads_call_a_loop_while_the_interpreter_exits(impl):
+def test_threads_call_a_loop_while_the_interpreter_exits(impl):
     out = impl.run_script(
         """
 import threading
@@ -240,7 +242,7 @@ print("exiting", flush=True)
     assert (out.returncode, out.stdout) == (0, "exiting\n"), out.stderr[-3000:]
 
 
-def test_p04_everything_left_open_at_exit(impl):
+def test_everything_left_open_at_exit(impl):
     out = impl.run_script(
         """
 loop = impl.new_event_loop()
@@ -263,7 +265,7 @@ print("exiting", flush=True)
     assert (out.returncode, out.stdout) == (0, "exiting\n"), out.stderr[-3000:]
 
 
-def test_p04_what_outlives_the_modules_says_nothing(impl):
+def test_what_outlives_the_modules_says_nothing(impl):
     """When the last garbage is collected the modules for a report are gone, so not even half a message is printed."""
     impl.run_script(
         """
@@ -277,7 +279,7 @@ loop.run_until_complete(asyncio.sleep(0))
     )
 
 
-def test_p04_exit_from_inside_a_callback_and_a_task(impl):
+def test_exit_from_inside_a_callback_and_a_task(impl):
     for source in (
         "loop.call_soon(sys.exit, 3); loop.run_forever()",
         "loop.run_until_complete(leave())",
@@ -288,7 +290,7 @@ def test_p04_exit_from_inside_a_callback_and_a_task(impl):
         assert out.returncode == 3, out.stderr[-3000:]
 
 
-def test_p04_atexit_and_del_use_the_loop(impl):
+def test_atexit_and_del_use_the_loop(impl):
     out = impl.run_script(
         """
 import atexit
@@ -309,7 +311,7 @@ sys.late = Late()
     assert (out.returncode, out.stdout) == (0, "at exit\n"), out.stderr[-3000:]
 
 
-def test_p04_deep_recursion(impl):
+def test_deep_recursion(impl):
     out = impl.run_script(
         """
 loop = impl.new_event_loop()
@@ -334,7 +336,7 @@ print("survived")
     check_survived(out)
 
 
-def test_p04_a_long_chain_of_tasks_is_dropped(impl):
+def test_a_long_chain_of_tasks_is_dropped(impl):
     """A hundred thousand tasks, each waiting for the next: freeing them must not take a stack as deep."""
     out = impl.run_script(
         """
@@ -357,7 +359,7 @@ loop.close()
     assert (out.returncode, out.stdout) == (0, "0\n"), out.stderr[-3000:]
 
 
-def test_p04_a_long_chain_of_done_callbacks(impl):
+def test_a_long_chain_of_done_callbacks(impl):
     out = impl.run_script(
         """
 loop = impl.new_event_loop()

@@ -95,8 +95,9 @@ def test_accepted_sockets(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P30")
 @pytest.mark.parametrize("leaving", ["closed", "reset"])
-def test_p30_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
+def test_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
     """The client has left before the loop accepts it. getpeername() would fail by now."""
 
     async def main():
@@ -119,7 +120,8 @@ def test_p30_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
     loop.run_until_complete(main())
 
 
-def test_p30_connecting_and_vanishing_again_and_again(loop):
+@pytest.mark.promise("P30")
+def test_connecting_and_vanishing_again_and_again(loop):
     """Half of them by a reset, between others that stay: the server loses no connection and goes on."""
 
     async def main():
@@ -458,10 +460,11 @@ def test_a_unix_server(loop, tmp_path):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P26")
 @UNIX
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="cleanup_socket came with CPython 3.13")
 @pytest.mark.parametrize("case", ["kept", "replaced", "gone", "given"])
-def test_p26_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
+def test_what_becomes_of_the_name_of_a_unix_server(loop, tmp_path, case):
     path = tmp_path / "socket"
 
     async def main():

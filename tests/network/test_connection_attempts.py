@@ -13,6 +13,8 @@ import pytest
 from support.endpoints import cancelled, close, started, until
 from support.recording import Recorder
 
+pytestmark = pytest.mark.promise("P12")
+
 has_all_errors = pytest.mark.skipif(sys.version_info < (3, 12), reason="all_errors came with CPython 3.12")
 black_holes = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere a listening socket without room refuses connections, or takes more"
@@ -70,7 +72,7 @@ class Attempts:
 
 
 @black_holes
-def test_p12_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole, listener):
+def test_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole, listener):
     loop = hotloop_loop
     attempts = Attempts(loop, black_hole, listener.getsockname())
 
@@ -89,7 +91,7 @@ def test_p12_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole
 
 
 @black_holes
-def test_p12_the_delay_is_not_waited_for_where_the_first_answers(loop, black_hole, listener):
+def test_the_delay_is_not_waited_for_where_the_first_answers(loop, black_hole, listener):
     attempts = Attempts(loop, listener.getsockname(), black_hole)
 
     async def main():
@@ -100,7 +102,7 @@ def test_p12_the_delay_is_not_waited_for_where_the_first_answers(loop, black_hol
     loop.run_until_complete(main())
 
 
-def test_p12_the_delay_is_not_waited_for_where_the_first_refuses(loop, refused, listener):
+def test_the_delay_is_not_waited_for_where_the_first_refuses(loop, refused, listener):
     attempts = Attempts(loop, *refused, listener.getsockname())
 
     async def main():
@@ -114,7 +116,7 @@ def test_p12_the_delay_is_not_waited_for_where_the_first_refuses(loop, refused, 
 
 @black_holes
 @pytest.mark.parametrize("delay", [None, 0.001])
-def test_p12_cancelled_while_nobody_answers(loop, black_hole, delay):
+def test_cancelled_while_nobody_answers(loop, black_hole, delay):
     """However many attempts are under way, none is left."""
     attempts = Attempts(loop, black_hole, black_hole)
 
@@ -129,7 +131,7 @@ def test_p12_cancelled_while_nobody_answers(loop, black_hole, delay):
 
 @has_all_errors
 @pytest.mark.parametrize("delay", [None, 0.25])
-def test_p12_all_errors_are_a_group(loop, refused, delay):
+def test_all_errors_are_a_group(loop, refused, delay):
     Attempts(loop, *refused)
 
     async def main():
@@ -143,7 +145,7 @@ def test_p12_all_errors_are_a_group(loop, refused, delay):
 
 
 @pytest.mark.parametrize("delay", [None, 0.25])
-def test_p12_without_all_errors_they_are_one(loop, refused, delay):
+def test_without_all_errors_they_are_one(loop, refused, delay):
     Attempts(loop, *refused)
 
     async def main():
@@ -157,7 +159,7 @@ def test_p12_without_all_errors_they_are_one(loop, refused, delay):
 
 
 @has_all_errors
-def test_p12_an_only_address_is_a_group_too(loop, refused):
+def test_an_only_address_is_a_group_too(loop, refused):
     async def main():
         with pytest.raises(ExceptionGroup) as caught:
             await loop.create_connection(Recorder, *refused[0], all_errors=True)

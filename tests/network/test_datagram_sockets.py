@@ -62,17 +62,19 @@ UNIX_NAMES = {
 }
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("names", UNIX_NAMES)
-def test_p24_unix(loop, tmp_path, names):
+def test_unix_sockets(loop, tmp_path, names):
     if not LINUX and names not in ("ordinary", "not ascii"):
         pytest.skip("abstract names are Linux's")
     addresses = [UNIX_NAMES[names](str(tmp_path), end) for end in "ab"]
     loop.run_until_complete(exchange(loop, *bound_pair(socket.AF_UNIX, addresses)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
-def test_p24_an_unnamed_pair_receives(loop):
+def test_an_unnamed_pair_receives(loop):
     """It does not send: asyncio takes a socket whose peer has the name "" for an unconnected one."""
 
     async def main():
@@ -89,17 +91,20 @@ def test_p24_an_unnamed_pair_receives(loop):
     loop.run_until_complete(main())
 
 
-def test_p24_inet(loop):
+@pytest.mark.promise("P24")
+def test_ipv4_sockets(loop):
     loop.run_until_complete(exchange(loop, *bound_pair(socket.AF_INET, [("127.0.0.1", 0)] * 2)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not socket.has_ipv6, reason="Python without IPv6")
-def test_p24_inet6(loop):
+def test_ipv6_sockets(loop):
     loop.run_until_complete(exchange(loop, *pair_or_skip(lambda: bound_pair(socket.AF_INET6, [("::1", 0)] * 2))))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not socket.has_ipv6, reason="Python without IPv6")
-def test_p24_both_families_on_one_socket(loop):
+def test_both_families_on_one_socket(loop):
     async def main(sock):
         transport, heard = await over(loop, sock)
         port = sock.getsockname()[1]
@@ -127,17 +132,19 @@ def test_p24_both_families_on_one_socket(loop):
     loop.run_until_complete(main(pair_or_skip(make)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not hasattr(socket, "IPPROTO_UDPLITE"), reason="this platform has no UDP-Lite")
-def test_p24_udplite(loop):
+def test_udplite_sockets(loop):
     def make():
         return bound_pair(socket.AF_INET, [("127.0.0.1", 0)] * 2, proto=socket.IPPROTO_UDPLITE)
 
     loop.run_until_complete(exchange(loop, *pair_or_skip(make)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="this platform has no netlink")
 @pytest.mark.parametrize("kind", ["SOCK_DGRAM", "SOCK_RAW"])
-def test_p24_netlink(loop, kind):
+def test_netlink_sockets(loop, kind):
     """The test asks the kernel for its interfaces; an address is a pair of numbers."""
     if kind == "SOCK_RAW" and not ANY_TYPE_BUT_STREAM:
         pytest.skip("before CPython 3.13 asyncio requires SOCK_DGRAM")
@@ -162,15 +169,17 @@ def test_p24_netlink(loop, kind):
     loop.run_until_complete(main(pair_or_skip(make)))
 
 
-def test_p24_vsock(loop):
+@pytest.mark.promise("P24")
+def test_vsock_sockets(loop):
     def make():
         return bound_pair(socket.AF_VSOCK, [(socket.VMADDR_CID_ANY, 5000 + end) for end in range(2)])
 
     loop.run_until_complete(exchange(loop, *pair_or_skip(make)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio requires SOCK_DGRAM")
-def test_p24_can(loop):
+def test_can_sockets(loop):
     """A CAN frame sent on a virtual bus reaches the other sockets on it."""
     frame = struct.pack("=IB3x8s", 0x123, 8, b"8 bytes!")
 
@@ -188,8 +197,9 @@ def test_p24_can(loop):
     loop.run_until_complete(main(*pair_or_skip(make)))
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not LINUX, reason="ping sockets are Linux's")
-def test_p24_ping_sockets(loop):
+def test_ping_sockets(loop):
     """A datagram socket of ICMP: loopback answers an echo request by itself."""
 
     async def main(sock):
@@ -205,9 +215,10 @@ def test_p24_ping_sockets(loop):
     )
 
 
+@pytest.mark.promise("P24")
 @pytest.mark.skipif(not ANY_TYPE_BUT_STREAM, reason="before CPython 3.13 asyncio requires SOCK_DGRAM")
 @pytest.mark.skipif(not LINUX, reason="Unix sockets of this type are Linux's")
-def test_p24_sequenced_packets(loop):
+def test_sequenced_packets(loop):
     async def main():
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         transport, protocol = await over(loop, one)
@@ -232,7 +243,8 @@ def test_sequenced_packets_are_refused_by_old_pythons(loop):
     loop.run_until_complete(main())
 
 
-def test_p24_a_blocking_socket_is_made_non_blocking(loop):
+@pytest.mark.promise("P24")
+def test_a_blocking_socket_is_made_non_blocking(loop):
     async def main():
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.settimeout(5)
@@ -243,7 +255,8 @@ def test_p24_a_blocking_socket_is_made_non_blocking(loop):
     loop.run_until_complete(main())
 
 
-def test_p24_a_subclass_of_socket(loop):
+@pytest.mark.promise("P24")
+def test_a_subclass_of_socket(loop):
     class Socket(socket.socket):
         pass
 

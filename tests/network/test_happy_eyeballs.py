@@ -12,7 +12,7 @@ import pytest
 from support.endpoints import turns
 from support.recording import Recorder
 
-pytestmark = pytest.mark.hotloop
+pytestmark = [pytest.mark.promise("P12"), pytest.mark.hotloop]
 
 ADDRESSES = [f"10.1.0.{number}" for number in range(1, 5)]
 PORT = 80
@@ -47,7 +47,7 @@ async def connected(network, **options):
 
 
 @pytest.mark.parametrize("silent", [0, 1, 2, 3])
-async def test_p12_each_silent_address_costs_a_delay(network, silent):
+async def test_each_silent_address_costs_a_delay(network, silent):
     for address in ADDRESSES[:silent]:
         network.partition(address)
     async with connected(network, happy_eyeballs_delay=DELAY) as reached:
@@ -57,13 +57,13 @@ async def test_p12_each_silent_address_costs_a_delay(network, silent):
         assert len(network.connections) == 1
 
 
-async def test_p12_without_the_delay_a_silent_address_costs_two_minutes(network):
+async def test_without_the_delay_a_silent_address_costs_two_minutes(network):
     network.partition(ADDRESSES[0])
     async with connected(network) as reached:
         assert reached == (ADDRESSES[1], GIVEN_UP + ROUND_TRIP)
 
 
-async def test_p12_an_address_that_refuses_costs_no_delay(network):
+async def test_an_address_that_refuses_costs_no_delay(network):
     network.host("b.test", "10.2.0.1", "10.2.0.2", "10.2.0.3")
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Recorder, "10.2.0.3", PORT)
@@ -78,7 +78,7 @@ async def test_p12_an_address_that_refuses_costs_no_delay(network):
 
 
 @pytest.mark.parametrize(("slow", "winner", "after"), [(0.5, 0, 1.0), (1.0, 1, DELAY + 1.5)])
-async def test_p12_an_address_that_is_slow_may_win_still(network, slow, winner, after):
+async def test_an_address_that_is_slow_may_win_still(network, slow, winner, after):
     """The second attempt does not end the first: the first address that answers wins."""
     network.link(ADDRESSES[0], latency=slow)
     network.link(ADDRESSES[1], latency=0.75)
@@ -88,7 +88,7 @@ async def test_p12_an_address_that_is_slow_may_win_still(network, slow, winner, 
         assert reached == (ADDRESSES[winner], after)
 
 
-async def test_p12_the_families_take_turns(hotloop_network):
+async def test_the_families_take_turns(hotloop_network):
     """RFC 8305, section 4: after the first IPv6 address comes an IPv4 one, so all of IPv6 may be silent."""
     network, loop = hotloop_network, asyncio.get_running_loop()
     addresses = ["fd00::1", "fd00::2", "fd00::3", "10.3.0.1"]
@@ -106,7 +106,7 @@ async def test_p12_the_families_take_turns(hotloop_network):
 
 
 @pytest.mark.parametrize("all_errors", [False, True])
-async def test_p12_where_nobody_answers(network, hotloop_clock, all_errors):
+async def test_where_nobody_answers(network, hotloop_clock, all_errors):
     if all_errors and sys.version_info < (3, 12):
         pytest.skip("all_errors came with CPython 3.12")
     network.partition("a.test")
@@ -124,7 +124,7 @@ async def test_p12_where_nobody_answers(network, hotloop_clock, all_errors):
 
 
 @pytest.mark.parametrize("after", [0.0, DELAY / 2, DELAY, 2 * DELAY, 3 * DELAY + 1])
-async def test_p12_cancelled_at_any_time(network, after):
+async def test_cancelled_at_any_time(network, after):
     """However many attempts are under way, none is left."""
     network.partition("a.test")
     with pytest.raises(TimeoutError):

@@ -303,8 +303,9 @@ def course_of(impl, name):
     return course.words
 
 
+@pytest.mark.promise("P26")
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_p26_as_on_asyncios_own_loop(impl, load_implementation, name):
+def test_as_on_asyncios_own_loop(impl, load_implementation, name):
     expected = course_of(load_implementation("asyncio"), name)
     assert len(expected) > 3
     assert course_of(impl, name) == expected

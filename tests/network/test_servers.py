@@ -237,7 +237,8 @@ async def finish(server, client):
     await settle()
 
 
-def test_p26_close_stops_listening_and_leaves_the_clients_alone(impl):
+@pytest.mark.promise("P26")
+def test_close_stops_listening_and_leaves_the_clients_alone(impl):
     async def main():
         server, connections, client = await serving_one_client()
         address = server.sockets[0].getsockname()
@@ -255,10 +256,11 @@ def test_p26_close_stops_listening_and_leaves_the_clients_alone(impl):
     impl.run(main())
 
 
+@pytest.mark.promise("P26")
 @pytest.mark.skipif(
     sys.version_info < (3, 12, 1), reason="before CPython 3.12.1 wait_closed() does not wait for the clients"
 )
-def test_p26_wait_closed_waits_for_the_clients(impl):
+def test_wait_closed_waits_for_the_clients(impl):
     async def main():
         server, connections, client = await serving_one_client()
         server.close()
@@ -273,9 +275,10 @@ def test_p26_wait_closed_waits_for_the_clients(impl):
     impl.run(main())
 
 
+@pytest.mark.promise("P26")
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="Server.close_clients() came with CPython 3.13")
 @pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
-def test_p26_closing_and_aborting_the_clients(impl, how):
+def test_closing_and_aborting_the_clients(impl, how):
     async def main():
         server, connections, client = await serving_one_client()
         getattr(server, how)()
@@ -353,7 +356,8 @@ def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
     assert told == ["_attach", "_detach"] * (2 if of == "the class" else 1)
 
 
-def test_p26_serve_forever(impl):
+@pytest.mark.promise("P26")
+def test_serve_forever(impl):
     async def main():
         server, _, client = await serving_one_client()
         serving = asyncio.ensure_future(server.serve_forever())
@@ -373,7 +377,8 @@ def test_p26_serve_forever(impl):
     impl.run(main())
 
 
-def test_p26_start_serving_later(impl):
+@pytest.mark.promise("P26")
+def test_start_serving_later(impl):
     async def main():
         loop = asyncio.get_running_loop()
         server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, start_serving=False)
@@ -388,7 +393,8 @@ def test_p26_start_serving_later(impl):
     impl.run(main())
 
 
-def test_p26_the_context_manager(impl):
+@pytest.mark.promise("P26")
+def test_the_context_manager(impl):
     async def main():
         loop = asyncio.get_running_loop()
         async with await loop.create_server(asyncio.Protocol, "127.0.0.1", 0) as server:

@@ -29,8 +29,9 @@ CHILDREN_PER_THREAD = int(os.environ.get("HOTLOOP_CHILDREN", "10"))
 spawning_in_threads = pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning")
 
 
+@pytest.mark.promise("P02")
 @spawning_in_threads
-def test_p02_ten_threads_with_a_loop_and_children_each(impl):
+def test_ten_threads_with_a_loop_and_children_each(impl):
     """Every child has its own exit code and output, which reach the loop that spawned it."""
 
     async def child(number):
@@ -62,7 +63,8 @@ def test_p02_ten_threads_with_a_loop_and_children_each(impl):
     assert sorted(finished) == list(range(THREADS))
 
 
-def test_p02_many_children_of_one_loop(loop):
+@pytest.mark.promise("P02")
+def test_many_children_of_one_loop(loop):
     """More children than one poll returns descriptors; those that end at once are not missed."""
 
     async def main():
@@ -75,8 +77,9 @@ def test_p02_many_children_of_one_loop(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P15")
 @pytest.mark.parametrize("how", ["signal.signal", "add_signal_handler"])
-def test_p15_sigchld_is_the_users(loop, how):
+def test_sigchld_is_the_users(loop, how):
     """A handler that the user has set is called, stays set, and keeps no exit code from the loop."""
     seen = []
     before = signal.getsignal(signal.SIGCHLD)
@@ -103,7 +106,8 @@ def test_p15_sigchld_is_the_users(loop, how):
     assert set(seen) == {signal.SIGCHLD}
 
 
-def test_p15_spawning_sets_no_handler(loop):
+@pytest.mark.promise("P15")
+def test_spawning_sets_no_handler(loop):
     async def main():
         assert await (await asyncio.create_subprocess_exec("true")).wait() == 0
 
@@ -112,7 +116,8 @@ def test_p15_spawning_sets_no_handler(loop):
     assert signal.getsignal(signal.SIGCHLD) is before is signal.SIG_DFL
 
 
-def test_p15_children_of_others_are_left_alone(loop):
+@pytest.mark.promise("P15")
+def test_children_of_others_are_left_alone(loop):
     """Children of the subprocess module and of os.posix_spawn() end while the loop waits for its own."""
 
     async def main():
@@ -169,7 +174,7 @@ POPEN_KEYWORDS = {  # values that differ from the default, where asyncio accepts
     "extra_groups": {"extra_groups": [NOBODY]},
     "group": {"group": NOBODY},
     "pass_fds": {},  # the descriptor that the test opens
-    "pipesize": None,  # see test_p02_the_size_of_pipes
+    "pipesize": None,  # see test_the_size_of_pipes
     "preexec_fn": {"preexec_fn": lambda: os.umask(0o27)},
     "process_group": {"process_group": 0},
     "restore_signals": {"restore_signals": False},
@@ -204,10 +209,11 @@ def test_every_keyword_is_in_the_table():
     assert set(inspect.signature(subprocess.Popen).parameters) <= set(POPEN_KEYWORDS)
 
 
+@pytest.mark.promise("P02")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the child reads its own /proc")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # preexec_fn in a process that has had threads
 @pytest.mark.parametrize("keyword", [keyword for keyword, value in POPEN_KEYWORDS.items() if value is not None])
-def test_p02_every_keyword_of_popen(loop, keyword):
+def test_every_keyword_of_popen(loop, keyword):
     """The command prints the same with subprocess.run() and the same keyword, and something else without the
     keyword."""
     if keyword in ("extra_groups", "group", "user") and os.geteuid() != 0:
@@ -241,8 +247,9 @@ def test_p02_every_keyword_of_popen(loop, keyword):
         assert without_numbers(ours) != without_numbers(default)
 
 
+@pytest.mark.promise("P02")
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="this platform does not report the size of a pipe")
-def test_p02_the_size_of_pipes(loop):
+def test_the_size_of_pipes(loop):
     async def main():
         for size in (4096, 65536):
             process = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE, pipesize=size)
@@ -253,6 +260,7 @@ def test_p02_the_size_of_pipes(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P02")
 @pytest.mark.parametrize(
     "keywords",
     [
@@ -265,7 +273,7 @@ def test_p02_the_size_of_pipes(loop):
     ],
     ids=lambda keywords: next(iter(keywords)),
 )
-def test_p02_keywords_that_asyncio_refuses(loop, keywords):
+def test_keywords_that_asyncio_refuses(loop, keywords):
     async def main():
         with pytest.raises(ValueError, match="must be"):
             await asyncio.create_subprocess_exec("true", **keywords)
@@ -273,7 +281,8 @@ def test_p02_keywords_that_asyncio_refuses(loop, keywords):
     loop.run_until_complete(main())
 
 
-def test_p02_bad_commands(loop):
+@pytest.mark.promise("P02")
+def test_bad_commands(loop):
     async def main():
         for arguments, error in (
             (("/nonexistent/program",), FileNotFoundError),
@@ -291,7 +300,8 @@ def test_p02_bad_commands(loop):
     loop.run_until_complete(main())
 
 
-def test_p02_standard_streams_may_be_files_numbers_and_sockets(loop, tmp_path):
+@pytest.mark.promise("P02")
+def test_standard_streams_may_be_files_numbers_and_sockets(loop, tmp_path):
     async def main():
         one, other = socket.socketpair()
         with one, other, open(tmp_path / "in", "w+b") as source, open(tmp_path / "out", "w+b") as target:
@@ -308,8 +318,9 @@ def test_p02_standard_streams_may_be_files_numbers_and_sockets(loop, tmp_path):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P02")
 @pytest.mark.parametrize("size", [0, 1, 300_000])
-def test_p02_much_in_and_much_out(loop, size):
+def test_much_in_and_much_out(loop, size):
     async def main():
         data = os.urandom(size)
         process = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE, stderr=STDOUT)
@@ -319,7 +330,8 @@ def test_p02_much_in_and_much_out(loop, size):
     loop.run_until_complete(main())
 
 
-def test_p02_a_child_that_does_not_read_its_input(loop):
+@pytest.mark.promise("P02")
+def test_a_child_that_does_not_read_its_input(loop):
     async def main():
         process = await asyncio.create_subprocess_exec("true", stdin=PIPE, stdout=PIPE)
         assert await process.communicate(bytes(1_000_000)) == (b"", None)
@@ -328,7 +340,8 @@ def test_p02_a_child_that_does_not_read_its_input(loop):
     loop.run_until_complete(main())
 
 
-def test_p02_line_by_line(loop):
+@pytest.mark.promise("P02")
+def test_line_by_line(loop):
     async def main():
         process = await asyncio.create_subprocess_exec(
             *PYTHON,

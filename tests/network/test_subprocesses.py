@@ -13,7 +13,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops 
 PYTHON = (sys.executable, "-S", "-c")
 
 
-def test_p02_input_output_and_exit_code(impl):
+@pytest.mark.promise("P02")
+def test_input_output_and_exit_code(impl):
     async def main():
         process = await asyncio.create_subprocess_exec(
             *PYTHON,
@@ -28,7 +29,8 @@ def test_p02_input_output_and_exit_code(impl):
     impl.run(main())
 
 
-def test_p02_cat_dev_stdin(impl):
+@pytest.mark.promise("P02")
+def test_cat_dev_stdin(impl):
     async def main():
         process = await asyncio.create_subprocess_exec(
             "cat", "/dev/stdin", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -39,7 +41,8 @@ def test_p02_cat_dev_stdin(impl):
     impl.run(main())
 
 
-def test_p02_shell(impl):
+@pytest.mark.promise("P02")
+def test_shell(impl):
     async def main():
         process = await asyncio.create_subprocess_shell("exit 3")
         return await process.wait()
@@ -47,7 +50,8 @@ def test_p02_shell(impl):
     assert impl.run(main()) == 3
 
 
-def test_p02_signals(impl):
+@pytest.mark.promise("P02")
+def test_signals(impl):
     async def main():
         codes = []
         for how in ("terminate", "kill"):
@@ -59,7 +63,8 @@ def test_p02_signals(impl):
     assert impl.run(main()) == [-signal.SIGTERM, -signal.SIGKILL]
 
 
-def test_p02_a_program_that_does_not_exist(impl):
+@pytest.mark.promise("P02")
+def test_a_program_that_does_not_exist(impl):
     async def main():
         with pytest.raises(FileNotFoundError):
             await asyncio.create_subprocess_exec("/nonexistent/program")
@@ -67,7 +72,8 @@ def test_p02_a_program_that_does_not_exist(impl):
     impl.run(main())
 
 
-def test_p02_popen_keywords(impl, tmp_path):
+@pytest.mark.promise("P02")
+def test_popen_keywords(impl, tmp_path):
     async def main():
         process = await asyncio.create_subprocess_exec(
             *PYTHON,
@@ -84,8 +90,9 @@ def test_p02_popen_keywords(impl, tmp_path):
 
 
 # On 3.12 and 3.13 asyncio silences one of its own warnings around every spawn, which is not safe with threads.
+@pytest.mark.promise("P02")
 @pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning")
-def test_p02_many_children_from_many_threads(impl):
+def test_many_children_from_many_threads(impl):
     async def main():
         processes = await asyncio.gather(*(asyncio.create_subprocess_exec("true") for _ in range(5)))
         return await asyncio.gather(*(process.wait() for process in processes))

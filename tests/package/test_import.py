@@ -44,9 +44,10 @@ with hotloop.DefaultSelector() as selector:
 """
 
 
+@pytest.mark.promise("P05")
 @pytest.mark.only("python", reason="tests a missing extension")
 @pytest.mark.parametrize("asked", ["", "python"], ids=["automatic", "asked for"])
-def test_p05_without_the_extension_the_same_names_work(impl, asked):
+def test_without_the_extension_the_same_names_work(impl, asked):
     out = impl.run_script(
         f"os.environ['HOTLOOP_IMPL'] = {asked!r}\n"
         + WITHOUT_EXTENSION
@@ -59,8 +60,9 @@ print(implementation)
     assert out == "python\n"
 
 
+@pytest.mark.promise("P05")
 @pytest.mark.only("python", reason="tests a missing extension")
-def test_p05_the_fallback_hands_out_the_interpreters_own_tasks(impl):
+def test_the_fallback_hands_out_the_interpreters_own_tasks(impl):
     """If these are compiled: a program without the extension must not be slower than without hotloop."""
     out = impl.run_script(
         "os.environ['HOTLOOP_IMPL'] = ''\n"
@@ -85,8 +87,9 @@ def test_the_fallback_has_few_attributes(loop):
     assert len(vars(loop)) < 30
 
 
+@pytest.mark.promise("P05")
 @pytest.mark.only("python", reason="tests a missing extension")
-def test_p05_asking_for_what_is_missing_is_an_error(impl):
+def test_asking_for_what_is_missing_is_an_error(impl):
     result = impl.run_script(
         "os.environ['HOTLOOP_IMPL'] = 'c'\n" + WITHOUT_EXTENSION + "import hotloop\nhotloop.EventLoop\n", check=False
     )
@@ -94,8 +97,9 @@ def test_p05_asking_for_what_is_missing_is_an_error(impl):
     assert "ImportError" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.promise("P05")
 @both
-def test_p05_the_public_names(impl):
+def test_the_public_names(impl):
     out = impl.run_script(
         """
 import hotloop
@@ -111,27 +115,31 @@ print(*sorted(name for name in ("run", "new_event_loop", "install", "EventLoop",
     assert out == expected
 
 
+@pytest.mark.promise("P05")
 @both
-def test_p05_the_environment_chooses(impl):
+def test_the_environment_chooses(impl):
     assert impl.run_script("import hotloop; print(hotloop.implementation)").stdout == f"{impl.name}\n"
 
 
+@pytest.mark.promise("P06")
 @both
-def test_p06_running_raises_no_deprecation_warning(impl):
+def test_running_raises_no_deprecation_warning(impl):
     """run_script() makes every warning an error."""
     impl.run_script(USE_EVERYTHING + "asyncio.Runner(loop_factory=hotloop.new_event_loop).close()\n")
 
 
+@pytest.mark.promise("P06")
 @both
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="asyncio.run(loop_factory=) came with CPython 3.12")
-def test_p06_asyncio_run_with_the_loop_factory(impl):
+def test_asyncio_run_with_the_loop_factory(impl):
     impl.run_script(
         "import hotloop\nassert asyncio.run(asyncio.sleep(0, 1), loop_factory=hotloop.new_event_loop) == 1\n"
     )
 
 
+@pytest.mark.promise("P06")
 @both
-def test_p06_no_policy_is_set_or_asked(impl):
+def test_no_policy_is_set_or_asked(impl):
     impl.run_script(
         """
 import hotloop, asyncio.events

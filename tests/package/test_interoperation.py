@@ -9,6 +9,8 @@ import threading
 import pytest
 from support.stepping import run_once
 
+pytestmark = pytest.mark.promise("P22")
+
 MIXES = list(itertools.product(("own", "asyncio"), repeat=2))
 mixed = pytest.mark.parametrize("whose", ["own", "asyncio", "mixed"])
 
@@ -53,7 +55,7 @@ def run(request, impl, loop):
 
 
 @mixed
-def test_p22_await(make, run):
+def test_await(make, run):
     async def main():
         future = make.future()
         make.loop.call_soon(future.set_result, "future's")
@@ -71,7 +73,7 @@ def test_p22_await(make, run):
 
 
 @mixed
-def test_p22_cancelling_the_waiter_cancels_what_it_awaits(make, run):
+def test_cancelling_the_waiter_cancels_what_it_awaits(make, run):
     async def main():
         future = make.future()
 
@@ -90,7 +92,7 @@ def test_p22_cancelling_the_waiter_cancels_what_it_awaits(make, run):
 
 
 @mixed
-def test_p22_gather(make, run):
+def test_gather(make, run):
     async def main():
         assert await asyncio.gather(*(make.task(after(number, number)) for number in range(6))) == list(range(6))
         future = make.future()
@@ -108,7 +110,7 @@ def test_p22_gather(make, run):
 
 
 @mixed
-def test_p22_gather_cancelled(make, run):
+def test_gather_cancelled(make, run):
     async def main():
         children = [make.future() for _ in range(4)]
         gathering = asyncio.gather(*children)
@@ -122,7 +124,7 @@ def test_p22_gather_cancelled(make, run):
 
 
 @mixed
-def test_p22_wait(make, run):
+def test_wait(make, run):
     async def main():
         tasks = [make.task(after(number, number)) for number in range(1, 6)]
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +142,7 @@ def test_p22_wait(make, run):
 
 
 @mixed
-def test_p22_as_completed(make, run):
+def test_as_completed(make, run):
     async def main():
         results = [await earliest for earliest in asyncio.as_completed([make.task(after(n, n)) for n in (7, 1, 4)])]
         assert results == [1, 4, 7]
@@ -149,7 +151,7 @@ def test_p22_as_completed(make, run):
 
 
 @mixed
-def test_p22_shield(make, run):
+def test_shield(make, run):
     async def main():
         inner = make.task(after(3, "survived"))
         outer = asyncio.shield(inner)
@@ -164,7 +166,7 @@ def test_p22_shield(make, run):
 
 
 @mixed
-def test_p22_wait_for(make, run):
+def test_wait_for(make, run):
     async def main():
         assert await asyncio.wait_for(make.task(after(2, "in time")), 3600) == "in time"
         late = make.future()
@@ -181,7 +183,7 @@ def test_p22_wait_for(make, run):
 
 
 @mixed
-def test_p22_timeout(make, run):
+def test_timeout(make, run):
     async def main():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
@@ -198,7 +200,7 @@ def test_p22_timeout(make, run):
 
 
 @mixed
-def test_p22_task_group(make, run):
+def test_task_group(make, run):
     async def main():
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(after(number, number)) for number in range(5)]
@@ -217,7 +219,7 @@ def test_p22_task_group(make, run):
 
 
 @mixed
-def test_p22_the_loops_factory_may_make_either(impl, loop, whose):
+def test_the_loops_factory_may_make_either(impl, loop, whose):
     kinds = itertools.cycle({"own": [impl.Task], "asyncio": [asyncio.Task], "mixed": [impl.Task, asyncio.Task]}[whose])
     loop.set_task_factory(lambda loop, coroutine, **keywords: next(kinds)(coroutine, loop=loop, **keywords))
 
@@ -230,7 +232,7 @@ def test_p22_the_loops_factory_may_make_either(impl, loop, whose):
 
 
 @mixed
-def test_p22_all_tasks_and_current_task(make, run):
+def test_all_tasks_and_current_task(make, run):
     async def main():
         async def itself():
             await asyncio.sleep(0)
@@ -248,7 +250,7 @@ def test_p22_all_tasks_and_current_task(make, run):
 
 
 @mixed
-def test_p22_current_task_when_kinds_alternate(make, run):
+def test_current_task_when_kinds_alternate(make, run):
     async def main():
         async def check():
             me = asyncio.current_task()
@@ -262,7 +264,7 @@ def test_p22_current_task_when_kinds_alternate(make, run):
 
 
 @mixed
-def test_p22_run_coroutine_threadsafe(make, run):
+def test_run_coroutine_threadsafe(make, run):
     async def work():
         return await make.task(after(2, "from another thread"))
 
@@ -291,7 +293,7 @@ def test_p22_run_coroutine_threadsafe(make, run):
 
 
 @mixed
-def test_p22_wrap_future(make, run):
+def test_wrap_future(make, run):
     async def main():
         for outcome in ("result", "exception", "cancelled"):
             theirs = concurrent.futures.Future()
@@ -316,7 +318,7 @@ def test_p22_wrap_future(make, run):
 
 
 @mixed
-def test_p22_synchronisation(make, run):
+def test_synchronisation(make, run):
     async def main():
         queue, event, lock = asyncio.Queue(1), asyncio.Event(), asyncio.Lock()
         seen = []
@@ -342,14 +344,14 @@ def test_p22_synchronisation(make, run):
 
 
 @mixed
-def test_p22_run_until_complete(make, whose):
+def test_run_until_complete(make, whose):
     assert make.loop.run_until_complete(make.task(after(2, "task's"))) == "task's"
     future = make.future()
     make.loop.call_soon(future.set_result, "future's")
     assert make.loop.run_until_complete(future) == "future's"
 
 
-def test_p22_our_tasks_and_futures_on_asyncios_loop(impl):
+def test_our_tasks_and_futures_on_asyncios_loop(impl):
     """hotloop's Task and Future do not need hotloop's loop."""
     loop = asyncio.SelectorEventLoop()
 
@@ -376,7 +378,7 @@ def test_p22_our_tasks_and_futures_on_asyncios_loop(impl):
         loop.close()
 
 
-def test_p22_a_duck_typed_future(impl, loop):
+def test_a_duck_typed_future(impl, loop):
     """Any object with `_asyncio_future_blocking` and the methods can be awaited, whatever its class."""
 
     class Duck:
@@ -414,7 +416,7 @@ def test_p22_a_duck_typed_future(impl, loop):
     assert loop.run_until_complete(impl.Task(main(), loop=loop)) == "quack"
 
 
-def test_p22_asyncios_python_classes_join_in(impl, loop):
+def test_asyncios_python_classes_join_in(impl, loop):
     """A debugger may have replaced the C classes by asyncio's Python Future and Task."""
 
     async def main():

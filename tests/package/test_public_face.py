@@ -96,10 +96,11 @@ class TestNames:
 
 
 class TestChoice:
+    @pytest.mark.promise("P05")
     @pytest.mark.skipif(
         asyncio.Task is asyncio.tasks._PyTask, reason="the next test is about interpreters like this one"
     )
-    def test_p05_without_the_extension_the_names_are_the_same(self):
+    def test_without_the_extension_the_names_are_the_same(self):
         """Without a warning: this is how the pure wheel is meant to be used."""
         source = (
             WITHOUT_EXTENSION
@@ -244,6 +245,7 @@ class TestEventLoop:
 
 @ONLY_OURS
 class TestPluggingIn:
+    @pytest.mark.promise("P06")
     @pytest.mark.parametrize(
         "how",
         [
@@ -258,7 +260,7 @@ class TestPluggingIn:
             "loop = hotloop.new_event_loop(); loop.run_until_complete(main()); loop.close()",
         ],
     )
-    def test_p06_no_warning_and_no_policy(self, impl, how):
+    def test_no_warning_and_no_policy(self, impl, how):
         impl.run_script(f"""if True:
             import hotloop
             async def main():

@@ -36,11 +36,13 @@ def accepts(callable_, oracle):
     return None
 
 
-def test_p11_no_method_of_the_loop_is_missing(impl, loop):
+@pytest.mark.promise("P11")
+def test_no_method_of_the_loop_is_missing(impl, loop):
     assert [name for name in public(asyncio.SelectorEventLoop) if not hasattr(loop, name)] == []
 
 
-def test_p11_no_keyword_of_the_loops_methods_is_missing(impl):
+@pytest.mark.promise("P11")
+def test_no_keyword_of_the_loops_methods_is_missing(impl):
     refused = {}
     for name in public(asyncio.SelectorEventLoop):
         refusal = accepts(getattr(impl.EventLoop, name), getattr(asyncio.SelectorEventLoop, name))
@@ -49,8 +51,9 @@ def test_p11_no_keyword_of_the_loops_methods_is_missing(impl):
     assert refused == {}
 
 
+@pytest.mark.promise("P11")
 @pytest.mark.only("c", "python", reason="the signatures of asyncio's C classes cannot be read")
-def test_p11_no_keyword_of_futures_and_tasks_is_missing(impl):
+def test_no_keyword_of_futures_and_tasks_is_missing(impl):
     """Compared with asyncio's Python classes, whose signatures can be read."""
     refused = {}
     for ours, oracle in ((impl.Future, asyncio.futures._PyFuture), (impl.Task, asyncio.tasks._PyTask)):
@@ -62,7 +65,8 @@ def test_p11_no_keyword_of_futures_and_tasks_is_missing(impl):
     assert refused == {}
 
 
-def test_p11_no_keyword_of_handles_is_missing(impl):
+@pytest.mark.promise("P11")
+def test_no_keyword_of_handles_is_missing(impl):
     refused = {}
     for ours, oracle in ((impl.Handle, asyncio.Handle), (impl.TimerHandle, asyncio.TimerHandle)):
         for name in public(oracle):
@@ -72,7 +76,8 @@ def test_p11_no_keyword_of_handles_is_missing(impl):
     assert refused == {}
 
 
-def test_p11_no_method_of_the_selector_is_missing(impl):
+@pytest.mark.promise("P11")
+def test_no_method_of_the_selector_is_missing(impl):
     import selectors
 
     refused = {}
@@ -131,7 +136,8 @@ async def one_of_each_kind(loop, certificates):
             await settle()
 
 
-def test_p11_no_method_or_keyword_of_servers_and_transports_is_missing(loop, certificates):
+@pytest.mark.promise("P11")
+def test_no_method_or_keyword_of_servers_and_transports_is_missing(loop, certificates):
     async def main():
         async with one_of_each_kind(loop, certificates) as kinds:
             for kind, (thing, oracle, _) in kinds.items():
@@ -143,7 +149,8 @@ def test_p11_no_method_or_keyword_of_servers_and_transports_is_missing(loop, cer
     loop.run_until_complete(main())
 
 
-def test_p21_servers_and_transports_of_every_kind(loop, certificates):
+@pytest.mark.promise("P21")
+def test_servers_and_transports_of_every_kind(loop, certificates):
     async def main():
         async with one_of_each_kind(loop, certificates) as kinds:
             for thing, _, abstract in kinds.values():
@@ -153,7 +160,8 @@ def test_p21_servers_and_transports_of_every_kind(loop, certificates):
     loop.run_until_complete(main())
 
 
-def test_p21_isinstance_of_everything_a_loop_hands_out(impl, loop):
+@pytest.mark.promise("P21")
+def test_isinstance_of_everything_a_loop_hands_out(impl, loop):
     async def main():
         server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
         assert isinstance(server, asyncio.Server) and isinstance(server, asyncio.AbstractServer)
@@ -177,7 +185,8 @@ def test_p21_isinstance_of_everything_a_loop_hands_out(impl, loop):
     loop.run_until_complete(main())
 
 
-def test_p21_issubclass_and_abstract_classes(impl):
+@pytest.mark.promise("P21")
+def test_issubclass_and_abstract_classes(impl):
     """Type checks the other way round: other objects must not pass for a future."""
     assert issubclass(impl.Task, impl.Future)
     assert not isinstance(5, impl.Future)

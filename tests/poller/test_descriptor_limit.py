@@ -5,7 +5,10 @@ import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of descriptors to set")
+pytestmark = [
+    pytest.mark.promise("P29"),
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of descriptors to set"),
+]
 
 # A process of its own, whose limit is lowered. It also has the clients that are refused a descriptor: they are made
 # before, and connect when all numbers are taken.
@@ -91,7 +94,7 @@ def run(impl, main):
     assert impl.run_script(script).stdout == "done\n"
 
 
-def test_p29_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
+def test_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
     """A second passes between two attempts. A spinning loop would make thousands of iterations in that time, or as many
     reports."""
     run(
@@ -113,7 +116,7 @@ def test_p29_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
     )
 
 
-def test_p29_the_reports_are_asyncios(impl):
+def test_the_reports_are_asyncios(impl):
     run(
         impl,
         """
@@ -128,7 +131,7 @@ def test_p29_the_reports_are_asyncios(impl):
     )
 
 
-def test_p29_closed_before_the_next_attempt(impl):
+def test_closed_before_the_next_attempt(impl):
     """The retry finds its server closed, and another file may have the number of its socket."""
     run(
         impl,

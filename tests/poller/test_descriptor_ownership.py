@@ -16,7 +16,10 @@ import sys
 import pytest
 from support.endpoints import file_identity, reports_of, settle, turns, until
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="Windows has no such pipes")
+pytestmark = [
+    pytest.mark.promise("P01"),
+    pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="Windows has no such pipes"),
+]
 
 # Operations per worker; the promise speaks of 10^5. This many take about two seconds on asyncio, with eight workers;
 # HOTLOOP_OWNERSHIP_ROUNDS=12500 makes it 10^5.
@@ -189,7 +192,7 @@ class Worker:
             assert seen == [] and one.recv(100) == content
 
 
-def test_p01_nothing_is_done_to_descriptors_of_others(impl, loop, tmp_path):
+def test_nothing_is_done_to_descriptors_of_others(impl, loop, tmp_path):
     async def main():
         path = str(tmp_path / "socket")
         server = await loop.create_server(Ours, "127.0.0.1", 0, backlog=1000)
@@ -209,7 +212,7 @@ def test_p01_nothing_is_done_to_descriptors_of_others(impl, loop, tmp_path):
     assert reports == []
 
 
-def test_p01_an_aborted_transport_does_not_touch_its_old_number(loop):
+def test_an_aborted_transport_does_not_touch_its_old_number(loop):
     """Aborted, with data queued and a reader; its number goes to another file while old handles may still be queued."""
 
     async def main():

@@ -14,7 +14,10 @@ from support.recording import DatagramRecorder, Recorder
 from support.stepping import run_until
 from support.stream_connections import connected_sockets
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="uses dup2() to put a file under a number")
+pytestmark = [
+    pytest.mark.promise("P37"),
+    pytest.mark.skipif(sys.platform == "win32", reason="uses dup2() to put a file under a number"),
+]
 
 
 @contextlib.contextmanager
@@ -57,7 +60,7 @@ WRITES = {
 
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 @pytest.mark.parametrize("write", WRITES)
-def test_p37_what_is_written_to_a_closed_socket(loop, write, turn):
+def test_what_is_written_to_a_closed_socket(loop, write, turn):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -72,7 +75,7 @@ def test_p37_what_is_written_to_a_closed_socket(loop, write, turn):
 
 
 @pytest.mark.parametrize("end", ["close", "abort"])
-def test_p37_the_end_of_a_transport_whose_socket_is_closed(loop, end):
+def test_the_end_of_a_transport_whose_socket_is_closed(loop, end):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -83,7 +86,7 @@ def test_p37_the_end_of_a_transport_whose_socket_is_closed(loop, end):
         assert protocol.transport.get_extra_info("sockname") is not None
 
 
-def test_p37_write_eof_of_a_closed_socket(loop):
+def test_write_eof_of_a_closed_socket(loop):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -97,7 +100,7 @@ def test_p37_write_eof_of_a_closed_socket(loop):
         run_until(loop, lambda: protocol.lost)
 
 
-def test_p37_what_is_read_from_a_closed_socket(loop):
+def test_what_is_read_from_a_closed_socket(loop):
     """Another descriptor of the same socket keeps it open, and registered with the kernel."""
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
@@ -111,7 +114,7 @@ def test_p37_what_is_read_from_a_closed_socket(loop):
 
 
 @pytest.mark.only("c", reason="asyncio refuses a connection that has the number of an open transport")
-def test_p37_the_next_owner_of_the_number_is_accepted(loop):
+def test_the_next_owner_of_the_number_is_accepted(loop):
     """A server's connection has the number; the end of the transport that had it before does not stop its reading."""
     old, peer = connected_sockets("pair")
     protocol, accepted = Recorder(), Recorder()
@@ -141,7 +144,7 @@ def test_p37_the_next_owner_of_the_number_is_accepted(loop):
         loop.run_until_complete(server.wait_closed())
 
 
-def test_p37_datagrams_to_a_closed_socket(loop):
+def test_datagrams_to_a_closed_socket(loop):
     async def main():
         one, other = datagram_pair()
         transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, sock=one)
@@ -161,7 +164,7 @@ PIPES = pytest.mark.only("c", "python", reason="asyncio writes to and reads from
 
 @PIPES
 @pytest.mark.parametrize("write", WRITES)
-def test_p37_what_is_written_to_a_closed_pipe(loop, write):
+def test_what_is_written_to_a_closed_pipe(loop, write):
     async def main():
         reading, writing = os.pipe()
         file = os.fdopen(writing, "wb", 0)
@@ -176,7 +179,7 @@ def test_p37_what_is_written_to_a_closed_pipe(loop, write):
 
 
 @PIPES
-def test_p37_what_is_read_from_a_closed_pipe(loop):
+def test_what_is_read_from_a_closed_pipe(loop):
     """Another descriptor keeps the pipe open, and registered with the kernel."""
 
     async def main():
@@ -197,7 +200,7 @@ def test_p37_what_is_read_from_a_closed_pipe(loop):
     assert [report["exception"].errno for report in reports] == [errno.EBADF]
 
 
-def test_p37_a_method_that_waits_at_a_socket_that_is_closed(loop):
+def test_a_method_that_waits_at_a_socket_that_is_closed(loop):
     """sock_recv() waits; the program closes the socket, gives its number to another one, and receives from that."""
 
     async def main():

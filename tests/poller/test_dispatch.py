@@ -10,11 +10,12 @@ import pytest
 from support.interpreter import limits_memory
 
 
+@pytest.mark.promise("P34")
 @limits_memory
 @pytest.mark.skipif(
     sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes without memory to make a function"
 )
-def test_p34_no_memory_while_many_descriptors_become_ready(impl):
+def test_no_memory_while_many_descriptors_become_ready(impl):
     """Whichever allocation fails: afterwards all data has arrived, and the loop can sleep."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(

@@ -29,9 +29,10 @@ if hasattr(os, "eventfd"):
     KINDS["eventfd"] = event_ends
 
 
+@pytest.mark.promise("P25")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocking", [True, False])
-def test_p25_the_blocking_mode_stays(loop, kind, blocking):
+def test_the_blocking_mode_stays(loop, kind, blocking):
     """Throughout adding, replacing, an event, removing, and closing the loop's registration; for readers and
     writers."""
     ways = ((loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer))
@@ -52,7 +53,8 @@ def test_p25_the_blocking_mode_stays(loop, kind, blocking):
             os.close(end)
 
 
-def test_p25_the_blocking_mode_stays_through_the_other_direction(loop, pair):
+@pytest.mark.promise("P25")
+def test_the_blocking_mode_stays_through_the_other_direction(loop, pair):
     one, _ = pair
     one.setblocking(True)
     loop.add_reader(one, int)
@@ -73,6 +75,7 @@ def ready_both_ways():
     return pairs
 
 
+@pytest.mark.promise("P25")
 @pytest.mark.parametrize(
     ("first", "victim", "same"),
     [
@@ -80,7 +83,7 @@ def ready_both_ways():
         *((first, victim, False) for first in ("reader", "writer") for victim in ("reader", "writer")),
     ],
 )
-def test_p25_removal_takes_effect_before_it_returns(loop, first, victim, same):
+def test_removal_takes_effect_before_it_returns(loop, first, victim, same):
     """The callback of one descriptor removes another callback that is ready as well: another descriptor's, or its own
     other direction's."""
     pairs = ready_both_ways()
@@ -105,7 +108,8 @@ def test_p25_removal_takes_effect_before_it_returns(loop, first, victim, same):
             end.close()
 
 
-def test_p25_removal_from_a_callback_queued_before_the_event(loop, pair):
+@pytest.mark.promise("P25")
+def test_removal_from_a_callback_queued_before_the_event(loop, pair):
     one, other = pair
     seen = []
     other.send(b"x")
@@ -117,7 +121,8 @@ def test_p25_removal_from_a_callback_queued_before_the_event(loop, pair):
     assert seen == []
 
 
-def test_p25_replaced_while_its_event_is_pending(loop):
+@pytest.mark.promise("P25")
+def test_replaced_while_its_event_is_pending(loop):
     """The old callback is not called any more; the new one is, because the descriptor is still ready."""
     pairs = ready_both_ways()
     (one, _), (two, _) = pairs
@@ -138,7 +143,8 @@ def test_p25_replaced_while_its_event_is_pending(loop):
             end.close()
 
 
-def test_p25_removed_and_added_again_within_a_callback(loop, pair):
+@pytest.mark.promise("P25")
+def test_removed_and_added_again_within_a_callback(loop, pair):
     one, other = pair
     seen = []
 
@@ -155,7 +161,8 @@ def test_p25_removed_and_added_again_within_a_callback(loop, pair):
     loop.remove_reader(one)
 
 
-def test_p25_a_reader_goes_while_the_writer_stays(loop, pair):
+@pytest.mark.promise("P25")
+def test_a_reader_goes_while_the_writer_stays(loop, pair):
     one, other = pair
     seen = []
     for _ in range(5):
@@ -237,14 +244,16 @@ class Cycles:
             self.churn()
 
 
-def test_p25_no_stale_event_is_ever_delivered(loop):
+@pytest.mark.promise("P25")
+def test_no_stale_event_is_ever_delivered(loop):
     cycles = Cycles(loop, seed=25)
     cycles.run()
     assert cycles.stale == []
     assert cycles.events > CYCLES / 4, "too little happened"
 
 
-def test_p25_add_and_remove_again_and_again(loop, pair):
+@pytest.mark.promise("P25")
+def test_add_and_remove_again_and_again(loop, pair):
     """One descriptor, never reported in between although it is ready."""
     one, other = pair
     other.send(b"x")
@@ -261,7 +270,8 @@ def test_p25_add_and_remove_again_and_again(loop, pair):
     loop.remove_reader(one)
 
 
-def test_p25_closed_after_removal_the_number_serves_anew(loop):
+@pytest.mark.promise("P25")
+def test_closed_after_removal_the_number_serves_anew(loop):
     """In one turn: removed, closed, opened again with the same number and watched; data sent to the old one must not
     show."""
     seen = []
@@ -470,8 +480,9 @@ def test_a_socket_that_was_closed_is_removed_from_one_of_two_directions(loop):
             loop.remove_writer(one)
 
 
+@pytest.mark.promise("P37")
 @pytest.mark.only("c", reason="the standard library's selector finds the closed one, and removes the other")
-def test_p37_a_closed_socket_does_not_remove_the_next_owner_of_its_number(loop, pair):
+def test_a_closed_socket_does_not_remove_the_next_owner_of_its_number(loop, pair):
     one, other = pair
     closed = socket.socket(fileno=os.dup(one.fileno()))
     loop.add_reader(closed, print)

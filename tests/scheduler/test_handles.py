@@ -17,7 +17,8 @@ def callback(*args):
     return args
 
 
-def test_p21_isinstance(impl, loop):
+@pytest.mark.promise("P21")
+def test_isinstance(impl, loop):
     soon = loop.call_soon(callback)
     later = loop.call_later(3600, callback)
     threadsafe = loop.call_soon_threadsafe(callback)

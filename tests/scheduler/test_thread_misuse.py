@@ -7,6 +7,8 @@ the threads really run side by side. Each program has an interpreter of its own,
 
 import pytest
 
+pytestmark = pytest.mark.promise("P04")
+
 # Each of THREADS threads calls `misuse(number, call)` CALLS times, while the loop runs `work()` again and again.
 PRELUDE = """
 import contextlib, socket, threading, warnings
@@ -537,21 +539,21 @@ def run(impl, *sources):
 
 
 @pytest.mark.parametrize("name", MISUSES)
-def test_p04_calls_from_other_threads(impl, name):
+def test_calls_from_other_threads(impl, name):
     run(impl, PRELUDE, MISUSES[name], DRIVER)
 
 
 @pytest.mark.parametrize("name", MISUSES_OF_TRANSPORTS)
-def test_p04_transports_used_by_other_threads(impl, name):
+def test_transports_used_by_other_threads(impl, name):
     run(impl, PRELUDE, TRANSPORT, MISUSES_OF_TRANSPORTS[name], DRIVER)
 
 
 @pytest.mark.parametrize("source", [DATAGRAMS, PIPES], ids=["datagrams", "pipes"])
-def test_p04_other_transports_used_by_other_threads(impl, source):
+def test_other_transports_used_by_other_threads(impl, source):
     run(impl, PRELUDE, source, DRIVER)
 
 
-def test_p04_threads_prepare_a_loop_that_does_not_run(impl):
+def test_threads_prepare_a_loop_that_does_not_run(impl):
     """All threads at once; no call of theirs is lost."""
     run(
         impl,
@@ -569,7 +571,7 @@ print("survived")
     )
 
 
-def test_p04_a_loop_begins_to_run_while_threads_prepare_it(impl):
+def test_a_loop_begins_to_run_while_threads_prepare_it(impl):
     run(
         impl,
         PRELUDE,

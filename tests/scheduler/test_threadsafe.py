@@ -34,7 +34,8 @@ def join(threads):
         thread.join()
 
 
-def test_p08_many_threads_lose_no_call(impl, loop):
+@pytest.mark.promise("P08")
+def test_many_threads_lose_no_call(impl, loop):
     """All calls arrive, each thread's in its order."""
     threads = 8
     calls = CALLS if impl.name == "c" else 4_000
@@ -65,7 +66,8 @@ def test_p08_many_threads_lose_no_call(impl, loop):
     assert out_of_order == []
 
 
-def test_p08_threads_and_the_loop_itself_queue_at_once(loop):
+@pytest.mark.promise("P08")
+def test_threads_and_the_loop_itself_queue_at_once(loop):
     threads, calls = 4, 1_000
     counts = {"threads": 0, "loop": 0}
     running = []
@@ -412,8 +414,9 @@ def failing_wake_ups(loop, wakers):
         os.close(full)
 
 
+@pytest.mark.promise("P34")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this platform has no /dev/full")
-def test_p34_a_wake_up_that_fails_is_not_taken_for_one(impl):
+def test_a_wake_up_that_fails_is_not_taken_for_one(impl):
     """The call raises nothing, because the callback is queued; and the next call wakes the loop."""
     if expected_backend(impl.name).endswith("-shim"):
         pytest.skip("this build's kqueue is the tests' own, where no wake-up fails")

@@ -390,7 +390,8 @@ def test_sleeping_takes_at_least_its_time(impl):
     impl.run(main())
 
 
-def test_p18_time_is_monotonic_and_timers_are_never_early(loop):
+@pytest.mark.promise("P18")
+def test_time_is_monotonic_and_timers_are_never_early(loop):
     import time
 
     low, now, high = time.monotonic(), loop.time(), time.monotonic()
@@ -414,7 +415,8 @@ def test_p18_time_is_monotonic_and_timers_are_never_early(loop):
     assert early == []
 
 
-def test_p18_call_later_zero_gives_a_timer_handle(loop):
+@pytest.mark.promise("P18")
+def test_call_later_zero_gives_a_timer_handle(loop):
     handle = loop.call_later(0, print)
     assert isinstance(handle, asyncio.TimerHandle)
     assert isinstance(handle, asyncio.Handle)

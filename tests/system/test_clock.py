@@ -5,8 +5,10 @@ import asyncio
 import pytest
 from support.stepping import Clock, run_once
 
+pytestmark = pytest.mark.promise("P31")
 
-def test_p31_an_instances_clock_decides_when_timers_run(loop):
+
+def test_an_instances_clock_decides_when_timers_run(loop):
     seen = []
     clock = Clock.replacing_time_of(loop)
     assert loop.time() == 1000.0
@@ -18,7 +20,7 @@ def test_p31_an_instances_clock_decides_when_timers_run(loop):
     assert seen == ["a minute"]
 
 
-def test_p31_a_clock_replaced_while_timers_wait(loop):
+def test_a_clock_replaced_while_timers_wait(loop):
     seen = []
     handle = loop.call_later(3600, seen.append, "an hour")
     run_once(loop, 2)
@@ -28,7 +30,7 @@ def test_p31_a_clock_replaced_while_timers_wait(loop):
     assert seen == ["an hour"]
 
 
-def test_p31_a_class_may_bring_its_clock(impl):
+def test_a_class_may_bring_its_clock(impl):
     clock = Clock()
 
     class TestLoop(impl.EventLoop):
@@ -48,7 +50,7 @@ def test_p31_a_class_may_bring_its_clock(impl):
         loop.close()
 
 
-def test_p31_the_real_clock_comes_back(loop):
+def test_the_real_clock_comes_back(loop):
     seen = []
     Clock.replacing_time_of(loop)
     del loop.time
@@ -58,7 +60,7 @@ def test_p31_the_real_clock_comes_back(loop):
     assert seen == ["ran"]
 
 
-def test_p31_a_clock_moved_by_callbacks_fires_timers_during_one_run(loop):
+def test_a_clock_moved_by_callbacks_fires_timers_during_one_run(loop):
     """A test clock jumps by minutes while the loop is never idle: sleeping tasks wake when their time has come."""
     clock = Clock.replacing_time_of(loop)
     seen = []
@@ -83,7 +85,7 @@ def test_p31_a_clock_moved_by_callbacks_fires_timers_during_one_run(loop):
     assert seen == [(1, 1001.0), (3, 1003.0), (7, 1007.0)]
 
 
-def test_p31_a_clock_that_raises_does_not_hang_the_loop(loop):
+def test_a_clock_that_raises_does_not_hang_the_loop(loop):
     def broken():
         raise ZeroDivisionError("no time")
 
@@ -96,7 +98,7 @@ def test_p31_a_clock_that_raises_does_not_hang_the_loop(loop):
     run_once(loop)
 
 
-def test_p31_a_clock_may_go_backwards(loop):
+def test_a_clock_may_go_backwards(loop):
     clock = Clock.replacing_time_of(loop)
     seen = []
     loop.call_later(1, seen.append, "first")

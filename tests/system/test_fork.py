@@ -13,7 +13,8 @@ own_set = pytest.mark.only(
 )
 
 
-def test_p16_a_child_of_a_running_loop_sees_none(impl):
+@pytest.mark.promise("P16")
+def test_a_child_of_a_running_loop_sees_none(impl):
     impl.run_script(
         IN_CHILD
         + """
@@ -36,7 +37,8 @@ impl.run(main())
     )
 
 
-def test_p16_a_child_runs_a_loop_of_its_own(impl):
+@pytest.mark.promise("P16")
+def test_a_child_runs_a_loop_of_its_own(impl):
     out = impl.run_script(
         IN_CHILD
         + """
@@ -60,8 +62,9 @@ print("parent ran")
     assert out == "child ran\nparent ran\n"
 
 
+@pytest.mark.promise("P16")
 @own_set
-def test_p16_the_child_cannot_disturb_the_parents_poller(impl):
+def test_the_child_cannot_disturb_the_parents_poller(impl):
     """The child closes and unregisters all that it has inherited; the parent still gets its events and wake-ups."""
     out = impl.run_script(
         IN_CHILD
@@ -99,8 +102,9 @@ one.close(), other.close()
     assert out == "served and woken\n"
 
 
+@pytest.mark.promise("P16")
 @own_set
-def test_p16_a_child_may_close_the_parents_loop(impl):
+def test_a_child_may_close_the_parents_loop(impl):
     out = impl.run_script(
         IN_CHILD
         + """
@@ -124,8 +128,9 @@ loop.close()
     assert out == "parent's\n"
 
 
+@pytest.mark.promise("P16")
 @own_set
-def test_p16_the_child_has_descriptors_of_its_own(impl):
+def test_the_child_has_descriptors_of_its_own(impl):
     """A kqueue is not inherited, so a new descriptor of the child may get its number: a selector must not touch it
     then."""
     out = impl.run_script(
@@ -161,7 +166,8 @@ one.close(), other.close()
     assert out == "True 1\n"
 
 
-def test_p16_a_child_that_leaves_normally(impl):
+@pytest.mark.promise("P16")
+def test_a_child_that_leaves_normally(impl):
     """The interpreter is finalized in the child, with the parent's loop and its timers still there."""
     out = impl.run_script(
         IN_CHILD
@@ -182,7 +188,8 @@ loop.close()
     assert out == "0 parent's\n"
 
 
-def test_p16_multiprocessing_with_fork(impl):
+@pytest.mark.promise("P16")
+def test_multiprocessing_with_fork(impl):
     out = impl.run_script(
         IN_CHILD
         + """
@@ -211,8 +218,9 @@ print(impl.run(main()))
     assert out == "from the child\n" * 2
 
 
+@pytest.mark.promise("P16")
 @pytest.mark.only("c", "python", reason="tests the import of hotloop")
-def test_p16_importing_registers_no_python_code_that_runs_at_fork(impl):
+def test_importing_registers_no_python_code_that_runs_at_fork(impl):
     out = impl.run_script(
         """
 import subprocess

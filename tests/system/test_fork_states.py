@@ -9,7 +9,10 @@ import sysconfig
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
+pytestmark = [
+    pytest.mark.promise("P16"),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()"),
+]
 
 PROGRAM = """
 import gc, signal, socket, threading, warnings
@@ -138,11 +141,11 @@ def run(impl, files, program):
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_p16_a_fork(impl, certificate_files, state):
+def test_a_fork_in_each_state(impl, certificate_files, state):
     run(impl, certificate_files, f"impl.run(main({state}))")
 
 
-def test_p16_a_fork_between_two_runs_of_a_loop(impl, certificate_files):
+def test_a_fork_between_two_runs_of_a_loop(impl, certificate_files):
     run(
         impl,
         certificate_files,
@@ -164,7 +167,7 @@ with asyncio.Runner(loop_factory=impl.new_event_loop) as runner:
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")) and sys.version_info < (3, 14),
     reason="CPython 3.13 without the GIL frees nothing of a loop that has used threads, asyncio's own included",
 )
-def test_p16_the_child_frees_what_it_has_inherited(impl, certificate_files):
+def test_the_child_frees_what_it_has_inherited(impl, certificate_files):
     """The collector closes the loop and all transports, and no peer is notified."""
     run(
         impl,
@@ -193,7 +196,7 @@ runner.close()
     )
 
 
-def test_p16_a_fork_of_a_fork(impl, certificate_files):
+def test_a_fork_of_a_fork(impl, certificate_files):
     run(
         impl,
         certificate_files,

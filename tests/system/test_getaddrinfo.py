@@ -151,7 +151,8 @@ needs_ipv6 = pytest.mark.skipif(
 # -- the same answers --------------------------------------------------------------------------------------------------
 
 
-def test_p20_the_answers_are_those_of_the_socket_module(impl, loop):
+@pytest.mark.promise("P20")
+def test_the_answers_are_those_of_the_socket_module(impl, loop):
     """Over more than 2,000 calls, through the loop: lists and exceptions, enumerations included."""
     cases = literal_cases() + other_cases()
     assert len(cases) > 2000
@@ -160,8 +161,9 @@ def test_p20_the_answers_are_those_of_the_socket_module(impl, loop):
     assert wrong == set()
 
 
+@pytest.mark.promise("P20")
 @ours
-def test_p20_literals_are_answered_at_once(impl, loop, address):
+def test_literals_are_answered_at_once(impl, loop, address):
     """Also the second time, when the existing kinds of entries are known."""
     ask = at_once(loop)
     refusals = 0
@@ -174,9 +176,10 @@ def test_p20_literals_are_answered_at_once(impl, loop, address):
     assert 200 < refusals < 3000  # neither kind of answer is rare among them
 
 
+@pytest.mark.promise("P20")
 @ours
 @pytest.mark.parametrize("case", other_cases(), ids=repr)
-def test_p20_what_is_not_certain_is_left_to_the_executor(impl, address, case):
+def test_what_is_not_certain_is_left_to_the_executor(impl, address, case):
     """Everything that might be looked up somewhere, whatever the outcome."""
     assert address.getaddrinfo_literal(*case) is None
     assert not address.resolves_at_once(case[0], case[1], case[5])
@@ -224,10 +227,11 @@ def test_each_answer_is_a_list_of_its_own(impl, loop):
 # -- at once -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P20")
 @ours
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "fe80::1%1", None])
-def test_p20_a_saturated_executor_does_not_delay_literals(impl, loop, busy_executor, host, debug):
+def test_a_saturated_executor_does_not_delay_literals(impl, loop, busy_executor, host, debug):
     loop.set_debug(debug)
     loop.slow_callback_duration = 3600  # reports no slow callback, however busy the machine is
 
@@ -237,15 +241,17 @@ def test_p20_a_saturated_executor_does_not_delay_literals(impl, loop, busy_execu
     assert loop.run_until_complete(main()) == socket.getaddrinfo(host, 80, type=socket.SOCK_STREAM)
 
 
-def test_p20_names_wait_for_the_executor(impl, loop, busy_executor):
+@pytest.mark.promise("P20")
+def test_names_wait_for_the_executor(impl, loop, busy_executor):
     """They must wait: looking them up may take long."""
     coroutine = loop.getaddrinfo("localhost", 80)
     coroutine.send(None)
     coroutine.close()
 
 
+@pytest.mark.promise("P20")
 @ours
-def test_p20_a_server_on_all_interfaces_needs_no_executor(impl, loop, busy_executor):
+def test_a_server_on_all_interfaces_needs_no_executor(impl, loop, busy_executor):
     async def main():
         server = await loop.create_server(asyncio.Protocol, None, 0)
         assert server.sockets
@@ -255,9 +261,10 @@ def test_p20_a_server_on_all_interfaces_needs_no_executor(impl, loop, busy_execu
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P20")
 @ours
 @needs_ipv6
-def test_p20_connecting_to_an_address_with_a_zone_needs_no_executor(impl, loop, busy_executor):
+def test_connecting_to_an_address_with_a_zone_needs_no_executor(impl, loop, busy_executor):
     async def main():
         connected = loop.create_future()
 

@@ -18,7 +18,8 @@ def future(impl, loop):
         future.exception()
 
 
-def test_p21_isinstance(impl, loop):
+@pytest.mark.promise("P21")
+def test_isinstance(impl, loop):
     made = loop.create_future()
     assert isinstance(made, impl.Future)
     assert isinstance(made, asyncio.Future)

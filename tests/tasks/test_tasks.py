@@ -21,7 +21,8 @@ async def failing(error):
     raise error
 
 
-def test_p21_isinstance(impl, loop):
+@pytest.mark.promise("P21")
+def test_isinstance(impl, loop):
     task = loop.create_task(returning(1))
     assert isinstance(task, impl.Task) and isinstance(task, impl.Future)
     assert isinstance(task, asyncio.Task) and isinstance(task, asyncio.Future)

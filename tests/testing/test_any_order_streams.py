@@ -91,7 +91,8 @@ def numbered(size, first=0):
     return b"".join(number.to_bytes(4) for number in range(first, first + size // 4))
 
 
-async def test_p28_paused_and_resumed_in_turns_whoever_writes(network, chance):
+@pytest.mark.promise("P28")
+async def test_paused_and_resumed_in_turns_whoever_writes(network, chance):
     """Several tasks write at the same moments and ignore the pauses; the reader pauses, too."""
     writer, reader = await connected(network, chance)
     transport = writer.transport
@@ -127,7 +128,8 @@ async def test_p28_paused_and_resumed_in_turns_whoever_writes(network, chance):
     assert writer.error is reader.error is None
 
 
-async def test_p28_drain_holds_many_writers_of_one_stream(network, chance):
+@pytest.mark.promise("P28")
+async def test_drain_holds_many_writers_of_one_stream(network, chance):
     """Beyond the limit, the buffer has at most the last write of each writer, and all writers go on."""
     done = asyncio.get_running_loop().create_future()
 

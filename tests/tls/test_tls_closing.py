@@ -123,9 +123,10 @@ def test_abort_after_two_closes(tls):
         getattr(secured.transport, call)()
 
 
+@pytest.mark.promise("P09")
 @every_side
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
-def test_p09_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
+def test_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
     """The data is dropped, whichever method writes it and however often. Only asyncio's logger may report it."""
     secured = tls.open(side, kind="tcp")
     if how == "lost":
@@ -266,10 +267,11 @@ def test_a_peer_that_leaves_upon_our_close_notify_without_its_own(tls, side):
 # P03
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_version
 @every_protocol
-def test_p03_data_that_waits_in_the_kernel_when_we_close_is_not_delivered(tls, side, version, make_protocol):
+def test_data_that_waits_in_the_kernel_when_we_close_is_not_delivered(tls, side, version, make_protocol):
     secured = tls.open(side, make_protocol(), version=version)
     secured.deliver(b"before")
     secured.send(b"after")
@@ -291,10 +293,11 @@ def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls
     assert secured.protocol.calls == ["connection_made", "connection_lost"]
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_protocol
 @pytest.mark.parametrize("then", ["resume", "stay paused"])
-def test_p03_closing_while_reading_is_paused(tls, side, make_protocol, then):
+def test_closing_while_reading_is_paused(tls, side, make_protocol, then):
     """Held data stays undelivered, even if reading is resumed after close()."""
     secured = tls.open(side, make_protocol(), ssl_shutdown_timeout=SOON)
     secured.transport.pause_reading()
@@ -308,7 +311,8 @@ def test_p03_closing_while_reading_is_paused(tls, side, make_protocol, then):
     assert "data" not in secured.protocol.calls
 
 
-def test_p03_closing_from_inside_buffer_updated(tls):
+@pytest.mark.promise("P03")
+def test_closing_from_inside_buffer_updated(tls):
     """With more decrypted data than the buffer holds."""
     protocol = ViewRecorder(10)
     secured = tls.open("server", protocol)
@@ -319,9 +323,10 @@ def test_p03_closing_from_inside_buffer_updated(tls):
     assert protocol.received == b"0123456789"
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_protocol
-def test_p03_closing_from_inside_a_callback(tls, side, make_protocol):
+def test_closing_from_inside_a_callback(tls, side, make_protocol):
     protocol = make_protocol()
     secured = tls.open(side, protocol)
     when_data_comes(protocol, lambda: secured.transport.close())
@@ -331,9 +336,10 @@ def test_p03_closing_from_inside_a_callback(tls, side, make_protocol):
     assert protocol.received == b"first"
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_version
-def test_p03_a_peer_that_says_nothing(tls, side, version):
+def test_a_peer_that_says_nothing(tls, side, version):
     secured = tls.open(side, version=version, ssl_shutdown_timeout=SOON)
     secured.transport.close()
     secured.run_until(lambda: secured.protocol.lost)
@@ -343,10 +349,11 @@ def test_p03_a_peer_that_says_nothing(tls, side, version):
     assert secured.socket.fileno() == -1
 
 
+@pytest.mark.promise("P03")
 @pytest.mark.only("c", reason="asyncio raises ValueError for a timeout of 0")
 @every_side
 @every_version
-def test_p03_a_shutdown_timeout_of_nothing_is_an_abort(tls, side, version):
+def test_a_shutdown_timeout_of_nothing_is_an_abort(tls, side, version):
     secured = tls.open(side, version=version, ssl_shutdown_timeout=0)
     secured.deliver(b"data")
     secured.transport.close()

@@ -222,10 +222,11 @@ def run_as(loop, name, function, *arguments):
     loop.run_until_complete(call())
 
 
+@pytest.mark.promise("P27")
 @every_side
 @every_protocol
 @pytest.mark.parametrize("ending", ["the peer's", "ours", "abort"])
-def test_p27_the_context_in_which_the_transport_was_made(tls, side, make_protocol, ending):
+def test_the_context_in_which_the_transport_was_made(tls, side, make_protocol, ending):
     watched = Watched(tls, side, make_protocol)
     secured = watched.secured
     for _ in range(3):
@@ -242,9 +243,10 @@ def test_p27_the_context_in_which_the_transport_was_made(tls, side, make_protoco
         assert watched.everything_found() == {"maker"}
 
 
+@pytest.mark.promise("P27")
 @every_side
 @every_protocol
-def test_p27_after_pause_and_resume_from_a_task(tls, side, make_protocol):
+def test_after_pause_and_resume_from_a_task(tls, side, make_protocol):
     watched = Watched(tls, side, make_protocol)
     secured = watched.secured
     if sys.version_info < (3, 15):
@@ -260,8 +262,9 @@ def test_p27_after_pause_and_resume_from_a_task(tls, side, make_protocol):
     assert watched.everything_found() == {"maker"}
 
 
+@pytest.mark.promise("P27")
 @every_side
-def test_p27_resume_writing(tls, side):
+def test_resume_writing(tls, side):
     """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     watched = Watched(tls, side, type(tls.open().protocol))
     secured = watched.secured

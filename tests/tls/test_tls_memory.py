@@ -54,11 +54,12 @@ def come_and_go(tls, side, count, make_protocol, ending, version):
         run_once(tls.loop, 3)
 
 
+@pytest.mark.promise("P07")
 @every_side
 @every_version
 @every_protocol
 @every_ending
-def test_p07_what_came_and_went_leaves_no_object(tls, side, version, make_protocol, ending):
+def test_what_came_and_went_leaves_no_object(tls, side, version, make_protocol, ending):
     """No descriptor, no object that the collector knows, no block of Python's memory."""
     come_and_go(tls, side, 3, make_protocol, ending, version)  # objects that are made once
     gc.collect()
@@ -91,9 +92,10 @@ async def connection_that_ends(contexts, ending):
     return [weakref.ref(part) for part in parts]
 
 
+@pytest.mark.promise("P07")
 @every_version
 @every_ending
-def test_p07_nothing_waits_for_the_collector(impl, certificates, version, ending):
+def test_nothing_waits_for_the_collector(impl, certificates, version, ending):
     """Transports, protocols and OpenSSL's objects are in no cycle once their connection has ended."""
 
     async def main():
@@ -126,11 +128,12 @@ memory_is_pythons = pytest.mark.skipif(
 can_be_measured = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
+@pytest.mark.promise("P07")
 @memory_is_pythons
 @can_be_measured
 @pytest.mark.only("c", reason="asyncio keeps a buffer of 256 KiB for each connection")
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_p07_an_idle_connection_costs_less_than_32_kib(impl, version):
+def test_an_idle_connection_costs_less_than_32_kib(impl, version):
     """After a burst it costs more: OpenSSL's two memory BIOs keep the memory that they once used, and the ssl module
     cannot make them free it. The transport therefore feeds them hardly more than a record (16 KiB) at a time, so the
     kept memory does not grow with the burst; otherwise it would be as large as the burst, 512 KiB and more."""
@@ -141,10 +144,11 @@ def test_p07_an_idle_connection_costs_less_than_32_kib(impl, version):
     assert found["memory_after_a_burst"] < 96 * KIB
 
 
+@pytest.mark.promise("P07")
 @memory_is_pythons
 @can_be_measured
 @pytest.mark.skipif(NO_GIL and not CYCLES, reason="without the GIL CPython's allocator settles only after thousands")
-def test_p07_the_resident_size_stays(impl):
+def test_the_resident_size_stays(impl):
     """It stays within 5% of the size after the first round."""
     cycles, rounds = (str(CYCLES), "10") if CYCLES else ("100", "3")
     found = measured(impl, "--idle", "5", "--burst", "1000", "--cycles", cycles, "--rounds", rounds)

@@ -259,14 +259,13 @@ def test_a_peer_cannot_send_without_end_to_one_who_does_not_read(tls, side, high
     assert secured.transport.get_read_buffer_size() == 0
 
 
+@pytest.mark.promise("P14")
 @every_side
 @every_version
 @every_protocol
 @pytest.mark.parametrize("ending", ["close_notify", "close_notify and end", "end alone"])
 @pytest.mark.parametrize("size", [100, 100_000])
-def test_p14_no_byte_is_lost_when_the_end_comes_while_reading_is_paused(
-    tls, side, version, make_protocol, ending, size
-):
+def test_no_byte_is_lost_when_the_end_comes_while_reading_is_paused(tls, side, version, make_protocol, ending, size):
     secured = tls.open(side, make_protocol(), version=version, kind="tcp")
     if make_protocol is ViewRecorder and size > 65536 and ending != "close_notify":
         skip_on_asyncio(secured.transport, AT_THE_END)
@@ -286,8 +285,9 @@ def test_p14_no_byte_is_lost_when_the_end_comes_while_reading_is_paused(
     assert secured.protocol.error is None
 
 
+@pytest.mark.promise("P14")
 @every_protocol
-def test_p14_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_holds(tls, make_protocol):
+def test_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_holds(tls, make_protocol):
     secured = tls.open("server", make_protocol(1000) if make_protocol is ViewRecorder else make_protocol(), kind="tcp")
     if make_protocol is ViewRecorder:
         skip_on_asyncio(secured.transport, AT_THE_END)
@@ -299,8 +299,9 @@ def test_p14_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_
     assert secured.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
 
 
+@pytest.mark.promise("P14")
 @every_protocol
-def test_p14_a_long_farewell_while_reading_is_paused(tls, make_protocol):
+def test_a_long_farewell_while_reading_is_paused(tls, make_protocol):
     """The data exceeds what is held above the kernel: the end comes behind data that was not yet read when it
     arrived."""
     secured = tls.open("client", make_protocol(), kind="tcp")

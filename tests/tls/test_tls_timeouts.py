@@ -79,21 +79,23 @@ def timed_out(secured):
 # -- the shutdown ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_version
 @every_timeout
-def test_p03_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version, timeout):
+def test_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version, timeout):
     secured = tls.open(side, version=version, **option("shutdown", timeout))
     assert closed(secured, secured.peer.read) == seconds_of("shutdown", timeout)
     assert timed_out(secured) and secured.peer.saw_close_notify
     assert secured.protocol.calls == ["connection_made", "connection_lost"]
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_version
 @every_timeout
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
-def test_p03_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
+def test_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
     """It never answers our close_notify."""
     secured = tls.open(side, version=version, kind="tcp", **option("shutdown", timeout))
     secured.peer.write(b"s" * 10 * PIECE)
@@ -109,9 +111,10 @@ def test_p03_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
     assert len(secured.protocol.received) == before
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_timeout
-def test_p03_a_peer_that_does_not_read(tls, side, timeout):
+def test_a_peer_that_does_not_read(tls, side, timeout):
     secured = tls.open(side, **option("shutdown", timeout))
     secured.fill()
     assert closed(secured) == seconds_of("shutdown", timeout)
@@ -119,9 +122,10 @@ def test_p03_a_peer_that_does_not_read(tls, side, timeout):
     assert secured.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_timeout
-def test_p03_a_peer_that_closes_but_does_not_read(tls, side, timeout):
+def test_a_peer_that_closes_but_does_not_read(tls, side, timeout):
     """The peer's close_notify has come; the data to be sent stays queued."""
     secured = tls.open(side, kind="tcp", **option("shutdown", timeout))
     if sys.version_info < (3, 14, 10):
@@ -135,9 +139,10 @@ def test_p03_a_peer_that_closes_but_does_not_read(tls, side, timeout):
     assert timed_out(secured)
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_timeout
-def test_p03_with_reading_paused(tls, side, timeout):
+def test_with_reading_paused(tls, side, timeout):
     """The protocol has paused, so the peer's answer is not read: the timeout still ends the connection."""
     secured = tls.open(side, **option("shutdown", timeout))
     secured.transport.pause_reading()
@@ -150,10 +155,11 @@ def test_p03_with_reading_paused(tls, side, timeout):
     assert closed(secured, act) <= seconds_of("shutdown", timeout)
 
 
+@pytest.mark.promise("P03")
 @every_side
 @every_version
 @every_timeout
-def test_p03_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout):
+def test_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout):
     secured = tls.open(side, version=version, **option("shutdown", timeout))
     at = seconds_of("shutdown", timeout) - TINY
 
@@ -167,9 +173,10 @@ def test_p03_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout)
     assert secured.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
 
 
+@pytest.mark.promise("P03")
 @every_side
 @pytest.mark.hotloop(seeds=20)
-def test_p03_a_peer_that_answers_when_the_timeout_is_due(tls, side):
+def test_a_peer_that_answers_when_the_timeout_is_due(tls, side):
     """Whichever comes first ends the connection, and only once."""
     secured = tls.open(side)
 

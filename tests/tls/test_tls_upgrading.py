@@ -99,9 +99,10 @@ def skip_on_asyncios_protocol(tls, plain):
     skip_on_asyncio(probe.transport, "resume_writing() of its SSLProtocol asserts that it was told to pause")
 
 
+@pytest.mark.promise("P13")
 @every_side
 @every_version
-def test_p13_upgrading_while_writing_is_paused(tls, side, version):
+def test_upgrading_while_writing_is_paused(tls, side, version):
     plain = UpgradableConnection(tls, side, kind="pair", version=version)
     skip_on_asyncios_protocol(tls, plain)
     written = 0
@@ -160,9 +161,10 @@ def hello_of(peer):
     return peer.outgoing.read()
 
 
+@pytest.mark.promise("P13")
 @every_version
 @pytest.mark.parametrize("hello_cut", [None, 1, 100])
-def test_p13_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, version, hello_cut):
+def test_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, version, hello_cut):
     """Or with only the first bytes of the ClientHello. The server reads a line, then upgrades."""
     header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
 

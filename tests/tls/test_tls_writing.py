@@ -187,8 +187,9 @@ def test_the_writes_of_one_turn_share_records(tls):
     secured.peer.socket.close()
 
 
+@pytest.mark.promise("P28")
 @pytest.mark.parametrize("turn", ["inside", "outside"])
-def test_p28_a_bytearray_that_changes_after_write(tls, turn):
+def test_a_bytearray_that_changes_after_write(tls, turn):
     secured = tls.open(kind="tcp")
     expected = bytearray()
 
@@ -323,11 +324,12 @@ def test_reading_goes_on_while_writing_is_paused(tls):
 REENTRANT = ["connection_made", "pause_writing", "resume_writing", "eof_received"]
 
 
+@pytest.mark.promise("P14")
 @every_side
 @every_protocol
 @every_version
 @pytest.mark.parametrize("lines", [False, True], ids=["write", "writelines"])
-def test_p14_writing_from_every_callback(tls, side, make_protocol, version, lines):
+def test_writing_from_every_callback(tls, side, make_protocol, version, lines):
     """Every write has a number, and they arrive in the order of the calls, from whichever callback."""
     protocol = make_protocol()
     written = []
@@ -366,7 +368,8 @@ def test_p14_writing_from_every_callback(tls, side, make_protocol, version, line
     assert protocol.error is None
 
 
-def test_p14_each_pause_writes_more(tls):
+@pytest.mark.promise("P14")
+def test_each_pause_writes_more(tls):
     """The protocol answers pause_writing() with one write and resume_writing() with two."""
     secured = tls.open(kind="tcp")
     written = []

@@ -50,15 +50,17 @@ def expect_nothing_found(done):
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["nothing found"]), done.stdout + done.stderr
 
 
+@pytest.mark.promise("P34")
 @pytest.mark.parametrize("group", range(GROUPS))
 @pytest.mark.only("c", "python", reason="asyncio is the measure here, not the subject")
-def test_p34_a_few_faults_of_each_scenario(impl, library, group):
+def test_a_few_faults_of_each_scenario(impl, library, group):
     scenarios = [option for name in list(SCENARIOS)[group::GROUPS] for option in ("--scenario", name)]
     expect_nothing_found(run("--impl", impl.name, "--at-most", FEW, "--once", "--minutes", "60", *scenarios))
 
 
+@pytest.mark.promise("P34")
 @pytest.mark.only("c", reason="the others make no libc calls of their own")
-def test_p34_each_allocation_of_the_extensions_own(impl, library):
+def test_each_allocation_of_the_extensions_own(impl, library):
     done = run("--impl", impl.name, "--scenario", "Tcp", "--only", "libc")
     expect_nothing_found(done)
     tried = re.search(r"libc (\d+)/(\d+)", done.stdout)

@@ -16,6 +16,8 @@ from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, connections_on, skip_on_asyncio, wait_for
 from support.tls_connections import AT_THE_END, UpgradableConnection, ViewRecorder, every_protocol, every_side, numbered
 
+pytestmark = pytest.mark.promise("P36")
+
 every_kind = pytest.mark.parametrize("kind", KINDS)
 TLS_ENDINGS = ["close_notify", "close_notify and end", "end alone"]
 WHOLE_LIFE = ["connection_made", "data", "eof_received", "connection_lost"]
@@ -50,7 +52,7 @@ def hold(secured, data):
 @every_protocol
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 @pytest.mark.parametrize("size", [100, 60_000, 100_000])
-def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol, ending, size):
+def test_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol, ending, size):
     secured = tls.open(side, make_protocol(), version=version, kind="tcp")
     if make_protocol is ViewRecorder and size > 65536:
         skip_on_asyncio(secured.transport, AT_THE_END)
@@ -68,7 +70,7 @@ def test_p36_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_prot
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 @pytest.mark.parametrize("paused_after", range(3))
 @pytest.mark.parametrize("turns", range(5))
-def test_p36_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after, turns):
+def test_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after, turns):
     """Resumed before the end and after it; paused before the data, between two parts, or after them."""
     secured = tls.open(side, kind="tcp")
     data = numbered(30_000)
@@ -93,7 +95,7 @@ def test_p36_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_af
 
 @every_protocol
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
-def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
+def test_tls_is_paused_by_each_piece(tls, make_protocol, ending):
     """Also by the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     secured = tls.open("server", protocol, kind="tcp")
@@ -113,7 +115,7 @@ def test_p36_tls_is_paused_by_each_piece(tls, make_protocol, ending):
 
 
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
-def test_p36_tls_is_told_of_the_end_twice(tls, ending):
+def test_tls_is_told_of_the_end_twice(tls, ending):
     """The transport below reports the end again when it is resumed: the protocol is still paused."""
     secured = tls.open("server", kind="tcp")
     hold(secured, numbered(1000))
@@ -143,21 +145,21 @@ def resume_beside_a_reset(tls, side, protocol, resume):
 
 @every_side
 @every_protocol
-def test_p36_tls_is_resumed_ahead_of_a_reset(tls, side, make_protocol):
+def test_tls_is_resumed_ahead_of_a_reset(tls, side, make_protocol):
     resume_beside_a_reset(tls, side, make_protocol(), tls.loop.call_soon)
 
 
 @every_side
 @every_protocol
 @pytest.mark.only("c", reason="asyncio's TLS drops held data when the connection below is lost")
-def test_p36_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
+def test_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
     """Timers run behind the events of the poll."""
     resume_beside_a_reset(tls, side, make_protocol(), lambda callback: tls.loop.call_later(0, callback))
 
 
 @every_side
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
-def test_p36_tls_after_start_tls(tls, side, ending):
+def test_tls_after_start_tls(tls, side, ending):
     secured = UpgradableConnection(tls, side).upgrade()
     hold(secured, numbered(1000))
     end_tls(secured, ending)
@@ -183,7 +185,7 @@ async def read_all(reader, turns):
 @pytest.mark.parametrize("make_protocol", [asyncio.StreamReaderProtocol, Streams])
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 @pytest.mark.parametrize("turns", range(4))
-def test_p36_tls_read_through_a_small_stream_reader(tls, make_protocol, ending, turns):
+def test_tls_read_through_a_small_stream_reader(tls, make_protocol, ending, turns):
     reader = asyncio.StreamReader(limit=500, loop=tls.loop)
     secured = tls.open("client", make_protocol(reader, loop=tls.loop), kind="tcp")
     data = numbered(20_000)
@@ -206,7 +208,7 @@ def test_p36_tls_read_through_a_small_stream_reader(tls, make_protocol, ending, 
 @every_protocol
 @pytest.mark.parametrize("ending", ["half-closed", "closed"])
 @pytest.mark.parametrize("turns", range(4))
-def test_p36_a_stream_is_resumed_some_turns_from_the_end(loop, connections, kind, make_protocol, ending, turns):
+def test_a_stream_is_resumed_some_turns_from_the_end(loop, connections, kind, make_protocol, ending, turns):
     connection = connections.open(kind, make_protocol())
     connection.transport.pause_reading()
     connection.send(numbered(50_000))
@@ -229,7 +231,7 @@ def test_p36_a_stream_is_resumed_some_turns_from_the_end(loop, connections, kind
 
 @every_protocol
 @pytest.mark.parametrize("turns", [0, 3])
-def test_p36_a_stream_is_resumed_in_the_turn_of_a_reset(loop, connections, make_protocol, turns):
+def test_a_stream_is_resumed_in_the_turn_of_a_reset(loop, connections, make_protocol, turns):
     """The kernel keeps the data that came before the reset."""
     connection = connections.open("tcp", make_protocol())
     connection.transport.pause_reading()
@@ -246,7 +248,7 @@ def test_p36_a_stream_is_resumed_in_the_turn_of_a_reset(loop, connections, make_
 
 @every_kind
 @every_protocol
-def test_p36_a_stream_is_paused_by_each_piece(loop, connections, kind, make_protocol):
+def test_a_stream_is_paused_by_each_piece(loop, connections, kind, make_protocol):
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     connection = connections.open(kind, protocol)
 
@@ -264,7 +266,7 @@ def test_p36_a_stream_is_paused_by_each_piece(loop, connections, kind, make_prot
 
 @every_kind
 @pytest.mark.parametrize("turns", range(3))
-def test_p36_a_stream_read_through_a_small_stream_reader(loop, connections, kind, turns):
+def test_a_stream_read_through_a_small_stream_reader(loop, connections, kind, turns):
     reader = asyncio.StreamReader(limit=500, loop=loop)
     connection = connections.open(kind, asyncio.StreamReaderProtocol(reader, loop=loop))
     connection.send(numbered(10_000))
@@ -279,7 +281,7 @@ def test_p36_a_stream_read_through_a_small_stream_reader(loop, connections, kind
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_p36_a_pipe_is_resumed_some_turns_from_the_end(loop, turns):
+def test_a_pipe_is_resumed_some_turns_from_the_end(loop, turns):
     reading, writing = os.pipe()
     protocol = Recorder()
     with contextlib.ExitStack() as stack:

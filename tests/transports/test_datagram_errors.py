@@ -40,9 +40,10 @@ SEND_ERRORS = {
 }
 
 
+@pytest.mark.promise("P23")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the error numbers are Linux's")
 @pytest.mark.parametrize("case", SEND_ERRORS)
-def test_p23_an_error_of_sending_reaches_error_received(loop, case):
+def test_an_error_of_sending_reaches_error_received(loop, case):
     data, address, number = SEND_ERRORS[case]
 
     async def main():
@@ -60,7 +61,8 @@ def test_p23_an_error_of_sending_reaches_error_received(loop, case):
     loop.run_until_complete(main())
 
 
-def test_p23_an_error_in_the_midst_of_a_burst(loop):
+@pytest.mark.promise("P23")
+def test_an_error_in_the_midst_of_a_burst(loop):
     """The datagrams before and after it are sent, in order."""
 
     async def main():
@@ -77,7 +79,8 @@ def test_p23_an_error_in_the_midst_of_a_burst(loop):
     loop.run_until_complete(main())
 
 
-def test_p23_an_error_among_queued_datagrams(loop):
+@pytest.mark.promise("P23")
+def test_an_error_among_queued_datagrams(loop):
     """The peer goes while some are queued: error_received() gets the error and the transport stays open."""
 
     async def main():
@@ -95,7 +98,8 @@ def test_p23_an_error_among_queued_datagrams(loop):
     loop.run_until_complete(main())
 
 
-def test_p23_a_refused_datagram(loop):
+@pytest.mark.promise("P23")
+def test_a_refused_datagram(loop):
     async def main():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as placeholder:
             placeholder.bind(("127.0.0.1", 0))
@@ -137,8 +141,9 @@ channel.recv(10)
 """
 
 
+@pytest.mark.promise("P23")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="network namespaces are Linux's")
-def test_p23_an_unreachable_network(loop):
+def test_an_unreachable_network(loop):
     channel, theirs = socket.socketpair()
     with theirs:
         child = subprocess.Popen(
@@ -170,8 +175,9 @@ async def unreachable_then_reachable(loop, sock, channel):
     await close(transport)
 
 
+@pytest.mark.promise("P23")
 @pytest.mark.parametrize("target", ["missing", "abandoned", "stream"])
-def test_p23_a_unix_name_that_nobody_listens_to(loop, tmp_path, target):
+def test_a_unix_name_that_nobody_listens_to(loop, tmp_path, target):
     async def main():
         sender, protocol = await loop.create_datagram_endpoint(
             DatagramRecorder, local_addr=str(tmp_path / "sender"), family=socket.AF_UNIX
@@ -302,8 +308,9 @@ def test_a_socket_connected_beforehand_ignores_the_address(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P09")
 @pytest.mark.parametrize("how", ["close", "abort"])
-def test_p09_sendto_on_a_closing_transport(loop, asyncio_log, how):
+def test_sendto_on_a_closing_transport(loop, asyncio_log, how):
     """It raises nothing, even after connection_lost(); from the sixth call on asyncio warns."""
 
     async def main():

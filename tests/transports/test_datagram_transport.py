@@ -26,8 +26,9 @@ def bound(loop, factory=DatagramRecorder):
     return loop.run_until_complete(loop.create_datagram_endpoint(factory, local_addr=("127.0.0.1", 0)))
 
 
+@pytest.mark.promise("P23")
 @compiled
-def test_p23_one_wake_up_drains_32_datagrams_and_leaves_the_others_their_turn(loop, peer):
+def test_one_wake_up_drains_32_datagrams_and_leaves_the_others_their_turn(loop, peer):
     transports, protocols = zip(*[bound(loop) for _ in range(2)], strict=True)
     busy, quiet = protocols
     for number in range(100):
@@ -215,7 +216,8 @@ def test_what_only_streams_can_do(loop, method):
     loop.run_until_complete(close(transport))
 
 
-def test_p09_sendto_after_connection_lost(loop, peer, asyncio_log):
+@pytest.mark.promise("P09")
+def test_sendto_after_connection_lost(loop, peer, asyncio_log):
     """A connected endpoint warns. An unconnected one raises asyncio's exception: asyncio uses its socket, by then
     None."""
     transport, _ = bound(loop)

@@ -427,9 +427,10 @@ async def close_drained(transport, peer):
         await asyncio.sleep(0)
 
 
+@pytest.mark.promise("P28")
 @pytest.mark.parametrize("queued", [True, False])
 @counts_references
-def test_p28_data_changed_after_sendto_is_not_sent_changed(loop, queued):
+def test_data_changed_after_sendto_is_not_sent_changed(loop, queued):
     async def main():
         one, other = datagram_pair()
         transport, _ = await over(loop, one)
@@ -491,7 +492,8 @@ def test_abort_drops_what_is_queued(loop):
     loop.run_until_complete(main())
 
 
-def test_p30_extra_info(loop):
+@pytest.mark.promise("P30")
+def test_extra_info(loop):
     async def main():
         server, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
@@ -511,7 +513,8 @@ def test_p30_extra_info(loop):
     loop.run_until_complete(main())
 
 
-def test_p21_the_transport_is_of_asyncios_classes(loop):
+@pytest.mark.promise("P21")
+def test_the_transport_is_of_asyncios_classes(loop):
     async def main():
         one, other = datagram_pair()
         transport, protocol = await over(loop, one)
@@ -532,7 +535,8 @@ def test_p21_the_transport_is_of_asyncios_classes(loop):
     loop.run_until_complete(main())
 
 
-def test_p27_callbacks_run_in_the_context_of_creation(loop):
+@pytest.mark.promise("P27")
+def test_callbacks_run_in_the_context_of_creation(loop):
     variable = contextvars.ContextVar("variable")
 
     class InContext(DatagramRecorder):

@@ -377,9 +377,10 @@ def test_a_cancelled_connect_closes_what_it_took(loop, kind, count):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P04")
 @pytest.mark.only("c", reason="asyncio does not ask a file for its number again")
 @pytest.mark.parametrize("end", ["abort", "_call_connection_lost"])
-def test_p04_a_file_that_ends_its_transport_when_it_is_asked(loop, end):
+def test_a_file_that_ends_its_transport_when_it_is_asked(loop, end):
     class File(io.FileIO):
         ends = None
 

@@ -335,8 +335,9 @@ def test_watermarks(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P28")
 @pytest.mark.parametrize("make", [bytearray, lambda data: memoryview(bytearray(data))])
-def test_p28_data_changed_after_write_is_not_sent_changed(loop, make):
+def test_data_changed_after_write_is_not_sent_changed(loop, make):
     async def main():
         reading, writing = pipe()
         transport, _ = await loop.connect_write_pipe(Recorder, writing)
@@ -398,7 +399,8 @@ def test_abort_drops_what_is_queued(loop):
     loop.run_until_complete(main())
 
 
-def test_p09_writing_after_the_end_is_no_error(loop, asyncio_log):
+@pytest.mark.promise("P09")
+def test_writing_after_the_end_is_no_error(loop, asyncio_log):
     async def main():
         reading, writing = pipe()
         transport, protocol = await loop.connect_write_pipe(Recorder, writing)
@@ -508,8 +510,9 @@ def test_extra_info_and_classes(loop, kind):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P27")
 @pytest.mark.parametrize("kind", ["read", "write"])
-def test_p27_callbacks_run_in_the_context_of_creation(loop, kind):
+def test_callbacks_run_in_the_context_of_creation(loop, kind):
     variable = contextvars.ContextVar("variable", default="none")
     seen = {}
 

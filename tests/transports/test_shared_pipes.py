@@ -127,9 +127,10 @@ def test_both_directions_of_a_socket(loop, order):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P01")
 @pytest.mark.only("c", reason="asyncio goes on using the number, whichever file has it by then")
 @pytest.mark.parametrize("queued", [True, False])
-def test_p01_who_is_left_does_not_touch_the_next_owner_of_the_number(loop, queued):
+def test_the_transport_left_does_not_touch_the_next_owner_of_the_number(loop, queued):
     """One of the two closes the shared file. A new pipe gets its number soon after."""
 
     async def main():
@@ -323,9 +324,10 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.promise("P04")
 @pytest.mark.only("c", reason="asyncio's classes need their constructors")
 @pytest.mark.parametrize("name", ["ReadPipeTransport", "WritePipeTransport"])
-def test_p04_a_transport_that_was_never_opened(impl, name):
+def test_a_transport_that_was_never_opened(impl, name):
     from hotloop._c.transports import pipe
 
     cls = getattr(pipe, name)

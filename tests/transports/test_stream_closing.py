@@ -242,8 +242,9 @@ def test_writing_after_write_eof(loop, connections, method, data, pending):
         written = 0
 
 
+@pytest.mark.promise("P09")
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
-def test_p09_writing_after_the_end_is_no_error(loop, connections, asyncio_log, how):
+def test_writing_after_the_end_is_no_error(loop, connections, asyncio_log, how):
     """The data is dropped, and from the fifth write on asyncio's logger warns."""
     connection = connections.open("tcp")
     if how == "lost":
@@ -267,8 +268,9 @@ def test_p09_writing_after_the_end_is_no_error(loop, connections, asyncio_log, h
     asyncio_log.take()
 
 
+@pytest.mark.promise("P09")
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
-def test_p09_writelines_after_the_end_is_no_error(loop, connections, how):
+def test_writelines_after_the_end_is_no_error(loop, connections, how):
     connection = connections.open("tcp")
     if (3, 12) <= sys.version_info < (3, 14, 10):
         skip_on_asyncio(

@@ -84,8 +84,9 @@ def connect(loop):
 every_protocol = pytest.mark.parametrize("make_protocol", RECORDERS)
 
 
+@pytest.mark.promise("P27")
 @every_protocol
-def test_p27_the_context_in_which_the_transport_was_made(connect, make_protocol):
+def test_the_context_in_which_the_transport_was_made(connect, make_protocol):
     connected = connect(make_protocol)
     connected.receive()
     connected.receive()
@@ -95,8 +96,9 @@ def test_p27_the_context_in_which_the_transport_was_made(connect, make_protocol)
     assert {name for found in connected.found.values() for name in found} == {"maker"}
 
 
+@pytest.mark.promise("P27")
 @every_protocol
-def test_p27_after_pause_and_resume_from_a_task(connect, make_protocol):
+def test_after_pause_and_resume_from_a_task(connect, make_protocol):
     connected = connect(make_protocol)
     if sys.version_info < (3, 15):
         skip_on_asyncio(connected.transport, NOT_KEPT)
@@ -108,7 +110,8 @@ def test_p27_after_pause_and_resume_from_a_task(connect, make_protocol):
     assert {name for found in connected.found.values() for name in found} == {"maker"}
 
 
-def test_p27_resume_writing(connect):
+@pytest.mark.promise("P27")
+def test_resume_writing(connect):
     """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
@@ -125,8 +128,9 @@ def test_pause_writing_runs_where_write_was_called(connect):
     connected.drain()
 
 
+@pytest.mark.promise("P27")
 @pytest.mark.parametrize("how", ["close", "abort"])
-def test_p27_connection_lost(connect, how):
+def test_connection_lost(connect, how):
     connected = connect(RECORDERS[0])
     if sys.version_info < (3, 15):
         skip_on_asyncio(connected.transport, "connection_lost() runs in the context of the close() call")
@@ -161,7 +165,8 @@ def test_contexts_of_two_connections_do_not_mix(connect):
     assert other.found["data"] == ["maker"]
 
 
-def test_p27_accepted_connections(loop):
+@pytest.mark.promise("P27")
+def test_accepted_connections(loop):
     """Their callbacks run in a copy of the context that the server was made in."""
     found = []
     made = []

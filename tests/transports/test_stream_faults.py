@@ -427,9 +427,10 @@ def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop,
     assert received + len(connection.receive(written - received)) == written
 
 
+@pytest.mark.promise("P04")
 @pytest.mark.only("c", reason="asyncio leaves the descriptor with the selector")
 @every_kind
-def test_p04_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
+def test_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
     """Once it has ended, by whichever call, a transport does nothing."""
     connection = connections.open(kind)
     transport = connection.transport

@@ -103,8 +103,9 @@ def test_a_small_write_leaves_nothing_in_the_buffer_by_the_next_turn(loop, conne
     assert sizes == [0]
 
 
+@pytest.mark.promise("P28")
 @every_kind
-def test_p28_paused_above_the_high_limit_and_resumed_at_the_low_one(loop, connections, kind):
+def test_paused_above_the_high_limit_and_resumed_at_the_low_one(loop, connections, kind):
     connection = connections.open(kind)
     written = connection.fill()
     assert flow(connection) == ["pause"]
@@ -117,7 +118,8 @@ def test_p28_paused_above_the_high_limit_and_resumed_at_the_low_one(loop, connec
     assert flow(connection) == ["pause", "resume", "pause", "resume"]
 
 
-def test_p28_exactly_at_the_limits(loop, connections):
+@pytest.mark.promise("P28")
+def test_exactly_at_the_limits(loop, connections):
     """A size equal to the high limit is not above it; the write that exceeds it pauses before it returns."""
     connection = connections.open("tcp")
     transport = connection.transport
@@ -137,7 +139,8 @@ def test_p28_exactly_at_the_limits(loop, connections):
     assert (flow(connection), sizes) == (["pause", "resume"], [0])
 
 
-def test_p28_resumed_before_the_buffer_is_empty(loop, connections):
+@pytest.mark.promise("P28")
+def test_resumed_before_the_buffer_is_empty(loop, connections):
     connection = connections.open("tcp")
     transport = connection.transport
     transport.set_write_buffer_limits(high=10**12)
@@ -152,8 +155,9 @@ def test_p28_resumed_before_the_buffer_is_empty(loop, connections):
     assert 0 < sizes[0] <= high
 
 
+@pytest.mark.promise("P28")
 @pytest.mark.skipif("pair" not in KINDS, reason="no Unix sockets here, whose buffers are as small as setsockopt() says")
-def test_p28_paused_before_write_returns_whatever_waits_for_the_end_of_the_turn(loop, connections):
+def test_paused_before_write_returns_whatever_waits_for_the_end_of_the_turn(loop, connections):
     """A low limit holds within each turn, although much more than it may be sent at once at the turn's end."""
     ours, peer = connected_sockets("pair")
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -217,7 +221,8 @@ def test_writelines_pauses(loop, connections):
     assert flow(connection) == ["pause", "resume"]
 
 
-def test_p28_writing_more_when_resumed(loop, connections):
+@pytest.mark.promise("P28")
+def test_writing_more_when_resumed(loop, connections):
     """Each resume_writing() fills the buffer again: writing is paused inside it, and resumed when that data has been
     sent."""
     protocol = Recorder()

@@ -30,8 +30,9 @@ def read_exactly(sock, count):
     return sock.recv(count, socket.MSG_WAITALL)
 
 
+@pytest.mark.promise("P19")
 @every_kind
-def test_p19_written_while_the_loop_is_not_running(connections, kind):
+def test_written_while_the_loop_is_not_running(connections, kind):
     connection = blocking(connections.open(kind))
     connection.transport.write(b"at ")
     assert read_exactly(connection.peer, 3) == b"at "
@@ -40,9 +41,10 @@ def test_p19_written_while_the_loop_is_not_running(connections, kind):
     assert connection.transport.get_write_buffer_size() == 0
 
 
+@pytest.mark.promise("P19")
 @every_kind
 @pytest.mark.parametrize("count", [1, 2, 100])
-def test_p19_written_in_the_last_turn_before_a_stop(loop, connections, kind, count):
+def test_written_in_the_last_turn_before_a_stop(loop, connections, kind, count):
     connection = blocking(connections.open(kind))
 
     def write():
@@ -55,9 +57,10 @@ def test_p19_written_in_the_last_turn_before_a_stop(loop, connections, kind, cou
     assert read_exactly(connection.peer, 3 * count) == b"".join(b"%03d" % number for number in range(count))
 
 
+@pytest.mark.promise("P19")
 @pytest.mark.parametrize("how", ["stop", "return", "raise", "interrupt"])
 @pytest.mark.parametrize("where", ["callback", "task", "data_received", "timer"])
-def test_p19_however_the_run_ends(loop, connections, how, where):
+def test_however_the_run_ends(loop, connections, how, where):
     connection = blocking(connections.open("tcp"))
     finished = loop.create_future()
 
@@ -102,7 +105,8 @@ def test_p19_however_the_run_ends(loop, connections, how, where):
     finished.cancel()
 
 
-def test_p19_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
+@pytest.mark.promise("P19")
+def test_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
     """The data is at the peer when the callback after the writing one runs, in the next turn."""
     connection = connections.open("tcp")
     found = []
@@ -120,7 +124,8 @@ def test_p19_written_by_the_turn_that_writes_not_by_the_next(loop, connections):
     assert found == [b"onetwo"]
 
 
-def test_p19_a_busy_loop_does_not_delay_it(loop, connections):
+@pytest.mark.promise("P19")
+def test_a_busy_loop_does_not_delay_it(loop, connections):
     """Callbacks are queued without end, and the peer answers each message only when it has come."""
     connection = connections.open("tcp")
     answers = 0
@@ -140,7 +145,8 @@ def test_p19_a_busy_loop_does_not_delay_it(loop, connections):
     run_once(loop, 3)
 
 
-def test_p19_written_before_the_first_run(impl):
+@pytest.mark.promise("P19")
+def test_written_before_the_first_run(impl):
     loop = impl.new_event_loop()
     ours, peer = connected_sockets("tcp")
     peer.setblocking(True)
@@ -154,7 +160,8 @@ def test_p19_written_before_the_first_run(impl):
     loop.close()
 
 
-def test_p19_order_between_sockets(loop, connections):
+@pytest.mark.promise("P19")
+def test_order_between_sockets(loop, connections):
     """Within one turn, data written first to one connection has arrived when the second connection's data has."""
     one, other = connections.open("pair"), connections.open("pair")
 
@@ -212,9 +219,10 @@ def data_segments(sock):
     return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
 
 
+@pytest.mark.promise("P19")
 @pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
 @pytest.mark.parametrize("turn", ["inside", "outside"])
-def test_p19_writelines_is_one_system_call(loop, connections, turn):
+def test_writelines_is_one_system_call(loop, connections, turn):
     connection = connections.open("tcp")
     # Check the counter first: separate sends make separate segments.
     before = data_segments(connection.socket)

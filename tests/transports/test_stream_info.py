@@ -54,8 +54,9 @@ class Serving:
         run_once(self.loop, 2)
 
 
+@pytest.mark.promise("P21")
 @every_kind
-def test_p21_classes(loop, connections, kind):
+def test_classes(loop, connections, kind):
     transport = connections.open(kind).transport
     for class_ in (asyncio.Transport, asyncio.ReadTransport, asyncio.WriteTransport, asyncio.BaseTransport):
         assert isinstance(transport, class_)
@@ -103,7 +104,8 @@ def test_extra_info_stays_after_the_end(loop, connections, kind):
     assert connection.transport.get_extra_info("no such thing", 5) == 5
 
 
-def test_p30_the_socket_is_a_transport_socket(loop, connections):
+@pytest.mark.promise("P30")
+def test_the_socket_is_a_transport_socket(loop, connections):
     connection = connections.open("tcp")
     wrapped = connection.transport.get_extra_info("socket")
     assert isinstance(wrapped, asyncio.trsock.TransportSocket)
@@ -190,9 +192,10 @@ def test_addresses_of_unix_sockets(loop, tmp_path, named):
     run_once(loop)
 
 
+@pytest.mark.promise("P30")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere accept() fails if the peer has already left")
 @pytest.mark.parametrize("how", ["close", "reset"])
-def test_p30_peername_is_known_though_the_peer_has_left(loop, how):
+def test_peername_is_known_though_the_peer_has_left(loop, how):
     with Serving(loop) as serving:
         with socket.create_connection(serving.address) as gone:
             address = gone.getsockname()
@@ -203,7 +206,8 @@ def test_p30_peername_is_known_though_the_peer_has_left(loop, how):
         assert accepted.get_extra_info("sockname") == serving.address
 
 
-def test_p30_peername_is_kept_when_the_peer_leaves(loop):
+@pytest.mark.promise("P30")
+def test_peername_is_kept_when_the_peer_leaves(loop):
     with Serving(loop) as serving:
         with socket.create_connection(serving.address) as peer:
             address = peer.getsockname()
@@ -258,9 +262,10 @@ def test_the_number_of_a_closed_transports_descriptor(loop, connections, kind):
     assert f"closed fd={fd}" in repr(connection.transport)
 
 
+@pytest.mark.promise("P04")
 @pytest.mark.only("c", reason="asyncio's classes need their constructors")
 @pytest.mark.parametrize("name", ["stream.StreamTransport", "datagram.DatagramTransport"])
-def test_p04_a_transport_that_was_never_opened(impl, name):
+def test_a_transport_that_was_never_opened(impl, name):
     module, name = name.split(".")
     cls = getattr(importlib.import_module(f"hotloop._c.transports.{module}"), name)
     for transport in (cls(), cls.__new__(cls)):

@@ -75,9 +75,10 @@ LOOKS = {
 }
 
 
+@pytest.mark.promise("P35")
 @ways
 @pytest.mark.parametrize("look", LOOKS)
-def test_p35_what_shows_the_difference_sends_first(loop, way, look):
+def test_what_shows_the_difference_sends_first(loop, way, look):
     with connection(loop, way) as opened:
 
         def write_and_look():
@@ -89,9 +90,10 @@ def test_p35_what_shows_the_difference_sends_first(loop, way, look):
         assert in_one_turn(loop, write_and_look) == b"written before"
 
 
+@pytest.mark.promise("P35")
 @ways
 @pytest.mark.parametrize("exposed_by", ["fileno", "dup", "socket of the socket", "socket of the transport"])
-def test_p35_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exposed_by):
+def test_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exposed_by):
     with connection(loop, way) as opened:
         LOOKS[exposed_by](opened.transport, opened.socket)
 
@@ -103,8 +105,9 @@ def test_p35_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exp
         assert in_one_turn(loop, write) == b"onetwothree"
 
 
+@pytest.mark.promise("P35")
 @pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="uses send_fds() to pass descriptors")
-def test_p35_descriptors_sent_by_the_program(loop):
+def test_descriptors_sent_by_the_program(loop):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -127,9 +130,10 @@ def test_p35_descriptors_sent_by_the_program(loop):
 PIECES = {"bytes": b"x" * 100, "bytearray": bytearray(100), "much": bytearray(100_000)}
 
 
+@pytest.mark.promise("P35")
 @ways
 @pytest.mark.parametrize("piece", PIECES)
-def test_p35_a_write_to_a_peer_that_is_gone(loop, way, piece):
+def test_a_write_to_a_peer_that_is_gone(loop, way, piece):
     """The connection is closing as soon as write() has returned, and connection_lost() has the error of that write."""
     with connection(loop, way) as opened:
         reset(opened.peer)
@@ -145,7 +149,8 @@ def test_p35_a_write_to_a_peer_that_is_gone(loop, way, piece):
         assert type(opened.protocol.error) is ConnectionResetError
 
 
-def test_p35_drain_tells_of_a_peer_that_is_gone(loop):
+@pytest.mark.promise("P35")
+def test_drain_tells_of_a_peer_that_is_gone(loop):
     async def main():
         with socket.create_server(("127.0.0.1", 0)) as listener:
             _, writer = await asyncio.open_connection(*listener.getsockname())
@@ -165,14 +170,15 @@ def test_p35_drain_tells_of_a_peer_that_is_gone(loop):
 
 
 if sys.platform != "linux":
-    for test in (test_p35_a_write_to_a_peer_that_is_gone, test_p35_drain_tells_of_a_peer_that_is_gone):
+    for test in (test_a_write_to_a_peer_that_is_gone, test_drain_tells_of_a_peer_that_is_gone):
         globals()[test.__name__] = pytest.mark.skip(reason="looks at Linux's TCP_INFO")(test)
 
 
 # pytest's faulthandler_timeout has its own thread, so fork() warns; from 3.15 on the warning can be raised.
+@pytest.mark.promise("P35")
 @pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("end", ["close", "abort", "is_closing"])
-def test_p35_a_forked_child_sends_nothing_of_its_parents(loop, end):
+def test_a_forked_child_sends_nothing_of_its_parents(loop, end):
     """Data written before the fork is sent once."""
     with connection(loop, "accepted") as opened:
 
@@ -191,7 +197,8 @@ def test_p35_a_forked_child_sends_nothing_of_its_parents(loop, end):
         assert opened.peer.recv(100, socket.MSG_WAITALL) == b"once"
 
 
-def test_p35_another_thread_may_look_on(loop):
+@pytest.mark.promise("P35")
+def test_another_thread_may_look_on(loop):
     """The other thread may ask anything; only the loop's thread sends, and calls the protocol."""
     with connection(loop, "accepted") as opened:
 
@@ -264,9 +271,10 @@ def test_asking_for_the_socket_makes_no_garbage(loop):
             gc.enable()
 
 
+@pytest.mark.promise("P35")
 @pytest.mark.parametrize("kind", ["tcp", "pair"])
 @pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup", "is_closing"])
-def test_p35_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
+def test_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
     secured = tls.open(kind=kind)
     secured.peer.socket.settimeout(SECONDS_FOR_BYTES)
 

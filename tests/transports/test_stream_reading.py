@@ -108,9 +108,10 @@ def test_resumed_without_a_turn_between(loop, connections):
     run_until(loop, lambda: connection.protocol.received == b"onetwo")
 
 
+@pytest.mark.promise("P14")
 @every_kind
 @every_protocol
-def test_p14_data_and_the_end_that_arrive_while_paused_are_not_lost(loop, connections, kind, make_protocol):
+def test_data_and_the_end_that_arrive_while_paused_are_not_lost(loop, connections, kind, make_protocol):
     connection = connections.open(kind, make_protocol())
     connection.transport.pause_reading()
     connection.send(b"last words")

@@ -10,6 +10,8 @@ import pytest
 from support.endpoints import settle, until
 from support.recording import Recorder
 
+pytestmark = pytest.mark.promise("P24")
+
 LINUX = sys.platform.startswith("linux")
 HAS_UNIX = hasattr(socket, "AF_UNIX")
 IPPROTO_MPTCP = getattr(socket, "IPPROTO_MPTCP", 262)  # not where libc is older than the kernel
@@ -127,13 +129,13 @@ def run_over(loop, make, *arguments):
 
 
 @pytest.mark.parametrize("kind", INTERNET)
-def test_p24_stream_sockets(loop, kind):
+def test_stream_sockets(loop, kind):
     run_over(loop, INTERNET[kind])
 
 
 @pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("names", UNIX_NAMES)
-def test_p24_unix_stream_sockets(loop, tmp_path, names):
+def test_unix_stream_sockets(loop, tmp_path, names):
     if not LINUX and names not in ("ordinary", "not ascii"):
         pytest.skip("abstract names are Linux's")
     run_over(loop, bound, getattr(socket, "AF_UNIX", None), UNIX_NAMES[names](str(tmp_path)))
@@ -142,7 +144,7 @@ def test_p24_unix_stream_sockets(loop, tmp_path, names):
 @pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("way", ["create_connection", "create_unix_connection", "connect_accepted_socket"])
 @pytest.mark.parametrize("timeout", [None, 5.0, 0.0])
-def test_p24_every_way_to_give_a_connected_socket(loop, way, timeout):
+def test_every_way_to_give_a_connected_socket(loop, way, timeout):
     """Blocking, with a timeout or without one: it does not block the loop."""
 
     async def main():
@@ -160,7 +162,7 @@ def test_p24_every_way_to_give_a_connected_socket(loop, way, timeout):
     loop.run_until_complete(main())
 
 
-def test_p24_a_subclass_of_socket_is_read_by_its_own_method(loop):
+def test_a_subclass_of_socket_is_read_by_its_own_method(loop):
     async def main():
         ends = socket.socketpair()
         one, other = (Subclass(end.family, end.type, end.proto, end.detach()) for end in ends)
@@ -174,7 +176,7 @@ def test_p24_a_subclass_of_socket_is_read_by_its_own_method(loop):
 
 @pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)])
-def test_p24_other_sockets_are_refused_as_streams(loop, kind):
+def test_other_sockets_are_refused_as_streams(loop, kind):
     """They stay with their owner, untouched."""
 
     async def main():

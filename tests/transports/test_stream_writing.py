@@ -240,7 +240,8 @@ def test_big_buffers_arrive_intact_at_a_slow_reader(loop, connections, kind, pie
     assert connection.transport.get_write_buffer_size() == 0
 
 
-def test_p28_a_small_buffer_changed_at_once(loop, connections):
+@pytest.mark.promise("P28")
+def test_a_small_buffer_changed_at_once(loop, connections):
     """Whether a write reaches the kernel now or at the end of the turn, it sends the bytes at the time of the call."""
     connection = connections.open("tcp")
     buffer = bytearray(4)
@@ -263,10 +264,11 @@ def test_p28_a_small_buffer_changed_at_once(loop, connections):
     assert connection.receive(400) == b"".join(b"%04d" % number for number in range(100))
 
 
+@pytest.mark.promise("P28")
 @pytest.mark.parametrize("view", [lambda data: data, memoryview], ids=["bytearray", "memoryview"])
 @pytest.mark.parametrize("method", ["write", "writelines"])
 @pytest.mark.parametrize("blocked", [False, True])
-def test_p28_a_big_buffer_changed_while_it_waits(loop, connections, view, method, blocked):
+def test_a_big_buffer_changed_while_it_waits(loop, connections, view, method, blocked):
     connection = connections.open("tcp")
     skip_where_mutable_data_is_kept(connection.transport)
     written = connection.fill() if blocked else 0
@@ -281,7 +283,8 @@ def test_p28_a_big_buffer_changed_while_it_waits(loop, connections, view, method
     assert connection.receive(written + len(original))[written:] == original
 
 
-def test_p28_a_buffer_that_waits_may_be_resized(loop, connections):
+@pytest.mark.promise("P28")
+def test_a_buffer_that_waits_may_be_resized(loop, connections):
     connection = connections.open("tcp")
     skip_where_mutable_data_is_kept(connection.transport)
     buffer = bytearray(MORE_THAN_FITS)

@@ -469,7 +469,7 @@ def pytest_runtest_makereport(
         seed = item.stash.get(_SEED, None)
         if seed is not None and report.failed:
             passed = _options(item).seeds.index(seed)
-            told = f"seed {seed!r} is the first that fails, {passed} passed before it; again: "
-            told += shlex.quote(f"--hotloop-seed={seed}")
-            report.sections.append(("hotloop", told))
+            text = f"seed {seed!r} is the first that fails, {passed} passed before it; again: "
+            text += shlex.quote(f"--hotloop-seed={seed}")
+            report.sections.append(("hotloop", text))
     return report

@@ -1,6 +1,6 @@
 """One scenario with one fault, in a process of its own; returns the outcome as a dictionary.
 
-`kinds` names possible defects, with details; judging.py decides. `told` has everything that reported the fault.
+`kinds` names possible defects, with details; judging.py decides. `reports` has everything that reported the fault.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from .shim import Fault, Shim
 SECONDS_TO_BE_SERVED = 4.0
 SECONDS_BEFORE_THE_END = 15.0
 POLLS_OF_AN_IDLE_LOOP = 40
-MOST_TOLD = 30
+MOST_REPORTS = 30
 
 # A program cannot expect these: they are mistakes in the code that raised them.
 MISTAKES = (
@@ -48,43 +48,43 @@ class Harness(logging.Handler):
     def __init__(self, shim: Shim) -> None:
         super().__init__(logging.WARNING)
         self.shim = shim
-        self.is_expired = self._is_told = False
+        self.is_expired = self._is_reported = False
         self._stderr = _Stderr()
         self.texts: list[str] = []
         self.kinds: dict[str, str] = {}
         self.arm, self.disarm = shim.arm, shim.disarm
 
     @property
-    def is_told(self) -> bool:
-        return self._is_told or self._stderr.has_more()
+    def is_reported(self) -> bool:
+        return self._is_reported or self._stderr.has_more()
 
-    def told(self, where: str, error: object) -> None:
-        self._is_told = True
+    def report(self, where: str, error: object) -> None:
+        self._is_reported = True
         with contextlib.suppress(MemoryError):
-            if len(self.texts) < MOST_TOLD:
+            if len(self.texts) < MOST_REPORTS:
                 self.texts.append(f"{where}: {error!r}"[:300] + _origin(error))
             if isinstance(error, MISTAKES):
-                told = "".join(traceback.format_exception(error))
-                self.kinds.setdefault(f"raises {type(error).__name__}", f"{where}: {told[-1500:]}")
+                text = "".join(traceback.format_exception(error))
+                self.kinds.setdefault(f"raises {type(error).__name__}", f"{where}: {text[-1500:]}")
 
     def ended(self, error: BaseException) -> None:
-        self.told("run_forever", error)
+        self.report("run_forever", error)
         with contextlib.suppress(MemoryError):
-            told = "".join(traceback.format_exception(error))
-            self.kinds.setdefault("ends the loop", told[-1500:])
+            text = "".join(traceback.format_exception(error))
+            self.kinds.setdefault("ends the loop", text[-1500:])
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told("log", record.exc_info[1] if record.exc_info else record.getMessage())
+        self.report("log", record.exc_info[1] if record.exc_info else record.getMessage())
 
     def handle_exception(self, loop: Any, context: dict[str, Any]) -> None:
-        self.told(str(context.get("message")), context.get("exception"))
+        self.report(str(context.get("message")), context.get("exception"))
 
     def listen(self) -> None:
         logger = logging.getLogger("asyncio")
         logger.propagate = False
         logger.handlers = [self]
-        sys.unraisablehook = lambda hooked: self.told(f"unraisable, {hooked.err_msg}", hooked.exc_value)
-        threading.excepthook = lambda hooked: self.told("thread", hooked.exc_value)
+        sys.unraisablehook = lambda hooked: self.report(f"unraisable, {hooked.err_msg}", hooked.exc_value)
+        threading.excepthook = lambda hooked: self.report("thread", hooked.exc_value)
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -167,19 +167,19 @@ def _drive(harness: Harness, scenario: Scenario, seconds: float) -> None:
             scenario.drive()
     except Expired:
         harness.disarm()
-        kind = "stuck" if harness.is_told else "stuck in silence"
+        kind = "stuck" if harness.is_reported else "stuck in silence"
         tasks = asyncio.all_tasks(scenario.loop) if not scenario.loop.is_closed() else set()
         harness.kinds[kind] = "; ".join(sorted(_where(task) for task in tasks))
     except Lost as error:
         harness.disarm()
-        if not harness.is_told:
+        if not harness.is_reported:
             harness.kinds["lost in silence"] = str(error)
     except Corrupt as error:
         harness.disarm()
         harness.kinds["corrupt"] = str(error)
     except Exception as error:
         harness.disarm()
-        harness.told("act", error)
+        harness.report("act", error)
     finally:
         harness.disarm()
         scenario.is_over = True
@@ -264,7 +264,7 @@ def run_here(shim: Shim, impl: Any, cls: type[Scenario], fault: Fault | None, se
     else:
         shim.set(fault)
     _run(harness, impl, cls, seconds)
-    return {"kinds": harness.kinds, "told": harness.texts, "seen": shim.seen(), "failed": shim.failed()}
+    return {"kinds": harness.kinds, "reports": harness.texts, "seen": shim.seen(), "failed": shim.failed()}
 
 
 def _tell(fd: int, outcome: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ def run(
             code = 0
         except BaseException:
             shim.disarm()
-            _tell(target, {"kinds": {"the harness has failed": traceback.format_exc()[-1500:]}, "told": []})
+            _tell(target, {"kinds": {"the harness has failed": traceback.format_exc()[-1500:]}, "reports": []})
         finally:
             os._exit(code)
     os.close(target)
@@ -315,12 +315,12 @@ def run(
     _, status = os.waitpid(child, 0)
     with os.fdopen(report, "rb") as file:
         file.seek(0)
-        told = file.read().decode(errors="replace")
+        stderr = file.read().decode(errors="replace")
     if hung:
-        outcome = {"kinds": {"hangs": told[-3000:]}, "told": []}
+        outcome = {"kinds": {"hangs": stderr[-3000:]}, "reports": []}
     elif os.WIFSIGNALED(status):
-        outcome = {"kinds": {f"dies by {signal.Signals(os.WTERMSIG(status)).name}": told[-3000:]}, "told": []}
+        outcome = {"kinds": {f"dies by {signal.Signals(os.WTERMSIG(status)).name}": stderr[-3000:]}, "reports": []}
     else:
         outcome = json.loads(data)
-    outcome["stack"] = told[:4000]
+    outcome["stack"] = stderr[:4000]
     return outcome

@@ -228,12 +228,12 @@ class ManyWrites(ManyReady):
                         transport.write(data)
                         self.taken[number] += data
                     except MemoryError as error:
-                        self.harness.told("write", error)
+                        self.harness.report("write", error)
             done.append(True)
 
         while self.attempt(self.loop.call_soon, write) is None:
             pass
-        self.turns_until(lambda: done or self.harness.is_told)
+        self.turns_until(lambda: done or self.harness.is_reported)
         turns = iter(range(4))
         self.turns_until(lambda: next(turns, None) is None)
 
@@ -252,7 +252,7 @@ class ManyWrites(ManyReady):
                         break
                 await asyncio.sleep(0)
             whole = self.taken[number] + b"."
-            if received != whole and not self.harness.is_told:
+            if received != whole and not self.harness.is_reported:
                 raise Lost(f"{received!r} of {whole!r}")
 
 

@@ -53,8 +53,8 @@ class Job:
     def counted(self, cls: type[Scenario], fault: Fault | None, names: tuple[str, ...] = ()) -> dict[str, Any]:
         """Run without a failure: then nothing may go wrong, however slow the machine is."""
         counted = child.run(self.shim, self.impl, cls, fault, SECONDS_WITHOUT_A_FAULT, names)
-        if counted["kinds"] or counted["told"]:
-            raise SystemExit(f"{cls.__name__} fails without a fault: {counted['kinds']} {counted['told']}")
+        if counted["kinds"] or counted["reports"]:
+            raise SystemExit(f"{cls.__name__} fails without a fault: {counted['kinds']} {counted['reports']}")
         return counted
 
     def faults(self, cls: type[Scenario], part: str) -> list[Fault]:

@@ -100,7 +100,7 @@ class Finding:
     fault: Fault
     kind: str
     details: str
-    told: tuple[str, ...]
+    reports: tuple[str, ...]
     stack: str
 
     @property
@@ -135,7 +135,7 @@ class Finding:
         """The reason why this is no defect, or None."""
         for (impl, scenario, fault, kind, text), reason in EXPECTED.items():
             mine = ((self.impl, impl), (self.scenario, scenario), (str(self.fault), fault), (self.kind, kind))
-            if text in "\n".join((self.details, *self.told)) and all(fnmatch.fnmatchcase(*pair) for pair in mine):
+            if text in "\n".join((self.details, *self.reports)) and all(fnmatch.fnmatchcase(*pair) for pair in mine):
                 return reason
         return None
 
@@ -147,7 +147,7 @@ class Finding:
         if self.place:
             lines.append(f"    failed in {self.place}")
         lines += [f"    | {line}" for line in self.details.strip().splitlines()[-25:]]
-        lines += [f"    told: {line}" for line in self.told[:6]]
+        lines += [f"    reports: {line}" for line in self.reports[:6]]
         return "\n".join(lines)
 
 
@@ -164,8 +164,8 @@ def _function(library: str, offset: str) -> str:
 
 
 def findings(impl: str, scenario: str, fault: Fault, outcome: dict[str, Any]) -> list[Finding]:
-    told, stack = tuple(outcome["told"]), outcome.get("stack", "")
-    return [Finding(impl, scenario, fault, kind, text, told, stack) for kind, text in outcome["kinds"].items()]
+    reports, stack = tuple(outcome["reports"]), outcome.get("stack", "")
+    return [Finding(impl, scenario, fault, kind, text, reports, stack) for kind, text in outcome["kinds"].items()]
 
 
 def counted(all_findings: list[Finding]) -> str:

@@ -85,7 +85,7 @@ class Futures(Plain):
             try:
                 end[0](*end[1:])
             except MemoryError as error:
-                self.harness.told("future", error)
+                self.harness.report("future", error)
                 if not future.done():
                     future.set_result(None)
         self.turns_until(lambda: ran == taken)
@@ -111,7 +111,7 @@ class Threadsafe(Plain):
                 self.loop.call_soon_threadsafe(self.run, number)
                 self.taken[number] = 1
             except (MemoryError, OSError) as error:
-                self.harness.told("call_soon_threadsafe", error)
+                self.harness.report("call_soon_threadsafe", error)
         self.has_called_all = True
 
     def run(self, number: int) -> None:
@@ -148,7 +148,7 @@ class ThreadsafeAsleep(Threadsafe):
             try:
                 self.loop.call_soon_threadsafe(self.run, number)
             except (MemoryError, OSError) as error:
-                self.harness.told("call_soon_threadsafe", error)
+                self.harness.report("call_soon_threadsafe", error)
             else:
                 while not self.ran[number] and not self.harness.is_expired:
                     time.sleep(0.0005)
@@ -342,7 +342,7 @@ class CloseLoop(Plain):
             try:
                 self.loop.close()
             except (MemoryError, OSError) as error:
-                self.harness.told("close", error)
+                self.harness.report("close", error)
 
     async def close(self) -> None:
         self.connections.clear()
@@ -376,7 +376,7 @@ class Selector(Plain):
                 found = sorted(key.data for key, _ in selector.select(1))
                 break
             except (MemoryError, OSError) as error:
-                self.harness.told("select", error)
+                self.harness.report("select", error)
         if found != data:
             raise Lost(f"select() has {found}, not {data}")
 

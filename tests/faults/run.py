@@ -85,9 +85,9 @@ class Session:
             unexpected = [finding for finding in found[name] if finding.reason is None]
             ours = unexpected if impl == "asyncio" or options.all else self.ours(unexpected)
             shared = [finding for finding in unexpected if finding not in ours]
-            told = judging.counted(ours) if ours else "no defects"
-            told += f"; excused: {judging.counted(shared)}" if shared else ""
-            lines.append(f"{impl:8} {name:20} {', '.join(tried[name])}: {told}")
+            verdict = judging.counted(ours) if ours else "no defects"
+            verdict += f"; excused: {judging.counted(shared)}" if shared else ""
+            lines.append(f"{impl:8} {name:20} {', '.join(tried[name])}: {verdict}")
             defects += ours
         return lines, defects
 

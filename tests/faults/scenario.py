@@ -77,7 +77,7 @@ class Scenario:
             try:
                 timer = self.loop.call_later(0.001, self.loop.stop)
             except MemoryError as error:
-                self.harness.told("call_later", error)
+                self.harness.report("call_later", error)
                 continue
             try:
                 self.run_on()
@@ -102,5 +102,5 @@ class Plain(Scenario):
         try:
             return function(*args)
         except MemoryError as error:
-            self.harness.told(getattr(function, "__name__", "call"), error)
+            self.harness.report(getattr(function, "__name__", "call"), error)
             return None

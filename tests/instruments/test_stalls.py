@@ -364,15 +364,15 @@ class Scripted:
 
 @pytest.fixture
 def scripted():
-    loop, told = Scripted(), []
-    watch = StallWatch(loop, 1.0, lambda stall: told.append((stall.duration, stall.ended)))
+    loop, reported = Scripted(), []
+    watch = StallWatch(loop, 1.0, lambda stall: reported.append((stall.duration, stall.ended)))
 
     def look(now, progress, late=0.0):
         loop.progress = progress
         assert watch.look(now, late)
-        return told
+        return reported
 
-    look.loop, look.watch, look.told = loop, watch, told
+    look.loop, look.watch, look.reported = loop, watch, reported
     return look
 
 
@@ -399,7 +399,7 @@ def test_a_watchdog_that_was_kept_from_running(scripted):
     assert scripted(15.0, 6, late=4.75) == [(4.75, False)]
     assert scripted(15.25, 7)[1:] == [(5.0, True)]
     assert scripted(15.5, -1) == scripted(20.0, -1, late=4.25) == scripted(21.0, 8, late=0.75)
-    assert len(scripted.told) == 2
+    assert len(scripted.reported) == 2
 
 
 def test_a_stop_is_the_end_of_what_has_ended_by_then(scripted):
@@ -408,7 +408,7 @@ def test_a_stop_is_the_end_of_what_has_ended_by_then(scripted):
     scripted.watch._stopped = 11.5
     scripted.loop.progress = -1
     assert not scripted.watch.look(20.0, 0.0)
-    assert scripted.told == [(1.0, False), (1.5, True)]
+    assert scripted.reported == [(1.0, False), (1.5, True)]
 
 
 def test_a_loop_that_was_closed_in_the_meantime(scripted):
@@ -416,7 +416,7 @@ def test_a_loop_that_was_closed_in_the_meantime(scripted):
     scripted(11.0, 5)
     scripted.loop.closed = True
     assert not scripted.watch.look(11.25, 0.0)
-    assert scripted.told == [(1.0, False), (1.25, True)]
+    assert scripted.reported == [(1.0, False), (1.25, True)]
 
 
 def test_a_stall_that_ends_while_its_picture_is_taken():
@@ -425,11 +425,11 @@ def test_a_stall_that_ends_while_its_picture_is_taken():
             self.reads += 1
             return 5 if self.reads <= 2 else 6
 
-    loop, told = Moving(), []
+    loop, reported = Moving(), []
     loop._thread_id = threading.get_ident()
-    watch = StallWatch(loop, 1.0, told.append)
+    watch = StallWatch(loop, 1.0, reported.append)
     assert watch.look(10.0, 0.0) and watch.look(11.0, 0.0) and watch.look(11.25, 0.0)
-    begun, ended = told
+    begun, ended = reported
     assert begun.stack == ended.stack == ()
     assert (begun.duration, ended.duration) == (1.0, 1.25)
     assert "Stack" not in str(begun)

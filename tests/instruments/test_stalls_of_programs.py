@@ -11,12 +11,12 @@ PRELUDE = """
 import hotloop, threading
 from hotloop.instruments import watchdog
 
-begun, told = threading.Event(), []
+begun, stalls = threading.Event(), []
 
 def report(stall):
     # Wherever it is found: on a loaded machine even before block() is called.
     if any(frame.name in ("main", "blocking") for frame in stall.stack):
-        told.append(stall.ended)
+        stalls.append(stall.ended)
         begun.set()
 
 def block():
@@ -37,7 +37,7 @@ async def main():
 hotloop.run(main(), stall_after=0.01, stall_report=report)
 for thread in watchdogs():
     thread.join()
-assert told == [False, True], told
+assert stalls == [False, True], stalls
 """
     )
 
@@ -63,7 +63,7 @@ async def start():
 hotloop.run(start(), stall_after=0.01, stall_report=report)
 for thread in watchdogs():
     thread.join()
-assert told == [False, True], told
+assert stalls == [False, True], stalls
 """
     )
 
@@ -181,7 +181,7 @@ def watch_again():
     hotloop.run(main(), stall_after=0.01, stall_report=report)
     for thread in watchdogs():
         thread.join()
-    assert told == [False, True], told
+    assert stalls == [False, True], stalls
 
 async def main():
     block()
@@ -195,12 +195,12 @@ async def main():
 loop = hotloop.new_event_loop()
 with hotloop.watch_stalls(loop, 0.01, report) as watch:
     in_child(watch_again)
-    assert told == []
+    assert stalls == []
     loop.run_until_complete(main())
     loop.close()
 for thread in watchdogs():
     thread.join()
-assert told == [False, True], told
+assert stalls == [False, True], stalls
 """
         )
 

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.only("c", "python", reason="asyncio has no such hook")
 NEARLY = 0.97
 
 
-def of(told, *names):
+def of(reports, *names):
     """Only the callbacks of the test: on a loaded machine others may be slow."""
-    return [one for one in told if one.name in names]
+    return [one for one in reports if one.name in names]
 
 
 def slow():
@@ -23,20 +23,20 @@ def slow():
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
-def told(request, loop):
+def reports(request, loop):
     """The arguments of the hook's calls, in debug mode or not."""
     loop.set_debug(request.param)
     loop.slow_callback_duration = 3600
-    told = []
-    loop.set_slow_callback_hook(told.append, 0.02)
-    return told
+    reports = []
+    loop.set_slow_callback_hook(reports.append, 0.02)
+    return reports
 
 
-def test_a_slow_callback_is_reported_with_its_place(loop, told):
+def test_a_slow_callback_is_reported_with_its_place(loop, reports):
     handle = loop.call_soon(functools.partial(slow))
     loop.call_soon(int)
     run_once(loop)
-    (report,) = of(told, "slow")
+    (report,) = of(reports, "slow")
     assert type(report) is SlowCallback
     assert report.duration >= NEARLY * 0.02
     assert report.handle is handle
@@ -49,16 +49,16 @@ def test_a_slow_callback_is_reported_with_its_place(loop, told):
     )
 
 
-def test_a_slow_step_is_reported_with_its_task(loop, told):
+def test_a_slow_step_is_reported_with_its_task(loop, reports):
     async def step():
         await asyncio.sleep(0)
         slow()
 
     loop.run_until_complete(loop.create_task(step(), name="late"))
-    assert {one.task for one in of(told, step.__qualname__)} == {"late"}
+    assert {one.task for one in of(reports, step.__qualname__)} == {"late"}
 
 
-def test_a_slow_callback_that_fails_is_reported(loop, told):
+def test_a_slow_callback_that_fails_is_reported(loop, reports):
     def fails():
         slow()
         raise ValueError
@@ -67,27 +67,27 @@ def test_a_slow_callback_that_fails_is_reported(loop, told):
     loop.set_exception_handler(lambda _, context: contexts.append(context))
     loop.call_soon(fails)
     run_once(loop)
-    assert len(of(told, fails.__qualname__)) == 1
+    assert len(of(reports, fails.__qualname__)) == 1
     assert len(contexts) == 1
 
 
-def test_what_is_not_slow_is_not_reported(loop, told):
-    loop.set_slow_callback_hook(told.append, 3600)
+def test_what_is_not_slow_is_not_reported(loop, reports):
+    loop.set_slow_callback_hook(reports.append, 3600)
     loop.call_soon(slow)
     run_once(loop)
-    assert told == []
+    assert reports == []
 
 
-def test_a_threshold_of_zero_reports_all_that_has_run(loop, told):
-    loop.set_slow_callback_hook(told.append, 0)
+def test_a_threshold_of_zero_reports_all_that_has_run(loop, reports):
+    loop.set_slow_callback_hook(reports.append, 0)
     for _ in range(3):
         loop.call_soon(int)
     loop.call_soon(int).cancel()
     run_once(loop)
-    assert [one.name for one in told] == ["int"] * 3
+    assert [one.name for one in reports] == ["int"] * 3
 
 
-def test_the_hook_is_replaced_and_unset(loop, told):
+def test_the_hook_is_replaced_and_unset(loop, reports):
     others = []
     loop.set_slow_callback_hook(others.append, 0.02)
     loop.call_soon(slow)
@@ -95,28 +95,28 @@ def test_the_hook_is_replaced_and_unset(loop, told):
     loop.set_slow_callback_hook(None)
     loop.call_soon(slow)
     run_once(loop)
-    assert (len(told), len(of(others, "slow"))) == (0, 1)
+    assert (len(reports), len(of(others, "slow"))) == (0, 1)
 
 
 def test_it_can_be_unset_by_the_hook_itself(loop):
-    told = []
+    reports = []
 
     def once(report):
-        told.append(report)
+        reports.append(report)
         loop.set_slow_callback_hook(None)
 
     loop.set_slow_callback_hook(once, 0.0)
     loop.call_soon(int)
     loop.call_soon(int)
     run_once(loop)
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 def test_the_time_of_the_hook_is_not_the_next_callbacks(loop):
-    told = []
+    reports = []
 
     def hook(report):
-        told.append(report.name)
+        reports.append(report.name)
         burn(0.4)
 
     loop.set_slow_callback_hook(hook, 0.3)
@@ -124,10 +124,10 @@ def test_the_time_of_the_hook_is_not_the_next_callbacks(loop):
     for _ in range(5):
         loop.call_soon(int)
     run_once(loop)
-    assert told == ["burn"]
+    assert reports == ["burn"]
 
 
-def test_what_the_hook_raises_goes_to_the_exception_handler(loop, told):
+def test_what_the_hook_raises_goes_to_the_exception_handler(loop, reports):
     contexts = []
     loop.set_exception_handler(lambda _, context: contexts.append(context))
 
@@ -162,13 +162,13 @@ def test_a_hook_may_leave_the_loop(loop):
 def test_debug_mode_still_logs(loop, asyncio_log):
     loop.set_debug(True)
     loop.slow_callback_duration = 0.01
-    told = []
-    loop.set_slow_callback_hook(told.append, 0.01)
+    reports = []
+    loop.set_slow_callback_hook(reports.append, 0.01)
     loop.call_soon(slow)
     run_once(loop)
     (message,) = asyncio_log.take()
     assert message.startswith("Executing <Handle slow()")
-    assert len(of(told, "slow")) == 1
+    assert len(of(reports, "slow")) == 1
 
 
 @pytest.mark.parametrize("threshold", [-1, -0.001, float("nan"), float("inf")])

@@ -634,8 +634,8 @@ def test_no_memory_to_accept(impl, kind):
             client.settimeout(0)
             return client
         loop = impl.new_event_loop()
-        told = []
-        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+        messages = []
+        loop.set_exception_handler(lambda loop, context: messages.append(context["message"]))
         folder = tempfile.TemporaryDirectory()
         if {kind!r} == "tcp":
             server = loop.run_until_complete(loop.create_server(Greeting, "127.0.0.1", 0))
@@ -659,13 +659,13 @@ def test_no_memory_to_accept(impl, kind):
             try:
                 assert client.recv(99) in (b"hello", b"")
             except BlockingIOError:
-                raise AssertionError(f"{{allocation}}: the client hangs, {{told}}")
+                raise AssertionError(f"{{allocation}}: the client hangs, {{messages}}")
             except ConnectionError:
                 pass
             client.close()
             run_once(10)
             assert not getattr(server, "_clients", None) and not getattr(server, "_active_count", 0), allocation
-            assert descriptors() == before, f"{{allocation}}: a descriptor is left, {{told}}"
+            assert descriptors() == before, f"{{allocation}}: a descriptor is left, {{messages}}"
         server.close()
         loop.run_until_complete(server.wait_closed())
         bell.close()

@@ -106,19 +106,19 @@ def test_ipv6_sockets(loop):
 @pytest.mark.skipif(not socket.has_ipv6, reason="Python without IPv6")
 def test_both_families_on_one_socket(loop):
     async def main(sock):
-        transport, heard = await over(loop, sock)
+        transport, protocol = await over(loop, sock)
         port = sock.getsockname()[1]
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as four,
             socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as six,
         ):
             four.sendto(b"four", ("127.0.0.1", port))
-            await until(lambda: heard.received == [b"four"])
+            await until(lambda: protocol.received == [b"four"])
             six.sendto(b"six", ("::1", port))
-            await until(lambda: heard.received == [b"four", b"six"])
-            assert heard.addresses[0] == ("::ffff:127.0.0.1", four.getsockname()[1], 0, 0)
-            assert heard.addresses[1] == ("::1", six.getsockname()[1], 0, 0)
-            for peer, address in zip((four, six), heard.addresses, strict=True):
+            await until(lambda: protocol.received == [b"four", b"six"])
+            assert protocol.addresses[0] == ("::ffff:127.0.0.1", four.getsockname()[1], 0, 0)
+            assert protocol.addresses[1] == ("::1", six.getsockname()[1], 0, 0)
+            for peer, address in zip((four, six), protocol.addresses, strict=True):
                 transport.sendto(b"answer", address)
                 assert peer.recv(10) == b"answer"
         await close(transport)
@@ -151,14 +151,14 @@ def test_netlink_sockets(loop, kind):
     header, get_link, request_dump, new_link, done = struct.Struct("=LHHLL"), 18, 0x301, 16, 3
 
     async def main(sock):
-        transport, heard = await over(loop, sock)
+        transport, protocol = await over(loop, sock)
         assert transport.get_extra_info("sockname") == sock.getsockname()
         body = struct.pack("=BxHiLL", socket.AF_UNSPEC, 0, 0, 0, 0)
         transport.sendto(header.pack(header.size + len(body), get_link, request_dump, 77, 0) + body, (0, 0))
-        await until(lambda: heard.received and header.unpack_from(heard.received[-1])[1] == done)
-        assert set(heard.addresses) == {(0, 0)}
-        assert header.unpack_from(heard.received[0])[1:4:2] == (new_link, 77)
-        assert b"lo\0" in b"".join(heard.received)
+        await until(lambda: protocol.received and header.unpack_from(protocol.received[-1])[1] == done)
+        assert set(protocol.addresses) == {(0, 0)}
+        assert header.unpack_from(protocol.received[0])[1:4:2] == (new_link, 77)
+        assert b"lo\0" in b"".join(protocol.received)
         await close(transport)
 
     def make():
@@ -185,10 +185,10 @@ def test_can_sockets(loop):
 
     async def main(one, other):
         first, _ = await over(loop, one)
-        second, heard = await over(loop, other)
+        second, protocol = await over(loop, other)
         first.sendto(frame, ("vcan0",))
-        await until(lambda: heard.received)
-        assert (heard.received, heard.addresses) == ([frame], [("vcan0",)])
+        await until(lambda: protocol.received)
+        assert (protocol.received, protocol.addresses) == ([frame], [("vcan0",)])
         await close(first, second)
 
     def make():
@@ -203,11 +203,11 @@ def test_ping_sockets(loop):
     """A datagram socket of ICMP: loopback answers an echo request by itself."""
 
     async def main(sock):
-        transport, heard = await over(loop, sock)
+        transport, protocol = await over(loop, sock)
         transport.sendto(struct.pack("!BBHHH", 8, 0, 0, 0, 5) + b"payload", ("127.0.0.1", 0))
-        await until(lambda: heard.received)
-        assert heard.received[0][0] == 0 and heard.received[0].endswith(b"payload")
-        assert heard.addresses[0][0] == "127.0.0.1"
+        await until(lambda: protocol.received)
+        assert protocol.received[0][0] == 0 and protocol.received[0].endswith(b"payload")
+        assert protocol.addresses[0][0] == "127.0.0.1"
         await close(transport)
 
     loop.run_until_complete(

@@ -319,12 +319,12 @@ def test_the_clients_that_a_server_knows(impl):
 @pytest.mark.parametrize("of", ["the class", "the object"])
 def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
     """For example to count connections: each is called once per connection, one at its beginning, one at its end."""
-    told = []
+    calls = []
     methods = {name: getattr(asyncio.base_events.Server, name) for name in ("_attach", "_detach")}
 
     def telling(name):
         def method(self, *arguments):
-            told.append(name)
+            calls.append(name)
             return methods[name](self, *arguments)
 
         return method
@@ -353,7 +353,7 @@ def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
         for name in methods:
             monkeypatch.setattr(asyncio.base_events.Server, name, telling(name))
     impl.run(main())
-    assert told == ["_attach", "_detach"] * (2 if of == "the class" else 1)
+    assert calls == ["_attach", "_detach"] * (2 if of == "the class" else 1)
 
 
 @pytest.mark.promise("P26")

@@ -12,15 +12,15 @@ from support.stepping import run_once
 pytestmark = pytest.mark.promise("P22")
 
 MIXES = list(itertools.product(("own", "asyncio"), repeat=2))
-mixed = pytest.mark.parametrize("whose", ["own", "asyncio", "mixed"])
+mixed = pytest.mark.parametrize("classes", ["own", "asyncio", "mixed"])
 
 
 class Maker:
     """Makes futures and tasks of one kind, or of both in turn."""
 
-    def __init__(self, impl, loop, whose):
+    def __init__(self, impl, loop, classes):
         self.loop = loop
-        kinds = {"own": [impl], "asyncio": [asyncio], "mixed": [impl, asyncio]}[whose]
+        kinds = {"own": [impl], "asyncio": [asyncio], "mixed": [impl, asyncio]}[classes]
         self.kinds = itertools.cycle(kinds)
 
     def future(self):
@@ -31,8 +31,8 @@ class Maker:
 
 
 @pytest.fixture
-def make(impl, loop, whose):
-    return Maker(impl, loop, whose)
+def make(impl, loop, classes):
+    return Maker(impl, loop, classes)
 
 
 async def after(turns, result=None, error=None):
@@ -219,8 +219,9 @@ def test_task_group(make, run):
 
 
 @mixed
-def test_the_loops_factory_may_make_either(impl, loop, whose):
-    kinds = itertools.cycle({"own": [impl.Task], "asyncio": [asyncio.Task], "mixed": [impl.Task, asyncio.Task]}[whose])
+def test_the_loops_factory_may_make_either(impl, loop, classes):
+    tasks = {"own": [impl.Task], "asyncio": [asyncio.Task], "mixed": [impl.Task, asyncio.Task]}[classes]
+    kinds = itertools.cycle(tasks)
     loop.set_task_factory(lambda loop, coroutine, **keywords: next(kinds)(coroutine, loop=loop, **keywords))
 
     async def main():
@@ -344,7 +345,7 @@ def test_synchronisation(make, run):
 
 
 @mixed
-def test_run_until_complete(make, whose):
+def test_run_until_complete(make, classes):
     assert make.loop.run_until_complete(make.task(after(2, "task's"))) == "task's"
     future = make.future()
     make.loop.call_soon(future.set_result, "future's")

@@ -109,13 +109,13 @@ def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
         duplicate = os.dup(one.fileno())
         transport.pause_reading()
         reading, writing = os.pipe()
-        heard = loop.create_future()
-        loop.add_reader(reading, lambda: heard.done() or heard.set_result(os.read(reading, 1)))
+        data = loop.create_future()
+        loop.add_reader(reading, lambda: data.done() or data.set_result(os.read(reading, 1)))
         # After this, no registration of this loop can report the number.
         os.close(one.fileno())
         other.send(b"hello")
         os.write(writing, b"y")
-        assert await heard == b"y"
+        assert await data == b"y"
         for _ in range(5):
             await asyncio.sleep(0.001)  # the loop polls meanwhile
         loop.remove_reader(reading)

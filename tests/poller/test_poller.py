@@ -163,8 +163,8 @@ def test_a_pipe_that_nobody_reads_from_is_ready(selector, pipe):
     assert not is_pending(selector)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["detached", "changed behind its back"])
-def test_the_number_of_such_a_pipe_used_again(selector, pipe, told):
+@pytest.mark.parametrize("is_detached", [True, False], ids=["detached", "changed behind its back"])
+def test_the_number_of_such_a_pipe_used_again(selector, pipe, is_detached):
     reading, writing = pipe
     attach(selector, writing, WRITE)
     os.close(reading)
@@ -177,7 +177,7 @@ def test_the_number_of_such_a_pipe_used_again(selector, pipe, told):
     pipe.append(other_reading)
     os.set_blocking(writing, False)
     fill(writing)
-    if told:
+    if is_detached:
         attach(selector, writing, WRITE)
     else:
         call(selector, "change", writing, WRITE)

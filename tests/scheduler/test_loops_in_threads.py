@@ -94,12 +94,13 @@ async def echo_over_datagrams(number):
 
     loop = asyncio.get_running_loop()
     server, _ = await loop.create_datagram_endpoint(Echo, local_addr=("127.0.0.1", 0))
-    client, heard = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=server.get_extra_info("sockname"))
+    address = server.get_extra_info("sockname")
+    client, protocol = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
     for turn in range(300):
         client.sendto(b"%d of %d" % (turn, number))
-        while len(heard.received) <= turn:
+        while len(protocol.received) <= turn:
             await asyncio.sleep(0)
-        assert heard.received[-1] == b"%d of %d" % (turn, number)
+        assert protocol.received[-1] == b"%d of %d" % (turn, number)
     for transport in (server, client):
         transport.close()
         await until(lambda transport=transport: transport.get_protocol() is None or transport.get_protocol().lost)
@@ -168,17 +169,17 @@ def test_four_loops_serve_one_port(impl):
     """Until each client has had an answer from each loop."""
     loops = [impl.new_event_loop() for _ in range(LOOPS)]
     opened = [[] for _ in loops]
-    heard = [set() for _ in range(LOOPS)]
+    loops_seen = [set() for _ in range(LOOPS)]
     wrong = []
 
     def client(number):
         for turn in itertools.count():
             question = b"%d of %d" % (turn, number)
             served_by, _, text = ask(address, question).partition(b" ")
-            heard[number].add(served_by)
+            loops_seen[number].add(served_by)
             if text != question:
                 wrong.append((question, text))
-            if wrong or (turn >= 50 and len(heard[number]) == LOOPS):
+            if wrong or (turn >= 50 and len(loops_seen[number]) == LOOPS):
                 return
 
     port, servers = 0, []
@@ -196,7 +197,7 @@ def test_four_loops_serve_one_port(impl):
         for thread in clients:
             thread.join()
     assert wrong == []
-    assert heard == [{b"%d" % number for number in range(LOOPS)}] * LOOPS
+    assert loops_seen == [{b"%d" % number for number in range(LOOPS)}] * LOOPS
     for loop, server, protocols in zip(loops, servers, opened, strict=True):
         loop.run_until_complete(until(lambda protocols=protocols: all(one.lost for one in protocols)))
         server.close()

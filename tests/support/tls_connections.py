@@ -306,9 +306,9 @@ class TlsConnections:
         return self.adopt(transport, protocol, peer)
 
     def adopt(self, transport: asyncio.Transport, protocol: Any, peer: Peer) -> TlsConnection:
-        secured = TlsConnection(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
-        self.opened.append(secured)
-        return secured
+        connection = TlsConnection(self.loop, transport, protocol, peer, transport.get_extra_info("socket"))
+        self.opened.append(connection)
+        return connection
 
     def failure(self, making: asyncio.Task[Any], peer: Peer, until: Callable[[], object] | None = None) -> Exception:
         """The exception with which a handshake fails, while the peer goes on with it as far as it can."""
@@ -330,15 +330,15 @@ class TlsConnections:
         return taken
 
     def close(self) -> None:
-        for secured in self.opened:
-            if not secured.is_gone:
-                secured.transport.abort()
-            secured.peer.socket.close()
-        for secured in self.opened:
-            run_until(self.loop, lambda secured=secured: secured.is_gone)
+        for connection in self.opened:
+            if not connection.is_gone:
+                connection.transport.abort()
+            connection.peer.socket.close()
+        for connection in self.opened:
+            run_until(self.loop, lambda connection=connection: connection.is_gone)
             run_once(self.loop, 3)
-            if hasattr(secured.protocol, "check_life_cycle"):
-                secured.protocol.check_life_cycle()
+            if hasattr(connection.protocol, "check_life_cycle"):
+                connection.protocol.check_life_cycle()
         assert not self.reports, f"the exception handler was called: {self.reports}"
 
 

@@ -253,10 +253,10 @@ def test_bad_yields_raise_inside_the_coroutine(impl, loop, make, message):
         loop.run_until_complete(yielding_only(make(impl, loop)))
 
 
-@pytest.mark.parametrize("whose", ["impl", "asyncio"])
-def test_a_future_of_another_loop_is_refused(impl, loop, whose):
+@pytest.mark.parametrize("module", ["impl", "asyncio"])
+def test_a_future_of_another_loop_is_refused(impl, loop, module):
     other = impl.new_event_loop()
-    future = (impl if whose == "impl" else asyncio).Future(loop=other)
+    future = (impl if module == "impl" else asyncio).Future(loop=other)
 
     async def main():
         await future

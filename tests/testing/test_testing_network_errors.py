@@ -313,9 +313,9 @@ def test_what_the_network_leaves_to_the_loop(run):
             with pytest.raises(OSError):
                 await loop.create_server(asyncio.Protocol, ["server.test", "server.test", None], "no such service")
             assert network._listeners == []
-            secured = ssl.create_default_context().wrap_socket(socket.socket(), server_hostname="server.test")
-            with secured, pytest.raises(TypeError, match="cannot be of type SSLSocket"):
-                await loop.sock_connect(secured, ("server.test", 80))
+            connection = ssl.create_default_context().wrap_socket(socket.socket(), server_hostname="server.test")
+            with connection, pytest.raises(TypeError, match="cannot be of type SSLSocket"):
+                await loop.sock_connect(connection, ("server.test", 80))
             loop.set_debug(True)
             with socket.socket() as sock, pytest.raises(ValueError, match="the socket must be non-blocking"):
                 await loop.sock_connect(sock, ("server.test", 80))

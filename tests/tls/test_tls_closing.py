@@ -25,102 +25,102 @@ ENDED = ["connection_made", "eof_received", "connection_lost"]
 @every_protocol
 def test_close(tls, side, version, make_protocol):
     """Written data goes first, then close_notify; the peer's answer to it counts as a normal end."""
-    secured = tls.open(side, make_protocol(), version=version)
-    secured.transport.write(b"last words")
-    assert not secured.transport.is_closing()
-    assert secured.transport.close() is None
-    assert secured.transport.is_closing()
-    secured.run_until(lambda: secured.peer.saw_close_notify)
-    assert secured.peer.received == b"last words"
-    assert secured.socket.fileno() != -1 and not secured.protocol.lost, "it waits for the peer's close_notify"
-    secured.run_until_lost()
-    assert secured.protocol.calls == ENDED and secured.protocol.error is None
-    assert secured.socket.fileno() == -1
-    secured.run_until(lambda: secured.peer.saw_end)
+    connection = tls.open(side, make_protocol(), version=version)
+    connection.transport.write(b"last words")
+    assert not connection.transport.is_closing()
+    assert connection.transport.close() is None
+    assert connection.transport.is_closing()
+    connection.run_until(lambda: connection.peer.saw_close_notify)
+    assert connection.peer.received == b"last words"
+    assert connection.socket.fileno() != -1 and not connection.protocol.lost, "it waits for the peer's close_notify"
+    connection.run_until_lost()
+    assert connection.protocol.calls == ENDED and connection.protocol.error is None
+    assert connection.socket.fileno() == -1
+    connection.run_until(lambda: connection.peer.saw_end)
 
 
 @every_side
 def test_close_sends_much(tls, side):
-    secured = tls.open(side, kind="tcp")
+    connection = tls.open(side, kind="tcp")
     data = os.urandom(3_000_000)
-    secured.transport.write(data)
-    secured.transport.close()
-    secured.run_until_lost()
-    assert secured.peer.received == data and secured.peer.saw_close_notify
-    assert secured.protocol.error is None
+    connection.transport.write(data)
+    connection.transport.close()
+    connection.run_until_lost()
+    assert connection.peer.received == data and connection.peer.saw_close_notify
+    assert connection.protocol.error is None
 
 
 @every_side
 @every_version
 def test_close_from_inside_a_write_that_pauses(tls, side, version):
-    secured = tls.open(side, version=version)
-    secured.protocol.hooks["pause_writing"] = lambda: secured.transport.close()
+    connection = tls.open(side, version=version)
+    connection.protocol.hooks["pause_writing"] = lambda: connection.transport.close()
     written = 0
-    while not secured.transport.is_closing():
-        secured.transport.write(b"p" * PIECE)
+    while not connection.transport.is_closing():
+        connection.transport.write(b"p" * PIECE)
         written += PIECE
-    secured.run_until_lost()
-    assert secured.peer.received == b"p" * written
-    assert secured.protocol.error is None
+    connection.run_until_lost()
+    assert connection.peer.received == b"p" * written
+    assert connection.protocol.error is None
 
 
 def test_closing_once_more_changes_nothing(tls):
-    secured = tls.open()
+    connection = tls.open()
     for _ in range(3):
-        secured.transport.close()
-        assert secured.transport.is_closing()
-    secured.run_until_lost()
-    secured.transport.close()
-    assert secured.protocol.calls == ENDED
+        connection.transport.close()
+        assert connection.transport.is_closing()
+    connection.run_until_lost()
+    connection.transport.close()
+    assert connection.protocol.calls == ENDED
 
 
 @every_side
 @every_version
 def test_abort(tls, side, version):
     """Nothing more is sent, and connection_lost() is the only callback; it comes after the call has returned."""
-    secured = tls.open(side, version=version, kind="tcp")
-    secured.fill()
-    secured.send(b"unread")
-    assert secured.transport.abort() is None
-    assert secured.transport.is_closing() and not secured.protocol.lost
-    run_until(tls.loop, lambda: secured.protocol.lost)
-    assert secured.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
-    assert secured.protocol.error is None
-    assert secured.socket.fileno() == -1
-    secured.peer.read()
-    assert not secured.peer.saw_close_notify
+    connection = tls.open(side, version=version, kind="tcp")
+    connection.fill()
+    connection.send(b"unread")
+    assert connection.transport.abort() is None
+    assert connection.transport.is_closing() and not connection.protocol.lost
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert connection.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
+    assert connection.protocol.error is None
+    assert connection.socket.fileno() == -1
+    connection.peer.read()
+    assert not connection.peer.saw_close_notify
 
 
 def test_aborting_once_more_changes_nothing(tls):
-    secured = tls.open()
-    secured.transport.abort()
-    secured.transport.abort()
-    secured.run_until_lost()
-    secured.transport.abort()
+    connection = tls.open()
+    connection.transport.abort()
+    connection.transport.abort()
+    connection.run_until_lost()
+    connection.transport.abort()
     run_once(tls.loop, 3)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_side
 def test_abort_after_close(tls, side):
-    secured = tls.open(side, kind="tcp")
-    secured.fill()
-    secured.transport.close()
-    secured.transport.abort()
-    secured.run_until_lost(peer_reads=False)
-    assert secured.protocol.error is None
+    connection = tls.open(side, kind="tcp")
+    connection.fill()
+    connection.transport.close()
+    connection.transport.abort()
+    connection.run_until_lost(peer_reads=False)
+    assert connection.protocol.error is None
 
 
 def test_abort_after_two_closes(tls):
-    secured = tls.open()
-    skip_on_asyncio(secured.transport, "the second close() makes it forget its connection")
-    secured.transport.close()
-    secured.transport.close()
-    secured.transport.abort()
-    secured.run_until_lost(peer_reads=False)
-    assert secured.protocol.error is None
+    connection = tls.open()
+    skip_on_asyncio(connection.transport, "the second close() makes it forget its connection")
+    connection.transport.close()
+    connection.transport.close()
+    connection.transport.abort()
+    connection.run_until_lost(peer_reads=False)
+    assert connection.protocol.error is None
     for call in ("is_reading", "get_write_buffer_size", "get_write_buffer_limits", "pause_reading", "resume_reading"):
-        getattr(secured.transport, call)()
+        getattr(connection.transport, call)()
 
 
 @pytest.mark.promise("P09")
@@ -128,39 +128,39 @@ def test_abort_after_two_closes(tls):
 @pytest.mark.parametrize("how", ["close", "abort", "lost"])
 def test_writing_after_the_end_is_no_error(tls, asyncio_log, side, how):
     """The data is dropped, whichever method writes it and however often. Only asyncio's logger may report it."""
-    secured = tls.open(side, kind="tcp")
+    connection = tls.open(side, kind="tcp")
     if how == "lost":
-        secured.reset()
-        secured.run_until_lost(peer_reads=False)
+        connection.reset()
+        connection.run_until_lost(peer_reads=False)
     else:
-        getattr(secured.transport, how)()
+        getattr(connection.transport, how)()
     for _ in range(7):
-        secured.transport.write(b"dropped")
-        secured.transport.writelines([b"dropped", b"", b"too"])
-    secured.transport.write(b"")
-    secured.transport.writelines([])
+        connection.transport.write(b"dropped")
+        connection.transport.writelines([b"dropped", b"", b"too"])
+    connection.transport.write(b"")
+    connection.transport.writelines([])
     with pytest.raises(TypeError):
-        secured.transport.write("text")
+        connection.transport.write("text")
     if how != "lost":
-        secured.run_until_lost()
+        connection.run_until_lost()
     for _ in range(7):
-        secured.transport.write(b"dropped")
-        secured.transport.writelines([b"dropped"])
+        connection.transport.write(b"dropped")
+        connection.transport.writelines([b"dropped"])
     run_once(tls.loop, 3)
-    assert secured.peer.received == b""
-    assert secured.protocol.calls.count("connection_lost") == 1
+    assert connection.peer.received == b""
+    assert connection.protocol.calls.count("connection_lost") == 1
     assert set(asyncio_log.take()) <= {"SSL connection is closed", "socket.send() raised exception."}
 
 
 @pytest.mark.parametrize("first", ["close", "abort"])
 def test_close_after_the_end(tls, first):
-    secured = tls.open()
-    getattr(secured.transport, first)()
-    secured.run_until_lost()
-    secured.transport.close()
-    secured.transport.abort()
+    connection = tls.open()
+    getattr(connection.transport, first)()
+    connection.run_until_lost()
+    connection.transport.close()
+    connection.transport.abort()
     run_once(tls.loop, 3)
-    assert secured.protocol.calls[-1] == "connection_lost"
+    assert connection.protocol.calls[-1] == "connection_lost"
 
 
 HOOKS = ["connection_made", "data", "eof_received", "pause_writing", "connection_lost"]
@@ -180,14 +180,14 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
                 protocol = make_protocol()
                 end = lambda: getattr(protocol.transport, call)()  # noqa: E731
                 when_data_comes(protocol, end) if hook == "data" else protocol.hooks.update({hook: end})
-                secured = connections.open(side, protocol, kind="pair")
-                if secured.peer.shaken:
-                    secured.peer.write(b"some data")
-                while not secured.writing_paused and not secured.transport.is_closing():
-                    secured.transport.write(b"x" * PIECE)
-                secured.run_until(lambda: protocol.received or protocol.lost)
-                secured.peer.notify_close()
-                secured.run_until_lost()
+                connection = connections.open(side, protocol, kind="pair")
+                if connection.peer.shaken:
+                    connection.peer.write(b"some data")
+                while not connection.writing_paused and not connection.transport.is_closing():
+                    connection.transport.write(b"x" * PIECE)
+                connection.run_until(lambda: protocol.received or protocol.lost)
+                connection.peer.notify_close()
+                connection.run_until_lost()
                 error = protocol.error and (type(protocol.error), getattr(protocol.error, "reason", None))
                 return protocol.calls, bytes(protocol.received), error
         finally:
@@ -203,65 +203,65 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
 @pytest.mark.parametrize("ending", ["close_notify", "close_notify and end", "end alone"])
 def test_the_peer_leaves(tls, side, version, ending):
     """However the peer leaves, connection_lost() is called once and without an error; close_notify is answered."""
-    secured = tls.open(side, version=version)
+    connection = tls.open(side, version=version)
     if "notify" in ending:
-        secured.peer.notify_close()
+        connection.peer.notify_close()
     if "end" in ending:
-        secured.end()
-    secured.run_until_lost()
-    assert secured.protocol.calls == ENDED and secured.protocol.error is None
-    assert secured.transport.is_closing()
-    secured.run_until(lambda: secured.peer.saw_end)
+        connection.end()
+    connection.run_until_lost()
+    assert connection.protocol.calls == ENDED and connection.protocol.error is None
+    assert connection.transport.is_closing()
+    connection.run_until(lambda: connection.peer.saw_end)
     if ending == "close_notify":
-        assert secured.peer.saw_close_notify
+        assert connection.peer.saw_close_notify
 
 
 @every_side
 def test_what_eof_received_writes_is_sent(tls, side):
-    secured = tls.open(side)
-    secured.protocol.hooks["eof_received"] = lambda: secured.transport.write(b"farewell")
-    secured.peer.notify_close()
-    secured.run_until_lost()
-    assert secured.protocol.error is None
-    secured.run_until(lambda: secured.peer.saw_end)
-    assert secured.peer.received == b"farewell"
+    connection = tls.open(side)
+    connection.protocol.hooks["eof_received"] = lambda: connection.transport.write(b"farewell")
+    connection.peer.notify_close()
+    connection.run_until_lost()
+    assert connection.protocol.error is None
+    connection.run_until(lambda: connection.peer.saw_end)
+    assert connection.peer.received == b"farewell"
 
 
 def test_a_reset(tls):
-    secured = tls.open(kind="tcp")
-    secured.reset()
-    secured.run_until_lost()
-    assert isinstance(secured.protocol.error, ConnectionResetError)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    connection = tls.open(kind="tcp")
+    connection.reset()
+    connection.run_until_lost()
+    assert isinstance(connection.protocol.error, ConnectionResetError)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_side
 def test_a_reset_while_we_close(tls, side):
-    secured = tls.open(side, kind="tcp")
-    secured.transport.close()
-    secured.reset()
-    secured.run_until_lost()
-    assert isinstance(secured.protocol.error, ConnectionResetError)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    connection = tls.open(side, kind="tcp")
+    connection.transport.close()
+    connection.reset()
+    connection.run_until_lost()
+    assert isinstance(connection.protocol.error, ConnectionResetError)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_side
 def test_both_close_at_once(tls, side):
-    secured = tls.open(side)
-    secured.peer.notify_close()
-    secured.transport.close()
-    secured.run_until_lost()
-    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+    connection = tls.open(side)
+    connection.peer.notify_close()
+    connection.transport.close()
+    connection.run_until_lost()
+    assert connection.protocol.calls == ENDED and connection.protocol.error is None
 
 
 @every_side
 def test_a_peer_that_leaves_upon_our_close_notify_without_its_own(tls, side):
-    secured = tls.open(side)
-    secured.transport.close()
-    secured.run_until(lambda: secured.peer.saw_close_notify)
-    secured.end()
-    secured.run_until(lambda: secured.protocol.lost)
-    assert secured.protocol.calls == ENDED and secured.protocol.error is None
+    connection = tls.open(side)
+    connection.transport.close()
+    connection.run_until(lambda: connection.peer.saw_close_notify)
+    connection.end()
+    connection.run_until(lambda: connection.protocol.lost)
+    assert connection.protocol.calls == ENDED and connection.protocol.error is None
 
 
 # P03
@@ -272,25 +272,25 @@ def test_a_peer_that_leaves_upon_our_close_notify_without_its_own(tls, side):
 @every_version
 @every_protocol
 def test_data_that_waits_in_the_kernel_when_we_close_is_not_delivered(tls, side, version, make_protocol):
-    secured = tls.open(side, make_protocol(), version=version)
-    secured.deliver(b"before")
-    secured.send(b"after")
-    secured.transport.close()
-    secured.run_until_lost()
-    assert secured.protocol.received == b"before"
-    assert secured.socket.fileno() == -1
+    connection = tls.open(side, make_protocol(), version=version)
+    connection.deliver(b"before")
+    connection.send(b"after")
+    connection.transport.close()
+    connection.run_until_lost()
+    assert connection.protocol.received == b"before"
+    assert connection.socket.fileno() == -1
 
 
 @every_side
 @every_version
 def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls, side, version):
-    secured = tls.open(side, version=version)
-    secured.transport.close()
-    secured.peer.write(b"after")
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert isinstance(secured.protocol.error, ssl.SSLError)
-    assert secured.protocol.error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    connection = tls.open(side, version=version)
+    connection.transport.close()
+    connection.peer.write(b"after")
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert isinstance(connection.protocol.error, ssl.SSLError)
+    assert connection.protocol.error.reason == "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @pytest.mark.promise("P03")
@@ -299,27 +299,27 @@ def test_what_a_connection_ends_with_whose_peer_sends_after_our_close_notify(tls
 @pytest.mark.parametrize("then", ["resume", "stay paused"])
 def test_closing_while_reading_is_paused(tls, side, make_protocol, then):
     """Held data stays undelivered, even if reading is resumed after close()."""
-    secured = tls.open(side, make_protocol(), ssl_shutdown_timeout=SOON)
-    secured.transport.pause_reading()
-    secured.send(b"held back")
+    connection = tls.open(side, make_protocol(), ssl_shutdown_timeout=SOON)
+    connection.transport.pause_reading()
+    connection.send(b"held back")
     run_once(tls.loop, 5)
-    secured.transport.close()
+    connection.transport.close()
     if then == "resume":
-        secured.transport.resume_reading()
-    secured.run_until_lost()
-    assert not secured.protocol.received
-    assert "data" not in secured.protocol.calls
+        connection.transport.resume_reading()
+    connection.run_until_lost()
+    assert not connection.protocol.received
+    assert "data" not in connection.protocol.calls
 
 
 @pytest.mark.promise("P03")
 def test_closing_from_inside_buffer_updated(tls):
     """With more decrypted data than the buffer holds."""
     protocol = ViewRecorder(10)
-    secured = tls.open("server", protocol)
-    skip_on_asyncio(secured.transport, "its close() fills the buffer once more")
-    protocol.hooks["buffer_updated"] = lambda: secured.transport.close()
-    secured.peer.write(b"0123456789and more than that")
-    secured.run_until_lost()
+    connection = tls.open("server", protocol)
+    skip_on_asyncio(connection.transport, "its close() fills the buffer once more")
+    protocol.hooks["buffer_updated"] = lambda: connection.transport.close()
+    connection.peer.write(b"0123456789and more than that")
+    connection.run_until_lost()
     assert protocol.received == b"0123456789"
 
 
@@ -328,11 +328,11 @@ def test_closing_from_inside_buffer_updated(tls):
 @every_protocol
 def test_closing_from_inside_a_callback(tls, side, make_protocol):
     protocol = make_protocol()
-    secured = tls.open(side, protocol)
-    when_data_comes(protocol, lambda: secured.transport.close())
-    secured.deliver(b"first")
-    secured.peer.write(b"second")
-    secured.run_until_lost()
+    connection = tls.open(side, protocol)
+    when_data_comes(protocol, lambda: connection.transport.close())
+    connection.deliver(b"first")
+    connection.peer.write(b"second")
+    connection.run_until_lost()
     assert protocol.received == b"first"
 
 
@@ -340,13 +340,13 @@ def test_closing_from_inside_a_callback(tls, side, make_protocol):
 @every_side
 @every_version
 def test_a_peer_that_says_nothing(tls, side, version):
-    secured = tls.open(side, version=version, ssl_shutdown_timeout=SOON)
-    secured.transport.close()
-    secured.run_until(lambda: secured.protocol.lost)
-    assert isinstance(secured.protocol.error, TimeoutError)
-    assert str(secured.protocol.error) == "SSL shutdown timed out"
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
-    assert secured.socket.fileno() == -1
+    connection = tls.open(side, version=version, ssl_shutdown_timeout=SOON)
+    connection.transport.close()
+    connection.run_until(lambda: connection.protocol.lost)
+    assert isinstance(connection.protocol.error, TimeoutError)
+    assert str(connection.protocol.error) == "SSL shutdown timed out"
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
+    assert connection.socket.fileno() == -1
 
 
 @pytest.mark.promise("P03")
@@ -354,19 +354,19 @@ def test_a_peer_that_says_nothing(tls, side, version):
 @every_side
 @every_version
 def test_a_shutdown_timeout_of_nothing_is_an_abort(tls, side, version):
-    secured = tls.open(side, version=version, ssl_shutdown_timeout=0)
-    secured.deliver(b"data")
-    secured.transport.close()
+    connection = tls.open(side, version=version, ssl_shutdown_timeout=0)
+    connection.deliver(b"data")
+    connection.transport.close()
     run_once(tls.loop, 3)
-    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
-    assert secured.protocol.error is None
-    assert secured.socket.fileno() == -1
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert connection.protocol.error is None
+    assert connection.socket.fileno() == -1
 
 
 def test_the_timer_is_gone_with_the_connection(tls):
-    secured = tls.open(ssl_shutdown_timeout=1000)
-    secured.transport.close()
-    secured.run_until_lost()
+    connection = tls.open(ssl_shutdown_timeout=1000)
+    connection.transport.close()
+    connection.run_until_lost()
     run_once(tls.loop, 3)
     assert [handle for handle in tls.loop._scheduled if not handle.cancelled()] == []
 
@@ -407,12 +407,12 @@ from support.tls_connections import tls_connections_on
 loop = impl.new_event_loop()
 connections = tls_connections_on(loop, issued())
 connections = connections.__enter__()
-secured = connections.open("server", kind="pair")
-peer = secured.peer.socket
+connection = connections.open("server", kind="pair")
+peer = connection.peer.socket
 loop.close()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    del secured, connections, loop
+    del connection, connections, loop
     gc.collect()
 messages = [str(warning.message) for warning in caught if warning.category is ResourceWarning]
 assert any("unclosed transport" in message for message in messages), messages

@@ -187,20 +187,20 @@ def test_a_refused_certificate_in_the_debug_log(tls, debug_log):
 @every_side
 def test_a_handshake_in_the_debug_log(tls, debug_log, side):
     tls.loop.set_debug(True)
-    secured = tls.open(side)
+    connection = tls.open(side)
     texts = [text for text, _ in debug_log]
     assert sum("starts SSL handshake" in text for text in texts) == 1
     assert sum(bool(re.search(r"SSL handshake took \d+\.\d ms", text)) for text in texts) == 1
     debug_log.clear()
-    secured.end()
-    secured.run_until_lost()
+    connection.end()
+    connection.run_until_lost()
     assert any("received EOF" in text for text, _ in debug_log)
 
 
 def test_no_debug_log_without_debugging(tls, debug_log):
-    secured = tls.open("client")
-    secured.end()
-    secured.run_until_lost()
+    connection = tls.open("client")
+    connection.end()
+    connection.run_until_lost()
     assert not [text for text, _ in debug_log if "SSL" in text or "EOF" in text]
 
 
@@ -242,25 +242,25 @@ def test_data_received_that_fails(tls, side, make_protocol):
     """The exception ends the connection; the exception handler and connection_lost() get it."""
     protocol = make_protocol()
     when_data_comes(protocol, raising)
-    secured = tls.open(side, protocol)
-    secured.peer.write(b"data")
-    secured.run_until_lost()
+    connection = tls.open(side, protocol)
+    connection.peer.write(b"data")
+    connection.run_until_lost()
     (report,) = tls.take_reports()
     assert report["message"] == "Fatal error on SSL protocol"
     assert isinstance(report["exception"], ZeroDivisionError) and report.keys() == REPORT
-    assert is_asyncio_transport(secured.transport) or report["protocol"] is protocol
+    assert is_asyncio_transport(connection.transport) or report["protocol"] is protocol
     assert protocol.error is report["exception"]
     assert protocol.calls == ["connection_made", "data", "connection_lost"]
 
 
 def test_get_buffer_that_fails(tls):
-    secured = tls.open("server", ViewRecorder(get_buffer=raising))
-    secured.peer.write(b"data")
-    secured.run_until_lost()
+    connection = tls.open("server", ViewRecorder(get_buffer=raising))
+    connection.peer.write(b"data")
+    connection.run_until_lost()
     reports = tls.take_reports()
     assert reports and {report["message"] for report in reports} == {"Fatal error on SSL protocol"}
-    assert isinstance(secured.protocol.error, ZeroDivisionError)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    assert isinstance(connection.protocol.error, ZeroDivisionError)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_side
@@ -273,23 +273,23 @@ def test_an_os_error_from_data_received_is_reported_to_nobody(tls, side):
         raise OSError("a file's, say")
 
     protocol.hooks["data_received"] = fail
-    secured = tls.open(side, protocol)
-    secured.peer.write(b"data")
-    secured.run_until_lost()
+    connection = tls.open(side, protocol)
+    connection.peer.write(b"data")
+    connection.run_until_lost()
     assert type(protocol.error) is OSError
 
 
 @every_side
 @pytest.mark.parametrize("ending", ["close_notify", "end alone"])
 def test_eof_received_that_fails(tls, side, ending):
-    secured = tls.open(side, Recorder(eof_received=raising))
-    secured.peer.notify_close() if ending == "close_notify" else secured.end()
-    secured.run_until_lost()
+    connection = tls.open(side, Recorder(eof_received=raising))
+    connection.peer.notify_close() if ending == "close_notify" else connection.end()
+    connection.run_until_lost()
     (report,) = tls.take_reports()
     assert report["message"] == "Error calling eof_received()"
     assert isinstance(report["exception"], ZeroDivisionError) and report.keys() == REPORT
-    assert secured.protocol.error is report["exception"]
-    assert secured.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
+    assert connection.protocol.error is report["exception"]
+    assert connection.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
 
 
 @every_side
@@ -306,27 +306,27 @@ def test_connection_made_that_fails(tls, side):
 
 
 def test_connection_lost_that_fails(tls):
-    secured = tls.open("client", Recorder(connection_lost=raising))
-    secured.transport.abort()
-    secured.run_until_lost()
+    connection = tls.open("client", Recorder(connection_lost=raising))
+    connection.transport.abort()
+    connection.run_until_lost()
     run_once(tls.loop, 3)
     (report,) = tls.take_reports()
     assert isinstance(report["exception"], ZeroDivisionError)
-    assert secured.socket.fileno() == -1
+    assert connection.socket.fileno() == -1
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @every_protocol
 def test_what_ends_the_program_ends_run_forever(tls, make_protocol, error):
     protocol = make_protocol()
-    secured = tls.open("server", protocol)
+    connection = tls.open("server", protocol)
 
     def fail():
         del protocol.hooks["data_received" if isinstance(protocol, asyncio.Protocol) else "buffer_updated"]
         raise error
 
     when_data_comes(protocol, fail)
-    secured.send(b"data")
+    connection.send(b"data")
     finished = []
     with pytest.raises(error):
         run_until(tls.loop, lambda: finished)

@@ -36,51 +36,51 @@ garbage_of_every_kind = pytest.mark.parametrize(
 @garbage_of_every_kind
 def test_garbage_after_the_handshake(tls, side, version, garbage):
     """The data before it is delivered. connection_lost() gets OpenSSL's error, and nothing is reported."""
-    secured = tls.open(side, version=version)
-    secured.deliver(b"before")
-    secured.peer.send_raw(garbage)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.received == b"before"
-    assert isinstance(secured.protocol.error, ssl.SSLError)
-    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
-    assert secured.socket.fileno() == -1
+    connection = tls.open(side, version=version)
+    connection.deliver(b"before")
+    connection.peer.send_raw(garbage)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.received == b"before"
+    assert isinstance(connection.protocol.error, ssl.SSLError)
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert connection.socket.fileno() == -1
 
 
 @every_side
 @every_protocol
 def test_garbage_alone(tls, side, make_protocol):
-    secured = tls.open(side, make_protocol())
-    secured.peer.send_raw(b"garbage" * 10)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert isinstance(secured.protocol.error, ssl.SSLError)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    connection = tls.open(side, make_protocol())
+    connection.peer.send_raw(b"garbage" * 10)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert isinstance(connection.protocol.error, ssl.SSLError)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_version
 def test_garbage_while_reading_is_paused(tls, version):
     """The protocol sees nothing before reading is resumed."""
-    secured = tls.open("server", version=version)
-    secured.transport.pause_reading()
-    secured.peer.send_raw(b"garbage" * 10)
+    connection = tls.open("server", version=version)
+    connection.transport.pause_reading()
+    connection.peer.send_raw(b"garbage" * 10)
     run_once(tls.loop, 10)
-    assert secured.protocol.calls == ["connection_made"]
-    secured.transport.resume_reading()
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
-    assert isinstance(secured.protocol.error, ssl.SSLError)
+    assert connection.protocol.calls == ["connection_made"]
+    connection.transport.resume_reading()
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
+    assert isinstance(connection.protocol.error, ssl.SSLError)
 
 
 @every_side
 @every_version
 @every_protocol
 def test_what_comes_right_before_garbage_is_delivered(tls, side, version, make_protocol):
-    secured = tls.open(side, make_protocol(), version=version)
-    skip_on_asyncio(secured.transport, "it drops what it has decrypted when an error follows in the same read")
-    secured.peer.send_raw(secured.peer.encrypted(b"before") + b"garbage" * 10)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.received == b"before"
-    assert isinstance(secured.protocol.error, ssl.SSLError)
-    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
+    connection = tls.open(side, make_protocol(), version=version)
+    skip_on_asyncio(connection.transport, "it drops what it has decrypted when an error follows in the same read")
+    connection.peer.send_raw(connection.peer.encrypted(b"before") + b"garbage" * 10)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.received == b"before"
+    assert isinstance(connection.protocol.error, ssl.SSLError)
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
 
 
 @every_side
@@ -88,30 +88,30 @@ def test_what_comes_right_before_garbage_is_delivered(tls, side, version, make_p
 @pytest.mark.parametrize("seed", range(5))
 def test_a_record_with_a_byte_changed(tls, side, version, seed):
     generator = random.Random(seed)
-    secured = tls.open(side, version=version)
-    secured.deliver(b"first")
-    second = bytearray(secured.peer.encrypted(b"second" * 20))
+    connection = tls.open(side, version=version)
+    connection.deliver(b"first")
+    second = bytearray(connection.peer.encrypted(b"second" * 20))
     second[generator.randrange(5, len(second))] ^= 1 << generator.randrange(8)
-    secured.peer.send_raw(second)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.received == b"first"
-    assert isinstance(secured.protocol.error, ssl.SSLError)
+    connection.peer.send_raw(second)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.received == b"first"
+    assert isinstance(connection.protocol.error, ssl.SSLError)
     reasons = {"DECRYPTION_FAILED_OR_BAD_RECORD_MAC"}
     if ssl.OPENSSL_VERSION_INFO >= (3, 2):
         # A newer reason; CPython 3.13 has no name for it.
         reasons |= {"RECORD_LAYER_FAILURE"} if sys.version_info >= (3, 14) else {"RECORD_LAYER_FAILURE", None}
-    assert secured.protocol.error.reason in reasons
+    assert connection.protocol.error.reason in reasons
 
 
 def test_a_record_that_comes_twice(tls):
-    secured = tls.open("server")
-    record = secured.peer.encrypted(b"once")
-    secured.peer.send_raw(record)
-    run_until(tls.loop, lambda: secured.protocol.received)
-    secured.peer.send_raw(record)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.received == b"once"
-    assert isinstance(secured.protocol.error, ssl.SSLError)
+    connection = tls.open("server")
+    record = connection.peer.encrypted(b"once")
+    connection.peer.send_raw(record)
+    run_until(tls.loop, lambda: connection.protocol.received)
+    connection.peer.send_raw(record)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.received == b"once"
+    assert isinstance(connection.protocol.error, ssl.SSLError)
 
 
 @every_side
@@ -119,66 +119,66 @@ def test_a_record_that_comes_twice(tls):
 @pytest.mark.parametrize("part", [1, 5, 50])
 def test_the_end_in_the_middle_of_a_record(tls, side, version, part):
     """An end without close_notify; asyncio does not distinguish it from any other."""
-    secured = tls.open(side, version=version)
-    whole, cut = secured.peer.encrypted(b"whole"), secured.peer.encrypted(b"cut short" * 20)
-    secured.peer.send_raw(whole + cut[:part])
-    secured.end()
-    secured.run_until_lost()
-    assert secured.protocol.received == b"whole"
-    assert secured.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
-    assert secured.protocol.error is None
+    connection = tls.open(side, version=version)
+    whole, cut = connection.peer.encrypted(b"whole"), connection.peer.encrypted(b"cut short" * 20)
+    connection.peer.send_raw(whole + cut[:part])
+    connection.end()
+    connection.run_until_lost()
+    assert connection.protocol.received == b"whole"
+    assert connection.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+    assert connection.protocol.error is None
 
 
 @every_side
 @every_version
 def test_a_reset_in_the_middle_of_a_record(tls, side, version):
-    secured = tls.open(side, version=version, kind="tcp")
-    secured.deliver(b"before")
-    secured.peer.send_raw(secured.peer.encrypted(b"cut short" * 20)[:50])
+    connection = tls.open(side, version=version, kind="tcp")
+    connection.deliver(b"before")
+    connection.peer.send_raw(connection.peer.encrypted(b"cut short" * 20)[:50])
     run_once(tls.loop, 5)
-    secured.reset()
-    secured.run_until_lost()
-    assert secured.protocol.received == b"before"
-    assert isinstance(secured.protocol.error, ConnectionResetError)
-    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
+    connection.reset()
+    connection.run_until_lost()
+    assert connection.protocol.received == b"before"
+    assert isinstance(connection.protocol.error, ConnectionResetError)
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
 
 
 @every_side
 def test_a_reset_while_much_waits_to_be_sent(tls, side):
-    secured = tls.open(side, kind="tcp")
-    secured.fill()
-    secured.reset()
-    secured.run_until_lost()
-    assert isinstance(secured.protocol.error, (BrokenPipeError, ConnectionResetError))
-    assert secured.protocol.calls[-1] == "connection_lost"
-    assert "eof_received" not in secured.protocol.calls
+    connection = tls.open(side, kind="tcp")
+    connection.fill()
+    connection.reset()
+    connection.run_until_lost()
+    assert isinstance(connection.protocol.error, (BrokenPipeError, ConnectionResetError))
+    assert connection.protocol.calls[-1] == "connection_lost"
+    assert "eof_received" not in connection.protocol.calls
 
 
 @every_side
 @every_version
 def test_a_fatal_alert(tls, side, version):
     """The peer's OpenSSL sends an alert when it gets garbage."""
-    secured = tls.open(side, version=version)
-    secured.peer.incoming.write(b"garbage" * 10)
+    connection = tls.open(side, version=version)
+    connection.peer.incoming.write(b"garbage" * 10)
     with pytest.raises(ssl.SSLError):
-        secured.peer.tls.read(100)
-    secured.peer.push()
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert isinstance(secured.protocol.error, ssl.SSLError) and "ALERT" in secured.protocol.error.reason
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+        connection.peer.tls.read(100)
+    connection.peer.push()
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert isinstance(connection.protocol.error, ssl.SSLError) and "ALERT" in connection.protocol.error.reason
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @every_side
 @every_version
 def test_a_peer_that_sends_after_its_own_close_notify(tls, side, version):
     """Bytes after close_notify are not data."""
-    secured = tls.open(side, version=version)
-    after = secured.peer.encrypted(b"after")
-    secured.peer.notify_close()
-    secured.peer.send_raw(after)
-    secured.run_until_lost(peer_reads=False)
-    assert not secured.protocol.received
-    assert secured.protocol.calls.count("connection_lost") == 1
+    connection = tls.open(side, version=version)
+    after = connection.peer.encrypted(b"after")
+    connection.peer.notify_close()
+    connection.peer.send_raw(after)
+    connection.run_until_lost(peer_reads=False)
+    assert not connection.protocol.received
+    assert connection.protocol.calls.count("connection_lost") == 1
 
 
 @every_side
@@ -369,10 +369,10 @@ def test_tickets_between_data(tls):
     """Messages that a TLS 1.3 server sends on its own are not data, however many come before some."""
     context = tls.certificates.server_context(TLS_1_3)
     context.num_tickets = 20
-    secured = tls.open("client", peer_context=context)
+    connection = tls.open("client", peer_context=context)
     for number in range(10):
-        secured.deliver(b"%d" % number * 1000)
-    assert secured.protocol.calls == ["connection_made", "data"]
+        connection.deliver(b"%d" % number * 1000)
+    assert connection.protocol.calls == ["connection_made", "data"]
 
 
 @every_side

@@ -22,8 +22,8 @@ KINDS = ["tcp", *(["unix"] if HAS_UNIX else [])]
 @every_version
 def test_the_keys_of_tls(tls, certificates, side, version):
     context = certificates.context(side, version)
-    secured = tls.open(side, context=context, version=version)
-    get = secured.transport.get_extra_info
+    connection = tls.open(side, context=context, version=version)
+    get = connection.transport.get_extra_info
     assert get("sslcontext") is context
     tls_object = get("ssl_object")
     assert type(tls_object) is ssl.SSLObject and tls_object.context is context
@@ -47,29 +47,29 @@ def test_a_certificate_that_is_not_checked_is_empty(tls, certificates, version):
     context = certificates.client_context(version)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    secured = tls.open("client", context=context, version=version)
-    assert secured.transport.get_extra_info("peercert") == {}
+    connection = tls.open("client", context=context, version=version)
+    assert connection.transport.get_extra_info("peercert") == {}
 
 
 @every_version
 def test_the_clients_certificate(tls, certificates, version):
-    secured = tls.open(
+    connection = tls.open(
         "server",
         context=certificates.server_context(version, asks_for_certificate=True),
         peer_context=certificates.client_context(version, has_certificate=True),
     )
-    assert secured.transport.get_extra_info("peercert")["subjectAltName"] == (("email", CLIENT),)
+    assert connection.transport.get_extra_info("peercert")["subjectAltName"] == (("email", CLIENT),)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @every_side
 def test_the_keys_of_the_connection_below(tls, kind, side):
     """`sockname`, `peername` and `socket` are those of the plain connection."""
-    secured = tls.open(side, kind=kind)
-    get = secured.transport.get_extra_info
-    assert get("sockname") == secured.peer.socket.getpeername()
+    connection = tls.open(side, kind=kind)
+    get = connection.transport.get_extra_info
+    assert get("sockname") == connection.peer.socket.getpeername()
     if get("peername") or kind == "tcp":
-        assert get("peername") == secured.peer.socket.getsockname()
+        assert get("peername") == connection.peer.socket.getsockname()
     sock = get("socket")
     assert isinstance(sock, asyncio.trsock.TransportSocket)
     assert sock.fileno() >= 0 and sock.family == (socket.AF_INET if kind == "tcp" else socket.AF_UNIX)
@@ -89,21 +89,21 @@ def test_what_is_known_when_the_protocol_is_told(tls):
             known[name] = protocol.transport.get_extra_info(name)
 
     protocol.hooks["connection_made"] = look
-    secured = tls.open("client", protocol, kind="tcp")
-    assert known == {name: secured.transport.get_extra_info(name) for name in known}
+    connection = tls.open("client", protocol, kind="tcp")
+    assert known == {name: connection.transport.get_extra_info(name) for name in known}
     assert known["peercert"]
 
 
 @every_side
 @pytest.mark.parametrize("ending", ["close", "abort"])
 def test_what_is_known_when_it_has_ended(tls, side, ending):
-    secured = tls.open(side, kind="tcp")
-    get = secured.transport.get_extra_info
+    connection = tls.open(side, kind="tcp")
+    get = connection.transport.get_extra_info
     before = {name: get(name) for name in ("sslcontext", "ssl_object", "cipher", "peercert", "compression")}
-    getattr(secured.transport, ending)()
-    secured.run_until_lost()
+    getattr(connection.transport, ending)()
+    connection.run_until_lost()
     assert {name: get(name) for name in before} == before
-    assert secured.socket.fileno() == -1
+    assert connection.socket.fileno() == -1
 
 
 def test_the_certificate_of_another_version_of_the_context(tls, certificates):
@@ -136,21 +136,21 @@ def test_it_is_the_loops_own(tls):
 
 
 def test_its_repr_tells_its_state(tls):
-    secured = tls.open(kind="tcp")
-    skip_on_asyncio(secured.transport, "its repr() is object's")
-    assert "closed" not in repr(secured.transport)
-    secured.transport.close()
-    assert "closing" in repr(secured.transport)
-    secured.run_until_lost()
-    assert "closed" in repr(secured.transport)
+    connection = tls.open(kind="tcp")
+    skip_on_asyncio(connection.transport, "its repr() is object's")
+    assert "closed" not in repr(connection.transport)
+    connection.transport.close()
+    assert "closing" in repr(connection.transport)
+    connection.run_until_lost()
+    assert "closed" in repr(connection.transport)
 
 
 @every_side
 def test_the_attributes_that_others_look_at(tls, certificates, side):
     """asyncio's private names that others use: asyncio itself, and libraries that look for the SSLContext."""
     context = certificates.context(side)
-    secured = tls.open(side, context=context)
-    transport = secured.transport
+    connection = tls.open(side, context=context)
+    transport = connection.transport
     assert transport._start_tls_compatible is True
     assert transport._sendfile_compatible.name == "FALLBACK"
     assert transport._loop is tls.loop
@@ -159,12 +159,12 @@ def test_the_attributes_that_others_look_at(tls, certificates, side):
 
 
 def test_protocol_paused_follows_the_protocol(tls):
-    secured = tls.open()
-    written = secured.fill()
-    assert secured.transport._protocol_paused is True
-    secured.receive(written)
-    secured.run_until(lambda: not secured.writing_paused)
-    assert secured.transport._protocol_paused is False
+    connection = tls.open()
+    written = connection.fill()
+    assert connection.transport._protocol_paused is True
+    connection.receive(written)
+    connection.run_until(lambda: not connection.writing_paused)
+    assert connection.transport._protocol_paused is False
 
 
 def test_what_asyncio_has_nothing_else_lacks(tls):
@@ -176,22 +176,22 @@ def test_what_asyncio_has_nothing_else_lacks(tls):
 
 @every_side
 def test_set_and_get_protocol(tls, side):
-    secured = tls.open(side)
-    assert secured.transport.get_protocol() is secured.protocol
-    another = type(secured.protocol)()
-    secured.transport.set_protocol(another)
-    assert secured.transport.get_protocol() is another
-    secured.transport.set_protocol(secured.protocol)
+    connection = tls.open(side)
+    assert connection.transport.get_protocol() is connection.protocol
+    another = type(connection.protocol)()
+    connection.transport.set_protocol(another)
+    assert connection.transport.get_protocol() is another
+    connection.transport.set_protocol(connection.protocol)
 
 
 # P27: the context of the callbacks
 
-whose = contextvars.ContextVar("whose", default="nobody")
+origin = contextvars.ContextVar("origin", default="unset")
 NOT_KEPT = "its callbacks run in the context of the last resume_reading() or write()"
 
 
 class Watched:
-    """A TLS connection made by a task in whose context `whose` is "maker", and the value that its callbacks found
+    """A TLS connection made by a task in whose context `origin` is "maker", and the value that its callbacks found
     there."""
 
     def __init__(self, tls, side, make_protocol):
@@ -202,13 +202,13 @@ class Watched:
         when_data_comes(protocol, lambda: self.look("data"))
         protocol.hooks["get_buffer"] = lambda: self.look("get_buffer") or protocol.buffer
         context = contextvars.copy_context()
-        context.run(whose.set, "maker")
+        context.run(origin.set, "maker")
         making, peer, _ = context.run(tls.begin, side, protocol, kind="tcp")
         run_until(tls.loop, lambda: peer.shake() and making.done())
-        self.secured = tls.adopt(making.result()[0], protocol, peer)
+        self.connection = tls.adopt(making.result()[0], protocol, peer)
 
     def look(self, name):
-        self.found.setdefault(name, []).append(whose.get())
+        self.found.setdefault(name, []).append(origin.get())
 
     def everything_found(self):
         return {name for found in self.found.values() for name in found}
@@ -216,7 +216,7 @@ class Watched:
 
 def run_as(loop, name, function, *arguments):
     async def call():
-        whose.set(name)
+        origin.set(name)
         function(*arguments)
 
     loop.run_until_complete(call())
@@ -228,18 +228,18 @@ def run_as(loop, name, function, *arguments):
 @pytest.mark.parametrize("ending", ["the peer's", "ours", "abort"])
 def test_the_context_in_which_the_transport_was_made(tls, side, make_protocol, ending):
     watched = Watched(tls, side, make_protocol)
-    secured = watched.secured
+    connection = watched.connection
     for _ in range(3):
-        secured.deliver(b"data")
+        connection.deliver(b"data")
     if ending == "the peer's":
-        secured.peer.notify_close()
+        connection.peer.notify_close()
     else:
-        run_as(tls.loop, "another", secured.transport.close if ending == "ours" else secured.transport.abort)
-    secured.run_until_lost()
+        run_as(tls.loop, "another", connection.transport.close if ending == "ours" else connection.transport.abort)
+    connection.run_until_lost()
     if ending == "the peer's":
         assert watched.everything_found() == {"maker"}
     else:
-        skip_on_asyncio(secured.transport, "connection_lost() runs in the context of the close() call")
+        skip_on_asyncio(connection.transport, "connection_lost() runs in the context of the close() call")
         assert watched.everything_found() == {"maker"}
 
 
@@ -248,17 +248,17 @@ def test_the_context_in_which_the_transport_was_made(tls, side, make_protocol, e
 @every_protocol
 def test_after_pause_and_resume_from_a_task(tls, side, make_protocol):
     watched = Watched(tls, side, make_protocol)
-    secured = watched.secured
+    connection = watched.connection
     if sys.version_info < (3, 15):
-        skip_on_asyncio(secured.transport, NOT_KEPT)
-    run_as(tls.loop, "pauser", secured.transport.pause_reading)
-    secured.send(b"data")
+        skip_on_asyncio(connection.transport, NOT_KEPT)
+    run_as(tls.loop, "pauser", connection.transport.pause_reading)
+    connection.send(b"data")
     run_once(tls.loop, 5)
-    run_as(tls.loop, "another", secured.transport.resume_reading)
-    run_until(tls.loop, lambda: secured.protocol.received == b"data")
-    secured.deliver(b"more")
-    secured.peer.notify_close()
-    secured.run_until_lost()
+    run_as(tls.loop, "another", connection.transport.resume_reading)
+    run_until(tls.loop, lambda: connection.protocol.received == b"data")
+    connection.deliver(b"more")
+    connection.peer.notify_close()
+    connection.run_until_lost()
     assert watched.everything_found() == {"maker"}
 
 
@@ -267,31 +267,31 @@ def test_after_pause_and_resume_from_a_task(tls, side, make_protocol):
 def test_resume_writing(tls, side):
     """write() calls pause_writing(), so it runs in the writer's context; resume_writing() runs in the maker's."""
     watched = Watched(tls, side, type(tls.open().protocol))
-    secured = watched.secured
+    connection = watched.connection
     if sys.version_info < (3, 15):
-        skip_on_asyncio(secured.transport, NOT_KEPT)
+        skip_on_asyncio(connection.transport, NOT_KEPT)
     written = []
 
     def fill():
-        while not secured.writing_paused:
-            secured.transport.write(b"x" * PIECE)
+        while not connection.writing_paused:
+            connection.transport.write(b"x" * PIECE)
             written.append(PIECE)
 
     run_as(tls.loop, "another", fill)
-    secured.receive(sum(written))
-    secured.run_until(lambda: not secured.writing_paused)
+    connection.receive(sum(written))
+    connection.run_until(lambda: not connection.writing_paused)
     assert set(watched.found["pause_writing"]) == {"another"}
     assert set(watched.found["resume_writing"]) == {"maker"}
 
 
 def test_a_connection_that_ended_is_not_kept(tls):
-    secured = tls.open("client")
-    secured.transport.close()
-    secured.run_until_lost()
+    connection = tls.open("client")
+    connection.transport.close()
+    connection.run_until_lost()
     run_once(tls.loop, 5)
-    secured.peer.socket.close()
-    references = [weakref.ref(secured.transport), weakref.ref(secured.protocol)]
+    connection.peer.socket.close()
+    references = [weakref.ref(connection.transport), weakref.ref(connection.protocol)]
     tls.opened.clear()
-    del secured
+    del connection
     gc.collect()
     assert [reference() for reference in references] == [None, None]

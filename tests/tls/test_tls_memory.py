@@ -45,11 +45,11 @@ def come_and_go(tls, side, count, make_protocol, ending, version):
         "peer_context": tls.certificates.context(other(side), version),
     }
     for _ in range(count):
-        secured = tls.open(side, make_protocol(), **contexts)
-        secured.deliver(b"data")
-        getattr(secured.transport, ending)()
-        secured.run_until_lost()
-        secured.peer.socket.close()
+        connection = tls.open(side, make_protocol(), **contexts)
+        connection.deliver(b"data")
+        getattr(connection.transport, ending)()
+        connection.run_until_lost()
+        connection.peer.socket.close()
         tls.opened.clear()
         run_once(tls.loop, 3)
 

@@ -65,23 +65,23 @@ def send_in_pieces(loop, sock, data, steps):
 @hypothesis.settings(max_examples=EXAMPLES)
 @hypothesis.given(lengths=messages, changes=mutations, steps=pieces)
 def test_records_that_were_changed(tls, side, version, make_protocol, lengths, changes, steps):
-    secured = tls.open(side, make_protocol(), version=version)
+    connection = tls.open(side, make_protocol(), version=version)
     sent = b"".join(bytes([65 + number]) * length for number, length in enumerate(lengths))
     position, records = 0, b""
     for length in lengths:
-        records += secured.peer.encrypted(sent[position : position + length])
+        records += connection.peer.encrypted(sent[position : position + length])
         position += length
     changed = mutated(records, changes)
     with contextlib.suppress(ConnectionError):
-        send_in_pieces(secured.loop, secured.peer.socket, changed, steps)
-        secured.peer.socket.shutdown(1)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    received = bytes(secured.protocol.received)
+        send_in_pieces(connection.loop, connection.peer.socket, changed, steps)
+        connection.peer.socket.shutdown(1)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    received = bytes(connection.protocol.received)
     assert sent.startswith(received)
     # asyncio's TLS drops what it has decrypted when an error follows in the same read.
-    if changed == records or (changed.startswith(records) and not is_asyncio_transport(secured.transport)):
+    if changed == records or (changed.startswith(records) and not is_asyncio_transport(connection.transport)):
         assert received == sent
-    error = secured.protocol.error
+    error = connection.protocol.error
     assert error is None or isinstance(error, (ssl.SSLError, ConnectionError))
 
 

@@ -9,24 +9,25 @@ from support.stream_connections import connected_sockets
 from support.tls_connections import Peer, every_side, other
 
 
-def object_of(secured):
-    return secured.transport.get_extra_info("ssl_object")
+def object_of(connection):
+    return connection.transport.get_extra_info("ssl_object")
 
 
 @every_side
 @every_version
 def test_versions(tls, side, version):
-    secured = tls.open(side, version=version)
-    assert object_of(secured).version() == secured.peer.tls.version() == version.name.replace("_", ".")
-    assert secured.transport.get_extra_info("cipher") == object_of(secured).cipher() == secured.peer.tls.cipher()
+    connection = tls.open(side, version=version)
+    ours, theirs = object_of(connection), connection.peer.tls
+    assert ours.version() == theirs.version() == version.name.replace("_", ".")
+    assert connection.transport.get_extra_info("cipher") == ours.cipher() == theirs.cipher()
 
 
 @every_side
 def test_the_newest_version_that_both_know(tls, certificates, side):
-    secured = tls.open(side, peer_context=certificates.context(other(side), TLS_1_2))
-    assert object_of(secured).version() == "TLSv1.2"
-    secured = tls.open(side)
-    assert object_of(secured).version() == "TLSv1.3"
+    connection = tls.open(side, peer_context=certificates.context(other(side), TLS_1_2))
+    assert object_of(connection).version() == "TLSv1.2"
+    connection = tls.open(side)
+    assert object_of(connection).version() == "TLSv1.3"
 
 
 @every_side
@@ -43,17 +44,17 @@ def test_alpn(tls, certificates, side, version):
     context, theirs = certificates.context(side, version), certificates.context(other(side), version)
     context.set_alpn_protocols(["h2", "http/1.1"])
     theirs.set_alpn_protocols(["other", "http/1.1"])
-    secured = tls.open(side, context=context, peer_context=theirs)
-    assert object_of(secured).selected_alpn_protocol() == "http/1.1"
-    assert secured.peer.tls.selected_alpn_protocol() == "http/1.1"
+    connection = tls.open(side, context=context, peer_context=theirs)
+    assert object_of(connection).selected_alpn_protocol() == "http/1.1"
+    assert connection.peer.tls.selected_alpn_protocol() == "http/1.1"
 
 
 @every_side
 def test_alpn_of_one_end_only(tls, certificates, side):
     context = certificates.context(side)
     context.set_alpn_protocols(["h2"])
-    secured = tls.open(side, context=context)
-    assert object_of(secured).selected_alpn_protocol() is None
+    connection = tls.open(side, context=context)
+    assert object_of(connection).selected_alpn_protocol() is None
 
 
 def test_the_servers_sni_callback(tls, certificates):
@@ -67,10 +68,10 @@ def test_the_servers_sni_callback(tls, certificates):
     context.sni_callback = choose
     theirs = certificates.client_context()
     theirs.check_hostname = False
-    secured = tls.open("server", context=context, peer_context=theirs)
+    connection = tls.open("server", context=context, peer_context=theirs)
     assert asked == [(ssl.SSLObject, HOST, True)]
-    assert ("DNS", OTHER_HOST) in secured.peer.tls.getpeercert()["subjectAltName"]
-    assert secured.transport.get_extra_info("sslcontext") is context
+    assert ("DNS", OTHER_HOST) in connection.peer.tls.getpeercert()["subjectAltName"]
+    assert connection.transport.get_extra_info("sslcontext") is context
 
 
 def test_an_sni_callback_that_refuses(tls, certificates):
@@ -86,8 +87,8 @@ def test_sni_as_the_client(tls, certificates):
     asked = []
     theirs = certificates.server_context()
     theirs.sni_callback = lambda _, name, __: asked.append(name)
-    secured = tls.open("client", peer_context=theirs)
-    assert asked == [HOST] and object_of(secured).server_hostname == HOST
+    connection = tls.open("client", peer_context=theirs)
+    assert asked == [HOST] and object_of(connection).server_hostname == HOST
 
 
 def test_no_sni_without_a_name(tls, certificates):
@@ -96,27 +97,27 @@ def test_no_sni_without_a_name(tls, certificates):
     theirs.sni_callback = lambda _, name, __: asked.append(name)
     context = certificates.client_context()
     context.check_hostname = False
-    secured = tls.open("client", context=context, peer_context=theirs, server_hostname="")
-    assert asked == [None] and object_of(secured).server_hostname is None
+    connection = tls.open("client", context=context, peer_context=theirs, server_hostname="")
+    assert asked == [None] and object_of(connection).server_hostname is None
 
 
 @every_version
 def test_a_clients_certificate_that_the_server_asks_for(tls, certificates, version):
     context = certificates.server_context(version, asks_for_certificate=True)
     theirs = certificates.client_context(version, has_certificate=True)
-    secured = tls.open("server", context=context, peer_context=theirs)
-    subject = secured.transport.get_extra_info("peercert")["subjectAltName"]
+    connection = tls.open("server", context=context, peer_context=theirs)
+    subject = connection.transport.get_extra_info("peercert")["subjectAltName"]
     assert subject == (("email", CLIENT),)
-    secured.deliver(b"data")
+    connection.deliver(b"data")
 
 
 @every_version
 def test_our_certificate_as_the_client(tls, certificates, version):
     context = certificates.client_context(version, has_certificate=True)
     theirs = certificates.server_context(version, asks_for_certificate=True)
-    secured = tls.open("client", context=context, peer_context=theirs)
-    assert secured.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
-    secured.deliver(b"data")
+    connection = tls.open("client", context=context, peer_context=theirs)
+    assert connection.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
+    connection.deliver(b"data")
 
 
 @every_version
@@ -154,14 +155,14 @@ def test_a_certificate_asked_for_after_the_handshake(tls, certificates):
     certificates.authority.configure_trust(context)
     theirs = certificates.client_context(TLS_1_3, has_certificate=True)
     theirs.post_handshake_auth = True
-    secured = tls.open("server", context=context, peer_context=theirs)
-    assert not object_of(secured).getpeercert()
-    object_of(secured)._sslobj.verify_client_post_handshake()
-    secured.transport.write(b"who are you?")
-    assert secured.receive(12) == b"who are you?"
-    secured.deliver(b"this is me")
-    assert object_of(secured).getpeercert()["subjectAltName"] == (("email", CLIENT),)
-    assert not secured.transport.get_extra_info("peercert"), "what the handshake brought"
+    connection = tls.open("server", context=context, peer_context=theirs)
+    assert not object_of(connection).getpeercert()
+    object_of(connection)._sslobj.verify_client_post_handshake()
+    connection.transport.write(b"who are you?")
+    assert connection.receive(12) == b"who are you?"
+    connection.deliver(b"this is me")
+    assert object_of(connection).getpeercert()["subjectAltName"] == (("email", CLIENT),)
+    assert not connection.transport.get_extra_info("peercert"), "what the handshake brought"
 
 
 def test_our_end_is_asked_for_its_certificate_after_the_handshake(tls, certificates):
@@ -171,21 +172,21 @@ def test_our_end_is_asked_for_its_certificate_after_the_handshake(tls, certifica
     theirs.verify_mode = ssl.CERT_OPTIONAL
     theirs.post_handshake_auth = True
     certificates.authority.configure_trust(theirs)
-    secured = tls.open("client", context=context, peer_context=theirs)
-    secured.peer.tls._sslobj.verify_client_post_handshake()
-    secured.peer.write(b"?")
-    secured.run_until(lambda: secured.protocol.received == b"?" and secured.peer.tls.getpeercert())
-    assert secured.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
+    connection = tls.open("client", context=context, peer_context=theirs)
+    connection.peer.tls._sslobj.verify_client_post_handshake()
+    connection.peer.write(b"?")
+    connection.run_until(lambda: connection.protocol.received == b"?" and connection.peer.tls.getpeercert())
+    assert connection.peer.tls.getpeercert()["subjectAltName"] == (("email", CLIENT),)
 
 
 @every_version
 def test_a_client_resumes_a_session_of_our_server(tls, certificates, version):
     """In TLS 1.3 the server's tickets come after the handshake: with one, the second handshake needs no certificate."""
     context, theirs = certificates.server_context(version), certificates.client_context(version)
-    secured = tls.open("server", context=context, peer_context=theirs)
-    secured.transport.write(b"data")
-    assert secured.receive(4) == b"data"
-    session = secured.peer.tls.session
+    connection = tls.open("server", context=context, peer_context=theirs)
+    connection.transport.write(b"data")
+    assert connection.receive(4) == b"data"
+    session = connection.peer.tls.session
     assert session.has_ticket
     making, peer, protocol = tls.begin("server", context=context, peer_context=theirs)
     peer = Peer(peer.socket, theirs, "client", session)
@@ -200,10 +201,10 @@ def test_the_session_of_our_client(tls, certificates, version):
     """`ssl_object` has the session; a session from the handshake or after it resumes in a connection of the peer's
     own."""
     context, theirs = certificates.client_context(version), certificates.server_context(version)
-    secured = tls.open("client", context=context, peer_context=theirs)
-    secured.deliver(b"data")
-    session = object_of(secured).session
-    assert session.has_ticket and not object_of(secured).session_reused
+    connection = tls.open("client", context=context, peer_context=theirs)
+    connection.deliver(b"data")
+    session = object_of(connection).session
+    assert session.has_ticket and not object_of(connection).session_reused
     one, other_end = connected_sockets("pair")
     client, server = Peer(one, context, "client", session), Peer(other_end, theirs, "server")
     with one, other_end:
@@ -215,13 +216,13 @@ def test_the_session_of_our_client(tls, certificates, version):
 @every_side
 def test_what_follows_the_handshake_comes_with_data(tls, side):
     """In TLS 1.3 these are the server's session tickets: they are not data, and cause no callback."""
-    secured = tls.open(side, version=TLS_1_3)
+    connection = tls.open(side, version=TLS_1_3)
     run_once(tls.loop, 5)
-    assert secured.protocol.calls == ["connection_made"]
-    secured.transport.write(b"one")
-    assert secured.receive(3) == b"one"
-    secured.deliver(b"two")
-    assert secured.protocol.calls == ["connection_made", "data"]
+    assert connection.protocol.calls == ["connection_made"]
+    connection.transport.write(b"one")
+    assert connection.receive(3) == b"one"
+    connection.deliver(b"two")
+    assert connection.protocol.calls == ["connection_made", "data"]
 
 
 @every_side

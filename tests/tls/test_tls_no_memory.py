@@ -37,19 +37,19 @@ HARNESS = """if True:
         except ssl.SSLError:
             pass
 
-    def settle(secured, happened):
+    def settle(connection, happened):
         for turn in range(TURNS):
-            look(secured.peer)
-            run_once(secured.loop)
+            look(connection.peer)
+            run_once(connection.loop)
             if happened():
                 return True
 
     class Trial:
         def __init__(self, tls, allocation):
             self.tls, self.loop, self.allocation = tls, tls.loop, allocation
-            self.secured = tls.open("server", Recorder())
-            self.secured.deliver(b"first")
-            self.transport, self.protocol, self.peer = self.secured.transport, self.secured.protocol, self.secured.peer
+            self.connection = connection = tls.open("server", Recorder())
+            connection.deliver(b"first")
+            self.transport, self.protocol, self.peer = connection.transport, connection.protocol, connection.peer
             self.protocol.received.clear()
             self.raised = False
 
@@ -66,10 +66,10 @@ HARNESS = """if True:
             run_short_of_memory(self.loop, self.allocation)
 
         def has_ended(self):
-            return self.protocol.lost and self.secured.is_gone
+            return self.protocol.lost and self.connection.is_gone
 
         def check(self, happened):
-            settled = settle(self.secured, lambda: happened() or self.has_ended())
+            settled = settle(self.connection, lambda: happened() or self.has_ended())
             assert settled, (self.allocation, self.protocol.calls, self.transport, self.tls.reports)
             if not happened():
                 assert self.protocol.error is not None or self.tls.reports, (self.allocation, self.protocol.calls)
@@ -80,8 +80,8 @@ HARNESS = """if True:
             loop = impl.new_event_loop()
             with tls_connections_on(loop, issued()) as tls:
                 trial(tls, allocation)
-                for secured in tls.opened:
-                    secured.transport.abort()
+                for connection in tls.opened:
+                    connection.transport.abort()
                 run_once(loop, 3)
                 tls.reports.clear()
             loop.close()
@@ -167,7 +167,7 @@ TRIALS = {
     def trial(tls, allocation):
         trial = Trial(tls, allocation)
         trial.peer.write(b"last words")
-        trial.secured.end()
+        trial.connection.end()
         run_once(trial.loop, allocation % 4)
         trial.fail()
         trial.check(lambda: trial.has_ended() and trial.protocol.received == b"last words")
@@ -179,7 +179,7 @@ TRIALS = {
         trial.transport.abort()
         for _ in range(2):
             trial.fail()
-        assert settle(trial.secured, trial.has_ended), (allocation, trial.protocol.calls)
+        assert settle(trial.connection, trial.has_ended), (allocation, trial.protocol.calls)
         trial.protocol.check_life_cycle()
     """,
 }

@@ -123,11 +123,11 @@ class Stage:
         self.trace = self.protocol.trace
         self.loop = connections.loop
         self.loop.set_exception_handler(self.report)
-        self.secured = connections.open(side, self.protocol, kind=KIND, version=version)
-        self.transport, self.peer = self.secured.transport, self.secured.peer
-        self.secured.deliver(FIRST)
+        self.connection = connections.open(side, self.protocol, kind=KIND, version=version)
+        self.transport, self.peer = self.connection.transport, self.connection.peer
+        self.connection.deliver(FIRST)
         self.transport.write(b"second")
-        assert self.secured.receive(6) == b"second"  # all messages that follow a handshake have been read
+        assert self.connection.receive(6) == b"second"  # all messages that follow a handshake have been read
         self.peer_left = self.garbled = False
         self.written = 0
         self.sent = 0
@@ -172,7 +172,7 @@ class Stage:
         error = self.protocol.error
         name = "broken" if isinstance(error, BROKEN) else type(error).__name__
         self.trace.append((name, getattr(error, "reason", None)))
-        assert self.protocol.lost and self.secured.is_gone
+        assert self.protocol.lost and self.connection.is_gone
 
     # Actions on the transport
 

@@ -8,12 +8,12 @@ from support.stream_connections import skip_on_asyncio
 from support.tls_connections import UpgradableConnection, ViewRecorder, every_side, numbered
 
 
-def hold_records(secured, count=5):
+def hold_records(connection, count=5):
     """Have the paused transport receive `count` records; return their data."""
-    secured.transport.pause_reading()
+    connection.transport.pause_reading()
     for number in range(count):
-        secured.send(b"%d" % number * 1000)
-    run_until(secured.loop, lambda: secured.transport.get_read_buffer_size() > 1000 * count)
+        connection.send(b"%d" % number * 1000)
+    run_until(connection.loop, lambda: connection.transport.get_read_buffer_size() > 1000 * count)
     return b"".join(b"%d" % number * 1000 for number in range(count))
 
 
@@ -21,17 +21,17 @@ def hold_records(secured, count=5):
 @pytest.mark.parametrize("deed", ["close", "abort"])
 def test_get_buffer_ends_the_connection(tls, side, deed):
     protocol = ViewRecorder()
-    secured = tls.open(side, protocol)
-    skip_on_asyncio(secured.transport, "it calls get_buffer() again from inside, and goes on reading afterwards")
-    hold_records(secured)
+    connection = tls.open(side, protocol)
+    skip_on_asyncio(connection.transport, "it calls get_buffer() again from inside, and goes on reading afterwards")
+    hold_records(connection)
 
     def get_buffer():
-        getattr(secured.transport, deed)()
+        getattr(connection.transport, deed)()
         return protocol.buffer
 
     protocol.hooks["get_buffer"] = get_buffer
-    secured.transport.resume_reading()
-    secured.run_until_lost()
+    connection.transport.resume_reading()
+    connection.run_until_lost()
     assert protocol.error is None and not protocol.received
     assert [call for call in protocol.calls if call != "eof_received"] == ["connection_made", "connection_lost"]
 
@@ -40,17 +40,17 @@ def test_get_buffer_ends_the_connection(tls, side, deed):
 def test_get_buffer_pauses_reading(tls, side):
     """asyncio fills the buffer all the same."""
     protocol = ViewRecorder()
-    secured = tls.open(side, protocol)
-    expected = hold_records(secured)
+    connection = tls.open(side, protocol)
+    expected = hold_records(connection)
 
     def get_buffer():
-        secured.transport.pause_reading()
-        tls.loop.call_soon(secured.transport.resume_reading)
+        connection.transport.pause_reading()
+        tls.loop.call_soon(connection.transport.resume_reading)
         protocol.hooks.pop("get_buffer")
         return protocol.buffer
 
     protocol.hooks["get_buffer"] = get_buffer
-    secured.transport.resume_reading()
+    connection.transport.resume_reading()
     run_until(tls.loop, lambda: protocol.received == expected)
 
 
@@ -59,19 +59,19 @@ def test_get_buffer_pauses_reading(tls, side):
 def test_get_buffer_replaces_the_protocol(tls, side, make_second):
     """Either the first buffer or the second gets the data."""
     first, second = ViewRecorder(), make_second()
-    secured = tls.open(side, first)
-    expected = hold_records(secured)
+    connection = tls.open(side, first)
+    expected = hold_records(connection)
 
     def get_buffer():
-        secured.transport.set_protocol(second)
+        connection.transport.set_protocol(second)
         return first.buffer
 
     first.hooks["get_buffer"] = get_buffer
     if make_second is ViewRecorder:
-        skip_on_asyncio(secured.transport, "it fills the first one's buffer and updates the second one")
-    secured.transport.resume_reading()
+        skip_on_asyncio(connection.transport, "it fills the first one's buffer and updates the second one")
+    connection.transport.resume_reading()
     run_until(tls.loop, lambda: bytes(first.received + second.received) == expected)
-    secured.transport.set_protocol(first)
+    connection.transport.set_protocol(first)
 
 
 @every_side
@@ -81,20 +81,20 @@ def test_data_replaces_the_protocol(tls, side, make_first, make_second):
     """The protocol changes its kind between two parts of the held data."""
     first = make_first() if make_first is Recorder else ViewRecorder(1000)
     second = make_second()
-    secured = tls.open(side, first)
-    expected = hold_records(secured)
-    when_data_comes(first, lambda: secured.transport.set_protocol(second))
-    secured.transport.resume_reading()
+    connection = tls.open(side, first)
+    expected = hold_records(connection)
+    when_data_comes(first, lambda: connection.transport.set_protocol(second))
+    connection.transport.resume_reading()
     run_until(tls.loop, lambda: bytes(first.received + second.received) == expected)
-    secured.transport.set_protocol(first)
+    connection.transport.set_protocol(first)
 
 
 @pytest.mark.parametrize("buffer", [b"bytes", [1], "text", memoryview(b"view"), memoryview(bytearray(9))[::2]])
 def test_get_buffer_returns_what_cannot_be_filled(tls, buffer):
     protocol = ViewRecorder(get_buffer=lambda: buffer)
-    secured = tls.open("server", protocol)
-    secured.peer.write(b"data")
-    secured.run_until(lambda: protocol.lost, peer_reads=False)
+    connection = tls.open("server", protocol)
+    connection.peer.write(b"data")
+    connection.run_until(lambda: protocol.lost, peer_reads=False)
     (report,) = tls.take_reports()
     assert report["message"] == "Fatal error on SSL protocol"
     assert report["exception"] is protocol.error and type(protocol.error) is TypeError
@@ -110,5 +110,5 @@ def test_what_arrives_before_the_handshake_begins(tls, side):
     tls.loop.call_soon(plain.transport.resume_reading)
     run_once(tls.loop)
     run_until(tls.loop, lambda: peer.shake() and upgrading.done())
-    secured = tls.adopt(upgrading.result(), plain.protocol, peer)
-    secured.deliver(numbered(1000))
+    connection = tls.adopt(upgrading.result(), plain.protocol, peer)
+    connection.deliver(numbered(1000))

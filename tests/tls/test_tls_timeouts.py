@@ -48,11 +48,11 @@ def whole_second(loop):
     return loop.time()
 
 
-def closed(secured, peer_acts=lambda: None):
+def closed(connection, peer_acts=lambda: None):
     """Return for how many seconds a connection that is closed now stays open. The peer acts once a second."""
-    loop, began = secured.loop, whole_second(secured.loop)
+    loop, began = connection.loop, whole_second(connection.loop)
     gone = loop.create_future()
-    secured.protocol.hooks["connection_lost"] = lambda: gone.set_result(loop.time())
+    connection.protocol.hooks["connection_lost"] = lambda: gone.set_result(loop.time())
 
     async def act():
         while True:
@@ -61,18 +61,18 @@ def closed(secured, peer_acts=lambda: None):
 
     async def main():
         acting = asyncio.create_task(act())
-        secured.transport.close()
+        connection.transport.close()
         await gone
         acting.cancel()
         await asyncio.sleep(0)
 
     loop.run_until_complete(main())
-    assert secured.socket.fileno() == -1
+    assert connection.socket.fileno() == -1
     return gone.result() - began
 
 
-def timed_out(secured):
-    error = secured.protocol.error
+def timed_out(connection):
+    error = connection.protocol.error
     return isinstance(error, TimeoutError) and str(error) == "SSL shutdown timed out"
 
 
@@ -84,10 +84,10 @@ def timed_out(secured):
 @every_version
 @every_timeout
 def test_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version, timeout):
-    secured = tls.open(side, version=version, **option("shutdown", timeout))
-    assert closed(secured, secured.peer.read) == seconds_of("shutdown", timeout)
-    assert timed_out(secured) and secured.peer.saw_close_notify
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+    connection = tls.open(side, version=version, **option("shutdown", timeout))
+    assert closed(connection, connection.peer.read) == seconds_of("shutdown", timeout)
+    assert timed_out(connection) and connection.peer.saw_close_notify
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @pytest.mark.promise("P03")
@@ -97,29 +97,29 @@ def test_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version, ti
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
 def test_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
     """It never answers our close_notify."""
-    secured = tls.open(side, version=version, kind="tcp", **option("shutdown", timeout))
-    secured.peer.write(b"s" * 10 * PIECE)
+    connection = tls.open(side, version=version, kind="tcp", **option("shutdown", timeout))
+    connection.peer.write(b"s" * 10 * PIECE)
     tls.loop.run_until_complete(asyncio.sleep(0.01))
-    before = len(secured.protocol.received)
+    before = len(connection.protocol.received)
 
     def act():
-        if not secured.peer.unsent:
-            secured.peer.write(b"s" * PIECE)
-        secured.peer.read() if reads else secured.peer.push()
+        if not connection.peer.unsent:
+            connection.peer.write(b"s" * PIECE)
+        connection.peer.read() if reads else connection.peer.push()
 
-    assert closed(secured, act) <= seconds_of("shutdown", timeout)
-    assert len(secured.protocol.received) == before
+    assert closed(connection, act) <= seconds_of("shutdown", timeout)
+    assert len(connection.protocol.received) == before
 
 
 @pytest.mark.promise("P03")
 @every_side
 @every_timeout
 def test_a_peer_that_does_not_read(tls, side, timeout):
-    secured = tls.open(side, **option("shutdown", timeout))
-    secured.fill()
-    assert closed(secured) == seconds_of("shutdown", timeout)
-    assert timed_out(secured)
-    assert secured.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
+    connection = tls.open(side, **option("shutdown", timeout))
+    connection.fill()
+    assert closed(connection) == seconds_of("shutdown", timeout)
+    assert timed_out(connection)
+    assert connection.protocol.calls == ["connection_made", "pause_writing", "connection_lost"]
 
 
 @pytest.mark.promise("P03")
@@ -127,16 +127,18 @@ def test_a_peer_that_does_not_read(tls, side, timeout):
 @every_timeout
 def test_a_peer_that_closes_but_does_not_read(tls, side, timeout):
     """The peer's close_notify has come; the data to be sent stays queued."""
-    secured = tls.open(side, kind="tcp", **option("shutdown", timeout))
+    connection = tls.open(side, kind="tcp", **option("shutdown", timeout))
     if sys.version_info < (3, 14, 10):
-        skip_on_asyncio(secured.transport, "with the peer's close_notify its timer ends, before what it has is flushed")
-    secured.fill()
+        skip_on_asyncio(
+            connection.transport, "with the peer's close_notify its timer ends, before what it has is flushed"
+        )
+    connection.fill()
     whole_second(tls.loop)  # before the peer has something to read
     with contextlib.suppress(ssl.SSLWantReadError):
-        secured.peer.tls.unwrap()
-    secured.peer.push()
-    assert closed(secured) == seconds_of("shutdown", timeout)
-    assert timed_out(secured)
+        connection.peer.tls.unwrap()
+    connection.peer.push()
+    assert closed(connection) == seconds_of("shutdown", timeout)
+    assert timed_out(connection)
 
 
 @pytest.mark.promise("P03")
@@ -144,15 +146,15 @@ def test_a_peer_that_closes_but_does_not_read(tls, side, timeout):
 @every_timeout
 def test_with_reading_paused(tls, side, timeout):
     """The protocol has paused, so the peer's answer is not read: the timeout still ends the connection."""
-    secured = tls.open(side, **option("shutdown", timeout))
-    secured.transport.pause_reading()
+    connection = tls.open(side, **option("shutdown", timeout))
+    connection.transport.pause_reading()
 
     def act():
-        secured.peer.read()
-        if secured.peer.saw_close_notify:
-            secured.peer.notify_close()
+        connection.peer.read()
+        if connection.peer.saw_close_notify:
+            connection.peer.notify_close()
 
-    assert closed(secured, act) <= seconds_of("shutdown", timeout)
+    assert closed(connection, act) <= seconds_of("shutdown", timeout)
 
 
 @pytest.mark.promise("P03")
@@ -160,17 +162,17 @@ def test_with_reading_paused(tls, side, timeout):
 @every_version
 @every_timeout
 def test_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout):
-    secured = tls.open(side, version=version, **option("shutdown", timeout))
+    connection = tls.open(side, version=version, **option("shutdown", timeout))
     at = seconds_of("shutdown", timeout) - TINY
 
     def answer():
-        secured.peer.read()
-        secured.peer.notify_close()
+        connection.peer.read()
+        connection.peer.notify_close()
 
     tls.loop.call_at(whole_second(tls.loop) + at, answer)
-    assert closed(secured) == at
-    assert secured.protocol.error is None
-    assert secured.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
+    assert closed(connection) == at
+    assert connection.protocol.error is None
+    assert connection.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
 
 
 @pytest.mark.promise("P03")
@@ -178,16 +180,16 @@ def test_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout):
 @pytest.mark.hotloop(seeds=20)
 def test_a_peer_that_answers_when_the_timeout_is_due(tls, side):
     """Whichever comes first ends the connection, and only once."""
-    secured = tls.open(side)
+    connection = tls.open(side)
 
     def answer():
-        secured.peer.read()
-        secured.peer.notify_close()
+        connection.peer.read()
+        connection.peer.notify_close()
 
     tls.loop.call_at(whole_second(tls.loop) + DEFAULTS["shutdown"], answer)
-    assert closed(secured) == DEFAULTS["shutdown"]
-    assert secured.protocol.error is None or timed_out(secured)
-    assert secured.protocol.calls[-1] == "connection_lost"
+    assert closed(connection) == DEFAULTS["shutdown"]
+    assert connection.protocol.error is None or timed_out(connection)
+    assert connection.protocol.calls[-1] == "connection_lost"
 
 
 # -- the handshake -----------------------------------------------------------------------------------------------------
@@ -232,8 +234,8 @@ def test_a_handshake_that_is_complete_at_the_last_moment(tls, side, timeout):
         return tls.loop.time() - began
 
     assert tls.loop.run_until_complete(shake()) == at
-    secured = tls.adopt(making.result()[0], protocol, peer)
-    secured.deliver(b"data")
+    connection = tls.adopt(making.result()[0], protocol, peer)
+    connection.deliver(b"data")
     assert [handle for handle in tls.loop._scheduled if not handle.cancelled()] == []
 
 

@@ -27,15 +27,15 @@ STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came
 @every_protocol
 def test_upgrading(tls, kind, side, version, make_protocol):
     plain = UpgradableConnection(tls, side, make_protocol(), kind, version)
-    secured = plain.upgrade()
-    assert secured.transport is not plain.transport
-    assert isinstance(secured.transport, asyncio.Transport)
-    assert secured.transport.get_protocol() is plain.protocol
-    secured.deliver(b"hello")
-    secured.transport.write(b"and back")
-    assert secured.receive(8) == b"and back"
-    secured.transport.close()
-    secured.run_until_lost()
+    connection = plain.upgrade()
+    assert connection.transport is not plain.transport
+    assert isinstance(connection.transport, asyncio.Transport)
+    assert connection.transport.get_protocol() is plain.protocol
+    connection.deliver(b"hello")
+    connection.transport.write(b"and back")
+    assert connection.receive(8) == b"and back"
+    connection.transport.close()
+    connection.run_until_lost()
     assert plain.protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
     assert plain.protocol.transport is plain.transport, "connection_made() came once, for the plain one"
     assert plain.protocol.error is None
@@ -46,11 +46,11 @@ def test_what_the_upgraded_transport_knows(tls, side):
     plain = UpgradableConnection(tls, side)
     names = {name: plain.transport.get_extra_info(name) for name in ("peername", "sockname")}
     assert plain.transport.get_extra_info("ssl_object") is None
-    secured = plain.upgrade()
-    assert {name: secured.transport.get_extra_info(name) for name in names} == names
-    assert secured.transport.get_extra_info("socket").fileno() == secured.socket.fileno()
-    assert isinstance(secured.transport.get_extra_info("ssl_object"), ssl.SSLObject)
-    assert isinstance(secured.transport.get_extra_info("sslcontext"), ssl.SSLContext)
+    connection = plain.upgrade()
+    assert {name: connection.transport.get_extra_info(name) for name in names} == names
+    assert connection.transport.get_extra_info("socket").fileno() == connection.socket.fileno()
+    assert isinstance(connection.transport.get_extra_info("ssl_object"), ssl.SSLObject)
+    assert isinstance(connection.transport.get_extra_info("sslcontext"), ssl.SSLContext)
 
 
 @every_side
@@ -62,8 +62,8 @@ def test_after_data_both_ways(tls, side):
     wait_for(plain.socket, select.POLLIN)
     assert plain.socket.recv(100) == b"STARTTLS\n"
     plain.protocol.received.clear()
-    secured = plain.upgrade()
-    secured.deliver(b"secret")
+    connection = plain.upgrade()
+    connection.deliver(b"secret")
 
 
 @every_side
@@ -86,8 +86,8 @@ def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
     run_until(tls.loop, read)
     assert received == b"p" * size
     run_until(tls.loop, lambda: peer.shake() and upgrading.done())
-    secured = tls.adopt(upgrading.result(), plain.protocol, peer)
-    secured.deliver(b"secret")
+    connection = tls.adopt(upgrading.result(), plain.protocol, peer)
+    connection.deliver(b"secret")
 
 
 def skip_on_asyncios_protocol(tls, plain):
@@ -120,12 +120,12 @@ def test_upgrading_while_writing_is_paused(tls, side, version):
 
     run_until(tls.loop, read)
     run_until(tls.loop, lambda: peer.shake() and upgrading.done())
-    secured = tls.adopt(upgrading.result(), plain.protocol, peer)
-    secured.deliver(b"secret")
-    secured.transport.write(b"and back")
-    assert secured.receive(8) == b"and back"
-    filled = secured.fill()
-    assert secured.receive(filled) == b"f" * filled
+    connection = tls.adopt(upgrading.result(), plain.protocol, peer)
+    connection.deliver(b"secret")
+    connection.transport.write(b"and back")
+    assert connection.receive(8) == b"and back"
+    filled = connection.fill()
+    assert connection.receive(filled) == b"f" * filled
 
 
 @every_protocol
@@ -133,9 +133,9 @@ def test_while_reading_is_paused(tls, make_protocol):
     """The handshake is read despite the pause, and so is the data after it."""
     plain = UpgradableConnection(tls, "server", make_protocol())
     plain.transport.pause_reading()
-    secured = plain.upgrade()
-    assert secured.transport.is_reading()
-    secured.deliver(b"data")
+    connection = plain.upgrade()
+    assert connection.transport.is_reading()
+    connection.deliver(b"data")
 
 
 @every_side
@@ -378,9 +378,9 @@ def test_the_kind_of_protocol_may_change(tls):
     """The given protocol takes over from any protocol that the transport had before."""
     plain = UpgradableConnection(tls, "server")
     first, plain.protocol = plain.protocol, Recorder()
-    secured = plain.upgrade()
-    secured.deliver(b"data")
-    secured.transport.abort()
+    connection = plain.upgrade()
+    connection.deliver(b"data")
+    connection.transport.abort()
     run_until(tls.loop, lambda: plain.protocol.lost)
     assert first.calls == ["connection_made"] and plain.protocol.calls == ["data", "connection_lost"]
-    secured.protocol = first
+    connection.protocol = first

@@ -31,22 +31,22 @@ LOST = "SSL connection is closed"
     ids=["bytes", "bytearray", "memoryview", "slice", "bytes subclass", "bytearray subclass"],
 )
 def test_one_write(tls, side, version, data):
-    secured = tls.open(side, version=version)
-    assert secured.transport.write(data) is None
-    assert secured.receive(4) == b"data"
-    assert secured.transport.writelines([data, data]) is None
-    assert secured.receive(8) == b"datadata"
+    connection = tls.open(side, version=version)
+    assert connection.transport.write(data) is None
+    assert connection.receive(4) == b"data"
+    assert connection.transport.writelines([data, data]) is None
+    assert connection.receive(8) == b"datadata"
 
 
 @pytest.mark.parametrize(
     "view", [memoryview(b"d.a.t.a.")[::2], memoryview(b"datadata").cast("I")], ids=["strided", "items"]
 )
 def test_views_of_other_shapes(tls, view):
-    secured = tls.open()
-    skip_on_asyncio(secured.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
-    secured.transport.write(view)
-    secured.transport.writelines([view, view])
-    assert secured.receive(3 * len(view.tobytes())) == view.tobytes() * 3
+    connection = tls.open()
+    skip_on_asyncio(connection.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
+    connection.transport.write(view)
+    connection.transport.writelines([view, view])
+    assert connection.receive(3 * len(view.tobytes())) == view.tobytes() * 3
 
 
 @every_version
@@ -54,9 +54,9 @@ def test_views_of_other_shapes(tls, view):
 @pytest.mark.parametrize("shape", ["bytearray", "slice", "strided", "items"])
 def test_much_in_memory_that_others_change(tls, version, shape, size):
     """The data keeps its place between waiting writes, even if its memory changes later, and also while paused."""
-    secured = tls.open(version=version)
+    connection = tls.open(version=version)
     if shape in ("strided", "items"):
-        skip_on_asyncio(secured.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
+        skip_on_asyncio(connection.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
     memory = bytearray(random.Random(size).randbytes(2 * size))
     whole = memoryview(memory)
     data = {"bytearray": memory, "slice": whole[4:size], "strided": whole[::2], "items": whole.cast("I")}[shape]
@@ -64,19 +64,19 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
 
     def burst():
         for line in (b"before", data, b"between", data, b"after"):
-            secured.transport.write(line)
+            connection.transport.write(line)
         memory[:] = bytes(len(memory))
 
     tls.loop.call_soon(burst)
     run_once(tls.loop)
     expected = b"before" + sent + b"between" + sent + b"after"
-    assert secured.receive(len(expected)) == expected
+    assert connection.receive(len(expected)) == expected
     # Alone: nothing waits before it.
     memory[:] = bytes(b"\1" * len(memory))
     sent = bytes(data)
-    secured.transport.write(data)
+    connection.transport.write(data)
     memory[:] = bytes(len(memory))
-    assert secured.receive(len(sent)) == sent
+    assert connection.receive(len(sent)) == sent
     for view in (data, whole):
         if view is not memory:
             view.release()
@@ -85,112 +85,112 @@ def test_much_in_memory_that_others_change(tls, version, shape, size):
 
 @pytest.mark.parametrize("data", ["text", None, 1, [b"data"], b"data".__iter__()], ids=lambda data: type(data).__name__)
 def test_what_cannot_be_written(tls, data):
-    secured = tls.open()
+    connection = tls.open()
     with pytest.raises(TypeError, match="expecting a bytes-like"):
-        secured.transport.write(data)
-    secured.transport.close()
+        connection.transport.write(data)
+    connection.transport.close()
     with pytest.raises(TypeError, match="expecting a bytes-like"):
-        secured.transport.write(data)
+        connection.transport.write(data)
 
 
 @pytest.mark.parametrize("lines", [None, 1, [1], [b"data", None]], ids=str)
 def test_what_cannot_be_written_as_lines(tls, lines):
-    secured = tls.open()
+    connection = tls.open()
     with pytest.raises(TypeError):
-        secured.transport.writelines(lines)
+        connection.transport.writelines(lines)
     run_once(tls.loop, 3)
-    assert not secured.transport.is_closing() and not secured.protocol.lost
+    assert not connection.transport.is_closing() and not connection.protocol.lost
 
 
 def test_lines_of_text(tls):
-    secured = tls.open()
-    skip_on_asyncio(secured.transport, "it detects that in the middle of writing, and the connection is lost")
+    connection = tls.open()
+    skip_on_asyncio(connection.transport, "it detects that in the middle of writing, and the connection is lost")
     with pytest.raises(TypeError):
-        secured.transport.writelines(["text"])
-    secured.transport.write(b"bytes")
-    assert secured.receive(5) == b"bytes"
+        connection.transport.writelines(["text"])
+    connection.transport.write(b"bytes")
+    assert connection.receive(5) == b"bytes"
 
 
 @pytest.mark.parametrize("empty", [b"", bytearray(), memoryview(b"")], ids=["bytes", "bytearray", "memoryview"])
 @every_version
 def test_writing_nothing(tls, empty, version):
-    secured = tls.open(version=version)
-    secured.transport.write(empty)
-    secured.transport.writelines([])
-    secured.transport.writelines([empty, b"some", empty, empty, b"thing", empty])
-    assert secured.receive(9) == b"something"
-    secured.transport.writelines(iter([empty]))
-    assert secured.transport.get_write_buffer_size() == 0
+    connection = tls.open(version=version)
+    connection.transport.write(empty)
+    connection.transport.writelines([])
+    connection.transport.writelines([empty, b"some", empty, empty, b"thing", empty])
+    assert connection.receive(9) == b"something"
+    connection.transport.writelines(iter([empty]))
+    assert connection.transport.get_write_buffer_size() == 0
 
 
 @pytest.mark.parametrize(
     "make", [iter, tuple, lambda lines: (line for line in lines)], ids=["iterator", "tuple", "gen"]
 )
 def test_writelines_takes_any_iterable(tls, make):
-    secured = tls.open()
-    secured.transport.writelines(make([b"a", bytearray(b"b"), memoryview(b"c")]))
-    assert secured.receive(3) == b"abc"
+    connection = tls.open()
+    connection.transport.writelines(make([b"a", bytearray(b"b"), memoryview(b"c")]))
+    assert connection.receive(3) == b"abc"
 
 
 def test_an_iterable_that_fails(tls):
-    secured = tls.open()
+    connection = tls.open()
 
     def lines():
         yield b"a"
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        secured.transport.writelines(lines())
+        connection.transport.writelines(lines())
     run_once(tls.loop, 2)
-    assert not secured.protocol.lost
+    assert not connection.protocol.lost
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @every_side
 @pytest.mark.parametrize("size", [1, RECORD - 1, RECORD, RECORD + 1, 3 * RECORD, 200_000, 5_000_000])
 def test_sizes(tls, kind, side, size):
-    secured = tls.open(side, kind=kind)
+    connection = tls.open(side, kind=kind)
     data = random.Random(size).randbytes(size)
-    secured.transport.write(data)
-    assert secured.receive(size) == data
-    assert secured.transport.get_write_buffer_size() == 0
+    connection.transport.write(data)
+    assert connection.receive(size) == data
+    assert connection.transport.get_write_buffer_size() == 0
 
 
 @every_version
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 def test_many_writes_in_one_turn_arrive_in_order(tls, version, turn):
-    secured = tls.open("client", version=version)
+    connection = tls.open("client", version=version)
     generator = random.Random(turn)
     pieces = [generator.randbytes(generator.choice([1, 10, 1000, 20_000])) for _ in range(300)]
 
     def burst():
         for number in range(0, len(pieces), 3):
-            secured.transport.write(pieces[number])
-            secured.transport.writelines(pieces[number + 1 : number + 3])
+            connection.transport.write(pieces[number])
+            connection.transport.writelines(pieces[number + 1 : number + 3])
 
     if turn == "inside":
         tls.loop.call_soon(burst)
     else:
         burst()
     data = b"".join(pieces)
-    assert secured.receive(len(data)) == data
+    assert connection.receive(len(data)) == data
 
 
 def test_the_writes_of_one_turn_share_records(tls):
     """Several small writes take fewer bytes on the wire than a record each."""
-    secured = tls.open(kind="tcp")
-    skip_on_asyncio(secured.transport, "it makes a record of each write")
-    tls.loop.call_soon(lambda: [secured.transport.write(b"x") for _ in range(1000)])
+    connection = tls.open(kind="tcp")
+    skip_on_asyncio(connection.transport, "it makes a record of each write")
+    tls.loop.call_soon(lambda: [connection.transport.write(b"x") for _ in range(1000)])
     run_once(tls.loop, 3)
-    run_until(tls.loop, lambda: secured.transport.get_write_buffer_size() == 0)
-    assert len(secured.peer.socket.recv(1 << 20)) < 2000
-    secured.peer.socket.close()
+    run_until(tls.loop, lambda: connection.transport.get_write_buffer_size() == 0)
+    assert len(connection.peer.socket.recv(1 << 20)) < 2000
+    connection.peer.socket.close()
 
 
 @pytest.mark.promise("P28")
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 def test_a_bytearray_that_changes_after_write(tls, turn):
-    secured = tls.open(kind="tcp")
+    connection = tls.open(kind="tcp")
     expected = bytearray()
 
     def burst():
@@ -198,7 +198,7 @@ def test_a_bytearray_that_changes_after_write(tls, turn):
         for number in range(100):
             data[:] = bytes([number]) * PIECE
             expected.extend(data)
-            secured.transport.write(memoryview(data) if number % 2 else data)
+            connection.transport.write(memoryview(data) if number % 2 else data)
         data.clear()  # the transport does not keep its memory either
 
     if turn == "inside":
@@ -206,25 +206,25 @@ def test_a_bytearray_that_changes_after_write(tls, turn):
         run_once(tls.loop)
     else:
         burst()
-    assert secured.receive(len(expected)) == expected
+    assert connection.receive(len(expected)) == expected
 
 
 @pytest.mark.only("c", reason="asyncio's TLS encrypts all of a write before it sends")
 @pytest.mark.parametrize("kind", [bytes, bytearray])
 def test_much_is_sent_while_the_rest_is_yet_to_be_encrypted(tls, kind):
-    secured = tls.open(kind="tcp")
+    connection = tls.open(kind="tcp")
     before = tls.loop.metrics()
-    secured.transport.write(kind(MUCH[:600_000]))
+    connection.transport.write(kind(MUCH[:600_000]))
     assert (tls.loop.metrics() - before).sends > 1
-    assert secured.receive(600_000) == MUCH[:600_000]
+    assert connection.receive(600_000) == MUCH[:600_000]
 
 
 def test_there_is_no_half_closing(tls):
-    secured = tls.open()
-    assert secured.transport.can_write_eof() is False
+    connection = tls.open()
+    assert connection.transport.can_write_eof() is False
     with pytest.raises(NotImplementedError):
-        secured.transport.write_eof()
-    secured.deliver(b"still there")
+        connection.transport.write_eof()
+    connection.deliver(b"still there")
 
 
 @every_side
@@ -255,70 +255,70 @@ def test_write_limits_that_cannot_be(tls, limits):
 @every_side
 @every_protocol
 def test_a_peer_that_does_not_read(tls, side, make_protocol):
-    secured = tls.open(side, make_protocol(), kind="tcp")
+    connection = tls.open(side, make_protocol(), kind="tcp")
     for _ in range(3):
-        written = secured.fill()
-        assert secured.transport.get_write_buffer_size() >= secured.transport.get_write_buffer_limits()[1]
-        assert secured.receive(written) == b"f" * written
-        secured.run_until(lambda: secured.transport.get_write_buffer_size() == 0)
-        assert not secured.writing_paused
-    assert secured.protocol.calls == ["connection_made", *["pause_writing", "resume_writing"] * 3]
+        written = connection.fill()
+        assert connection.transport.get_write_buffer_size() >= connection.transport.get_write_buffer_limits()[1]
+        assert connection.receive(written) == b"f" * written
+        connection.run_until(lambda: connection.transport.get_write_buffer_size() == 0)
+        assert not connection.writing_paused
+    assert connection.protocol.calls == ["connection_made", *["pause_writing", "resume_writing"] * 3]
 
 
 def test_writing_goes_on_when_no_more_than_the_low_limit_is_left(tls):
-    secured = tls.open(kind="tcp")
-    secured.transport.set_write_buffer_limits(high=1 << 20, low=700_000)
+    connection = tls.open(kind="tcp")
+    connection.transport.set_write_buffer_limits(high=1 << 20, low=700_000)
     sizes = []
-    secured.protocol.hooks["resume_writing"] = lambda: sizes.append(secured.transport.get_write_buffer_size())
-    written = secured.fill()
-    secured.receive(written)
+    connection.protocol.hooks["resume_writing"] = lambda: sizes.append(connection.transport.get_write_buffer_size())
+    written = connection.fill()
+    connection.receive(written)
     assert len(sizes) == 1 and sizes[0] <= 700_000
 
 
 def test_limits_set_while_much_waits(tls):
-    secured = tls.open(kind="tcp")
-    secured.fill()
-    waiting = secured.transport.get_write_buffer_size()
-    secured.transport.set_write_buffer_limits(high=8 * waiting, low=2 * waiting)
-    assert not secured.writing_paused, "told to go on at once"
-    secured.transport.set_write_buffer_limits(high=waiting // 2)
-    assert secured.writing_paused, "told to stop at once"
-    assert secured.protocol.calls == ["connection_made", "pause_writing", "resume_writing", "pause_writing"]
+    connection = tls.open(kind="tcp")
+    connection.fill()
+    waiting = connection.transport.get_write_buffer_size()
+    connection.transport.set_write_buffer_limits(high=8 * waiting, low=2 * waiting)
+    assert not connection.writing_paused, "told to go on at once"
+    connection.transport.set_write_buffer_limits(high=waiting // 2)
+    assert connection.writing_paused, "told to stop at once"
+    assert connection.protocol.calls == ["connection_made", "pause_writing", "resume_writing", "pause_writing"]
 
 
 def test_a_high_limit_of_nothing(tls):
     """pause_writing() comes "whenever the buffer becomes non-empty" (asyncio's documentation), and not before."""
-    secured = tls.open(kind="tcp")
-    skip_on_asyncio(secured.transport, "it pauses its protocol with an empty buffer, and nothing resumes it")
-    secured.transport.set_write_buffer_limits(high=0)
-    assert secured.transport.get_write_buffer_limits() == (0, 0)
-    assert not secured.writing_paused
-    secured.transport.write(b"small")
-    assert secured.receive(5) == b"small"
-    assert not secured.writing_paused
-    written = secured.fill()
-    assert secured.receive(written) == b"f" * written
-    secured.run_until(lambda: not secured.writing_paused)
+    connection = tls.open(kind="tcp")
+    skip_on_asyncio(connection.transport, "it pauses its protocol with an empty buffer, and nothing resumes it")
+    connection.transport.set_write_buffer_limits(high=0)
+    assert connection.transport.get_write_buffer_limits() == (0, 0)
+    assert not connection.writing_paused
+    connection.transport.write(b"small")
+    assert connection.receive(5) == b"small"
+    assert not connection.writing_paused
+    written = connection.fill()
+    assert connection.receive(written) == b"f" * written
+    connection.run_until(lambda: not connection.writing_paused)
 
 
 @every_side
 def test_both_ends_write_at_once(tls, side):
     """Neither direction waits for the other: data is read while much waits to be sent."""
-    secured = tls.open(side, kind="tcp")
+    connection = tls.open(side, kind="tcp")
     data = random.Random(side).randbytes(4_000_000)
-    secured.transport.write(data)
-    secured.peer.write(data[::-1])
-    secured.run_until(lambda: len(secured.peer.received) == len(secured.protocol.received) == len(data))
-    assert secured.peer.received == data and secured.protocol.received == data[::-1]
+    connection.transport.write(data)
+    connection.peer.write(data[::-1])
+    connection.run_until(lambda: len(connection.peer.received) == len(connection.protocol.received) == len(data))
+    assert connection.peer.received == data and connection.protocol.received == data[::-1]
 
 
 def test_reading_goes_on_while_writing_is_paused(tls):
-    secured = tls.open()
-    written = secured.fill()
-    secured.peer.write(b"hello")
-    run_until(tls.loop, lambda: secured.protocol.received == b"hello")
-    assert secured.writing_paused
-    assert secured.receive(written) == b"f" * written
+    connection = tls.open()
+    written = connection.fill()
+    connection.peer.write(b"hello")
+    run_until(tls.loop, lambda: connection.protocol.received == b"hello")
+    assert connection.writing_paused
+    assert connection.receive(written) == b"f" * written
 
 
 REENTRANT = ["connection_made", "pause_writing", "resume_writing", "eof_received"]
@@ -353,17 +353,17 @@ def test_writing_from_every_callback(tls, side, make_protocol, version, lines):
     protocol.hooks.update({name: functools.partial(write, name) for name in REENTRANT})
     when_data_comes(protocol, lambda: write("data"))
     protocol.hooks["get_buffer"] = get_buffer
-    secured = tls.open(side, protocol, version=version, kind="tcp")
-    while not secured.writing_paused:
+    connection = tls.open(side, protocol, version=version, kind="tcp")
+    while not connection.writing_paused:
         write()
     for _ in range(5):
-        secured.peer.write(b"more")
-    secured.run_until(lambda: not secured.writing_paused and len(protocol.received) == 20)
-    secured.peer.notify_close()
-    secured.run_until(lambda: protocol.lost or secured.peer.saw_close_notify)
-    secured.run_until_lost()
+        connection.peer.write(b"more")
+    connection.run_until(lambda: not connection.writing_paused and len(protocol.received) == 20)
+    connection.peer.notify_close()
+    connection.run_until(lambda: protocol.lost or connection.peer.saw_close_notify)
+    connection.run_until_lost()
     assert writers == {None, "data", *REENTRANT, *([] if make_protocol is Recorder else ["get_buffer"])}
-    assert secured.peer.received == b"".join(written)
+    assert connection.peer.received == b"".join(written)
     assert protocol.calls[-2:] == ["eof_received", "connection_lost"]
     assert protocol.error is None
 
@@ -371,71 +371,72 @@ def test_writing_from_every_callback(tls, side, make_protocol, version, lines):
 @pytest.mark.promise("P14")
 def test_each_pause_writes_more(tls):
     """The protocol answers pause_writing() with one write and resume_writing() with two."""
-    secured = tls.open(kind="tcp")
+    connection = tls.open(kind="tcp")
     written = []
 
     def write(count):
         for _ in range(count):
             written.append(bytes([len(written) % 256]) * PIECE)
-            secured.transport.write(written[-1])
+            connection.transport.write(written[-1])
 
-    secured.protocol.hooks["pause_writing"] = lambda: write(1)
-    secured.protocol.hooks["resume_writing"] = lambda: write(2)
+    transport = connection.transport
+    connection.protocol.hooks["pause_writing"] = lambda: write(1)
+    connection.protocol.hooks["resume_writing"] = lambda: write(2)
     for _ in range(5):
-        while not secured.writing_paused:
+        while not connection.writing_paused:
             write(1)
             run_once(tls.loop)
-        secured.run_until(lambda: not secured.writing_paused and secured.transport.get_write_buffer_size() == 0)
-    assert secured.protocol.calls.count("resume_writing") >= 5
+        connection.run_until(lambda: not connection.writing_paused and not transport.get_write_buffer_size())
+    assert connection.protocol.calls.count("resume_writing") >= 5
     total = b"".join(written)
-    assert secured.receive(len(total)) == total
+    assert connection.receive(len(total)) == total
 
 
 @every_version
 def test_writes_after_close_are_ignored(tls, asyncio_log, version):
-    secured = tls.open(version=version)
-    secured.transport.write(b"before")
-    secured.transport.close()
+    connection = tls.open(version=version)
+    connection.transport.write(b"before")
+    connection.transport.close()
     for _ in range(5):
-        secured.transport.write(b"after")
+        connection.transport.write(b"after")
     assert not asyncio_log.take()
-    secured.transport.write(b"after")
-    secured.transport.writelines([b"after", b"after"])
+    connection.transport.write(b"after")
+    connection.transport.writelines([b"after", b"after"])
     assert asyncio_log.take() == [LOST, LOST]
-    secured.run_until_lost()
-    assert secured.peer.received == b"before"
+    connection.run_until_lost()
+    assert connection.peer.received == b"before"
 
 
 def test_writes_after_the_end_are_ignored(tls, asyncio_log):
-    secured = tls.open()
-    secured.transport.abort()
-    secured.run_until_lost()
+    connection = tls.open()
+    connection.transport.abort()
+    connection.run_until_lost()
     for _ in range(4):
-        secured.transport.write(b"after")
+        connection.transport.write(b"after")
     assert not asyncio_log.take()
-    secured.transport.write(b"after")
+    connection.transport.write(b"after")
     assert asyncio_log.take() == [LOST]
-    assert secured.transport.get_write_buffer_size() == 0
+    assert connection.transport.get_write_buffer_size() == 0
 
 
 def test_writing_from_connection_lost(tls):
-    secured = tls.open()
-    secured.protocol.hooks["connection_lost"] = lambda: secured.transport.write(b"too late")
-    secured.transport.abort()
-    secured.run_until_lost()
+    connection = tls.open()
+    connection.protocol.hooks["connection_lost"] = lambda: connection.transport.write(b"too late")
+    connection.transport.abort()
+    connection.run_until_lost()
 
 
 @pytest.mark.parametrize("data", [b"data", MUCH, bytearray(MUCH)], ids=["little", "much", "much uncopied"])
 def test_writing_to_a_peer_that_has_left(tls, data):
     """connection_lost() gets the socket's error, and nothing else reports it."""
-    secured = tls.open(kind="tcp")
-    secured.transport.pause_reading()
-    secured.reset()
+    connection = tls.open(kind="tcp")
+    connection.transport.pause_reading()
+    connection.reset()
     for _ in range(3):
-        secured.transport.write(data)
-    secured.run_until_lost()
-    assert isinstance(secured.protocol.error, (BrokenPipeError, ConnectionResetError))
-    assert secured.protocol.calls == ["connection_made", "connection_lost"]
+        connection.transport.write(data)
+    connection.run_until_lost()
+    assert isinstance(connection.protocol.error, (BrokenPipeError, ConnectionResetError))
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
 
 
 @pytest.mark.parametrize("callback", ["pause_writing", "resume_writing"])
@@ -445,18 +446,18 @@ def test_flow_control_callbacks_that_fail(tls, callback):
     def fail():
         raise ZeroDivisionError
 
-    secured = tls.open(protocol=Recorder(**{callback: fail}), kind="tcp")
-    written = secured.fill()
-    assert secured.receive(written) == b"f" * written
-    secured.run_until(lambda: not secured.writing_paused)
+    connection = tls.open(protocol=Recorder(**{callback: fail}), kind="tcp")
+    written = connection.fill()
+    assert connection.receive(written) == b"f" * written
+    connection.run_until(lambda: not connection.writing_paused)
     (report,) = tls.take_reports()
     assert report["message"] == f"protocol.{callback}() failed"
     assert isinstance(report["exception"], ZeroDivisionError)
     assert report.keys() == {"message", "exception", "transport", "protocol"}
-    assert is_asyncio_transport(secured.transport) or report["protocol"] is secured.protocol
+    assert is_asyncio_transport(connection.transport) or report["protocol"] is connection.protocol
 
 
 def test_a_transport_given_to_a_buffered_protocol_writes_the_same(tls):
-    secured = tls.open(protocol=ViewRecorder())
-    secured.transport.write(b"x" * 100_000)
-    assert secured.receive(100_000) == b"x" * 100_000
+    connection = tls.open(protocol=ViewRecorder())
+    connection.transport.write(b"x" * 100_000)
+    assert connection.receive(100_000) == b"x" * 100_000

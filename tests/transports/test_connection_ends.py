@@ -29,19 +29,19 @@ def connections(loop):
         yield connections
 
 
-def end_tls(secured, ending):
+def end_tls(connection, ending):
     if "notify" in ending:
-        secured.peer.notify_close()
+        connection.peer.notify_close()
     if "end" in ending:
-        secured.end()
-    wait_for(secured.socket, select.POLLIN)
+        connection.end()
+    wait_for(connection.socket, select.POLLIN)
 
 
-def hold(secured, data):
+def hold(connection, data):
     """Pause the transport and have it take in `data`."""
-    secured.transport.pause_reading()
-    secured.send(data)
-    run_until(secured.loop, lambda: secured.transport.get_read_buffer_size() >= len(data))
+    connection.transport.pause_reading()
+    connection.send(data)
+    run_until(connection.loop, lambda: connection.transport.get_read_buffer_size() >= len(data))
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
@@ -53,17 +53,17 @@ def hold(secured, data):
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 @pytest.mark.parametrize("size", [100, 60_000, 100_000])
 def test_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol, ending, size):
-    secured = tls.open(side, make_protocol(), version=version, kind="tcp")
+    connection = tls.open(side, make_protocol(), version=version, kind="tcp")
     if make_protocol is ViewRecorder and size > 65536:
-        skip_on_asyncio(secured.transport, AT_THE_END)
-    hold(secured, numbered(size))
-    end_tls(secured, ending)
+        skip_on_asyncio(connection.transport, AT_THE_END)
+    hold(connection, numbered(size))
+    end_tls(connection, ending)
     # This callback runs before the end is processed, and its own callbacks run after it.
-    tls.loop.call_soon(secured.transport.resume_reading)
-    secured.run_until_lost()
-    assert secured.protocol.received == numbered(size)
-    assert secured.protocol.calls == WHOLE_LIFE
-    assert secured.protocol.error is None
+    tls.loop.call_soon(connection.transport.resume_reading)
+    connection.run_until_lost()
+    assert connection.protocol.received == numbered(size)
+    assert connection.protocol.calls == WHOLE_LIFE
+    assert connection.protocol.error is None
 
 
 @every_side
@@ -72,25 +72,25 @@ def test_tls_is_resumed_in_the_turn_of_the_end(tls, side, version, make_protocol
 @pytest.mark.parametrize("turns", range(5))
 def test_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after, turns):
     """Resumed before the end and after it; paused before the data, between two parts, or after them."""
-    secured = tls.open(side, kind="tcp")
+    connection = tls.open(side, kind="tcp")
     data = numbered(30_000)
     for number, part in enumerate([data[:10_000], data[10_000:]]):
         if number == paused_after:
-            secured.transport.pause_reading()
-        secured.send(part)
+            connection.transport.pause_reading()
+        connection.send(part)
         run_once(tls.loop, 3)
-    secured.transport.pause_reading()
+    connection.transport.pause_reading()
     if turns >= 3:
-        end_tls(secured, ending)
+        end_tls(connection, ending)
         run_once(tls.loop, turns - 3)
-        tls.loop.call_soon(secured.transport.resume_reading)
+        tls.loop.call_soon(connection.transport.resume_reading)
     else:
-        tls.loop.call_soon(secured.transport.resume_reading)
+        tls.loop.call_soon(connection.transport.resume_reading)
         run_once(tls.loop, turns)
-        end_tls(secured, ending)
-    secured.run_until_lost()
-    assert secured.protocol.received == data
-    assert secured.protocol.calls == WHOLE_LIFE
+        end_tls(connection, ending)
+    connection.run_until_lost()
+    assert connection.protocol.received == data
+    assert connection.protocol.calls == WHOLE_LIFE
 
 
 @every_protocol
@@ -98,18 +98,18 @@ def test_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after,
 def test_tls_is_paused_by_each_piece(tls, make_protocol, ending):
     """Also by the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
-    secured = tls.open("server", protocol, kind="tcp")
-    skip_on_asyncio(secured.transport, "at the end it does not keep its data for a protocol that pauses")
+    connection = tls.open("server", protocol, kind="tcp")
+    skip_on_asyncio(connection.transport, "at the end it does not keep its data for a protocol that pauses")
 
     def pause():
-        secured.transport.pause_reading()
-        tls.loop.call_soon(secured.transport.resume_reading)
+        connection.transport.pause_reading()
+        tls.loop.call_soon(connection.transport.resume_reading)
 
     protocol.hooks.update(data_received=pause, buffer_updated=pause)
-    hold(secured, numbered(50_000))
-    end_tls(secured, ending)
-    tls.loop.call_soon(secured.transport.resume_reading)
-    secured.run_until_lost()
+    hold(connection, numbered(50_000))
+    end_tls(connection, ending)
+    tls.loop.call_soon(connection.transport.resume_reading)
+    connection.run_until_lost()
     assert protocol.received == numbered(50_000)
     assert protocol.calls == WHOLE_LIFE
 
@@ -117,30 +117,30 @@ def test_tls_is_paused_by_each_piece(tls, make_protocol, ending):
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_tls_is_told_of_the_end_twice(tls, ending):
     """The transport below reports the end again when it is resumed: the protocol is still paused."""
-    secured = tls.open("server", kind="tcp")
-    hold(secured, numbered(1000))
-    end_tls(secured, ending)
+    connection = tls.open("server", kind="tcp")
+    hold(connection, numbered(1000))
+    end_tls(connection, ending)
     run_once(tls.loop, 3)
-    secured.transport.set_read_buffer_limits(500, 100)
-    secured.transport.set_read_buffer_limits()
-    skip_on_asyncio(secured.transport, "the second time it drops the held data")
+    connection.transport.set_read_buffer_limits(500, 100)
+    connection.transport.set_read_buffer_limits()
+    skip_on_asyncio(connection.transport, "the second time it drops the held data")
     run_once(tls.loop, 3)
-    assert secured.protocol.calls == ["connection_made"]
-    secured.transport.resume_reading()
-    secured.run_until_lost()
-    assert secured.protocol.received == numbered(1000)
-    assert secured.protocol.calls == WHOLE_LIFE
+    assert connection.protocol.calls == ["connection_made"]
+    connection.transport.resume_reading()
+    connection.run_until_lost()
+    assert connection.protocol.received == numbered(1000)
+    assert connection.protocol.calls == WHOLE_LIFE
 
 
 def resume_beside_a_reset(tls, side, protocol, resume):
-    secured = tls.open(side, protocol, kind="tcp")
-    hold(secured, numbered(50_000))
-    secured.reset()
-    resume(secured.transport.resume_reading)
-    secured.run_until(lambda: secured.protocol.lost, peer_reads=False)
-    assert secured.protocol.received == numbered(50_000)
-    assert secured.protocol.calls == ["connection_made", "data", "connection_lost"]
-    assert isinstance(secured.protocol.error, ConnectionResetError)
+    connection = tls.open(side, protocol, kind="tcp")
+    hold(connection, numbered(50_000))
+    connection.reset()
+    resume(connection.transport.resume_reading)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert connection.protocol.received == numbered(50_000)
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert isinstance(connection.protocol.error, ConnectionResetError)
 
 
 @every_side
@@ -160,13 +160,13 @@ def test_tls_is_resumed_right_behind_a_reset(tls, side, make_protocol):
 @every_side
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_tls_after_start_tls(tls, side, ending):
-    secured = UpgradableConnection(tls, side).upgrade()
-    hold(secured, numbered(1000))
-    end_tls(secured, ending)
-    tls.loop.call_soon(secured.transport.resume_reading)
-    secured.run_until_lost()
-    assert secured.protocol.received == numbered(1000)
-    assert secured.protocol.calls == WHOLE_LIFE
+    connection = UpgradableConnection(tls, side).upgrade()
+    hold(connection, numbered(1000))
+    end_tls(connection, ending)
+    tls.loop.call_soon(connection.transport.resume_reading)
+    connection.run_until_lost()
+    assert connection.protocol.received == numbered(1000)
+    assert connection.protocol.calls == WHOLE_LIFE
 
 
 class Streams(asyncio.StreamReaderProtocol):
@@ -187,18 +187,18 @@ async def read_all(reader, turns):
 @pytest.mark.parametrize("turns", range(4))
 def test_tls_read_through_a_small_stream_reader(tls, make_protocol, ending, turns):
     reader = asyncio.StreamReader(limit=500, loop=tls.loop)
-    secured = tls.open("client", make_protocol(reader, loop=tls.loop), kind="tcp")
+    connection = tls.open("client", make_protocol(reader, loop=tls.loop), kind="tcp")
     data = numbered(20_000)
     for part in (data[:5000], data[5000:]):
-        secured.send(part)
+        connection.send(part)
         run_once(tls.loop, 3)
-    end_tls(secured, ending)
+    end_tls(connection, ending)
     # The first read resumes the transport, in the turn in which the end comes.
     reading = tls.loop.create_task(read_all(reader, turns))
     run_until(tls.loop, reading.done)
     assert reading.result() == data
-    secured.transport.close()
-    run_until(tls.loop, lambda: secured.is_gone)
+    connection.transport.close()
+    run_until(tls.loop, lambda: connection.is_gone)
 
 
 # -- plain -------------------------------------------------------------------------------------------------------------

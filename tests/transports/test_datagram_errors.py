@@ -24,10 +24,10 @@ async def two_endpoints(loop):
 
 async def works(sender, receiver):
     """Assert that a datagram of `sender` still arrives, and an answer, too."""
-    heard, answers = receiver.get_protocol().received, sender.get_protocol().received
-    before = len(heard), len(answers)
+    received, answers = receiver.get_protocol().received, sender.get_protocol().received
+    before = len(received), len(answers)
     sender.sendto(b"still here", receiver.get_extra_info("sockname"))
-    await until(lambda: len(heard) > before[0])
+    await until(lambda: len(received) > before[0])
     receiver.sendto(b"so am I", sender.get_extra_info("sockname"))
     await until(lambda: len(answers) > before[1])
 
@@ -70,9 +70,9 @@ def test_an_error_in_the_midst_of_a_burst(loop):
         address = receiver.get_extra_info("sockname")
         for number in range(60):
             sender.sendto(bytes(70_000) if number % 10 == 5 else b"%d" % number, address)
-        heard, errors = receiver.get_protocol().received, sender.get_protocol().errors
-        await until(lambda: len(heard) == 54 and len(errors) == 6)
-        assert heard == [b"%d" % number for number in range(60) if number % 10 != 5]
+        received, errors = receiver.get_protocol().received, sender.get_protocol().errors
+        await until(lambda: len(received) == 54 and len(errors) == 6)
+        assert received == [b"%d" % number for number in range(60) if number % 10 != 5]
         assert {error.errno for error in errors} == {errno.EMSGSIZE}
         await close(sender, receiver)
 
@@ -283,9 +283,9 @@ def test_another_address_on_a_connected_endpoint(loop):
         connected.sendto(b"without")
         connected.sendto(b"with", address)
         connected.sendto(b"equal", (address[0], address[1]))
-        heard = receiver.get_protocol().received
-        await until(lambda: len(heard) == 3)
-        assert heard == [b"without", b"with", b"equal"]
+        received = receiver.get_protocol().received
+        await until(lambda: len(received) == 3)
+        assert received == [b"without", b"with", b"equal"]
         assert not sender.get_protocol().received and not protocol.errors
         await close(sender, receiver, connected)
 

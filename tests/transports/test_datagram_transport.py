@@ -55,13 +55,13 @@ def test_the_address_of_a_busy_peer_is_one_object(loop, peer):
 
 def test_answers_go_to_who_is_meant_whoever_has_sent_last(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
         clients = [(await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=at))[0] for _ in range(2)]
         for client in clients:
             client.sendto(b"hello")
-        await until(lambda: len(heard.received) == 2)
-        for address in [*heard.addresses, *reversed(heard.addresses), *map(tuple, map(list, heard.addresses))]:
+        await until(lambda: len(protocol.received) == 2)
+        for address in [*protocol.addresses, *reversed(protocol.addresses), *map(tuple, map(list, protocol.addresses))]:
             server.sendto(repr(address[1]).encode(), address)
         for client in clients:
             answers = client.get_protocol().received
@@ -128,7 +128,7 @@ class Failing(socket.socket):
 def test_errors_of_a_class_of_socket(loop, peer, operation, error):
     """After a `not now` error the transport tries again, an OSError goes to error_received(), any other error is
     fatal."""
-    fatal, told = isinstance(error, ValueError), type(error) is OSError
+    fatal, is_reported = isinstance(error, ValueError), type(error) is OSError
 
     async def main():
         sock = Failing(socket.AF_INET, socket.SOCK_DGRAM)
@@ -143,13 +143,13 @@ def test_errors_of_a_class_of_socket(loop, peer, operation, error):
                 transport.sendto(b"out", peer.getsockname())
                 if fatal:
                     await until(lambda: protocol.lost)
-                elif not told:
+                elif not is_reported:
                     assert transport.get_write_buffer_size() > 0
                     peer.setblocking(False)
                     assert await loop.sock_recv(peer, 100) == b"out"
         assert [report["exception"] for report in reports] == [error] * fatal
         assert [report["message"] for report in reports] == [f"Fatal {operation} error on datagram transport"] * fatal
-        assert protocol.errors == [error] * told
+        assert protocol.errors == [error] * is_reported
         if not fatal:
             await close(transport)
         assert protocol.events == ["connection_made", ("connection_lost", "ValueError" if fatal else None)]

@@ -67,45 +67,45 @@ def fill(transport, size):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_connected_endpoint_and_an_unconnected_one(loop, new_address, kind):
     async def main():
-        server, heard = await bound(loop, kind, new_address)
+        server, protocol = await bound(loop, kind, new_address)
         at = server.get_extra_info("sockname")
         family, own = new_address(kind)
         client, answers = await loop.create_datagram_endpoint(
             DatagramRecorder, local_addr=own, remote_addr=remote(at), family=family
         )
-        assert heard.events == answers.events == ["connection_made"]
+        assert protocol.events == answers.events == ["connection_made"]
         assert server.get_extra_info("peername") is None
         assert client.get_extra_info("peername") == at
         for number in range(40):
             client.sendto(b"question %d" % number)
-            await until(lambda number=number: len(heard.received) > number)
-            server.sendto(b"answer %d" % number, heard.addresses[-1])
+            await until(lambda number=number: len(protocol.received) > number)
+            server.sendto(b"answer %d" % number, protocol.addresses[-1])
             await until(lambda number=number: len(answers.received) > number)
-        assert heard.received == [b"question %d" % number for number in range(40)]
+        assert protocol.received == [b"question %d" % number for number in range(40)]
         assert answers.received == [b"answer %d" % number for number in range(40)]
-        assert set(heard.addresses) == {client.get_extra_info("sockname")}
+        assert set(protocol.addresses) == {client.get_extra_info("sockname")}
         assert set(answers.addresses) == {at}
         await close(client, server)
-        assert heard.events == answers.events == ["connection_made", ("connection_lost", None)]
+        assert protocol.events == answers.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
 
 def test_one_unconnected_endpoint_and_many_peers(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         peers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(20)]
         try:
             for number, peer in enumerate(peers):
                 peer.bind(("127.0.0.1", 0))
                 peer.sendto(b"%d" % number, server.get_extra_info("sockname"))
-            await until(lambda: len(heard.received) == 20)
+            await until(lambda: len(protocol.received) == 20)
             for turn in range(3):
-                for data, address in zip(heard.received, heard.addresses, strict=True):
+                for data, address in zip(protocol.received, protocol.addresses, strict=True):
                     server.sendto(data + b"/%d" % turn, address)
             for number, peer in enumerate(peers):
                 assert [peer.recv(100) for _ in range(3)] == [b"%d/%d" % (number, turn) for turn in range(3)]
-                assert heard.addresses[heard.received.index(b"%d" % number)] == peer.getsockname()
+                assert protocol.addresses[protocol.received.index(b"%d" % number)] == peer.getsockname()
         finally:
             for peer in peers:
                 peer.close()
@@ -116,7 +116,7 @@ def test_one_unconnected_endpoint_and_many_peers(loop):
 
 def test_an_unnamed_unix_sender_has_no_address(loop, new_address):
     async def main():
-        server, heard = await bound(loop, "unix", new_address)
+        server, protocol = await bound(loop, "unix", new_address)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"who am I", server.get_extra_info("sockname"))
             expected = None
@@ -124,8 +124,8 @@ def test_an_unnamed_unix_sender_has_no_address(loop, new_address):
                 plain.bind(new_address("unix")[1])
                 sender.sendto(b"who am I", plain.getsockname())
                 expected = plain.recvfrom(100)
-        await until(lambda: heard.received)
-        assert (heard.received[0], heard.addresses[0]) == expected
+        await until(lambda: protocol.received)
+        assert (protocol.received[0], protocol.addresses[0]) == expected
         await close(server)
 
     loop.run_until_complete(main())
@@ -163,13 +163,13 @@ def test_ipv6_addresses_keep_their_scope(loop):
             peername = one.getpeername()
             assert peername[3] == scope
             connected, _ = await over(loop, one.dup())
-            listening, heard = await over(loop, other.dup())
+            listening, protocol = await over(loop, other.dup())
             assert connected.get_extra_info("peername") == peername
             assert connected.get_extra_info("sockname") == expected
             connected.sendto(b"scoped")
-            await until(lambda: heard.received)
-            assert heard.addresses == [expected]
-            listening.sendto(b"back", heard.addresses[0])
+            await until(lambda: protocol.received)
+            assert protocol.addresses == [expected]
+            listening.sendto(b"back", protocol.addresses[0])
             await until(lambda: connected.get_protocol().received)
             assert connected.get_protocol().addresses == [peername]
             await close(connected, listening)
@@ -180,11 +180,11 @@ def test_ipv6_addresses_keep_their_scope(loop):
 @pytest.mark.parametrize("form", ["two parts", "three parts", "four parts"])
 def test_ipv6_addresses_may_be_short(loop, form):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("::1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("::1", 0))
         client, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("::1", 0))
         address = server.get_extra_info("sockname")[: 2 + ["two parts", "three parts", "four parts"].index(form)]
         client.sendto(b"x", address)
-        await until(lambda: heard.received)
+        await until(lambda: protocol.received)
         await close(client, server)
 
     loop.run_until_complete(main())
@@ -217,11 +217,11 @@ ADDRESS_FORMS = {
 @pytest.mark.parametrize("form", ADDRESS_FORMS)
 def test_every_form_of_address_that_a_socket_takes(loop, form):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         client, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         for count in range(1, 4):
             client.sendto(b"x", ADDRESS_FORMS[form](*server.get_extra_info("sockname")))
-            await until(lambda count=count: len(heard.received) == count)
+            await until(lambda count=count: len(protocol.received) == count)
         await close(client, server)
 
     loop.run_until_complete(main())
@@ -252,7 +252,7 @@ def test_broadcast(loop):
 
 def test_with_broadcast_allowed_the_socket_is_not_connected(loop):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")
         client, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=at, allow_broadcast=True)
         assert client.get_extra_info("peername") is None
@@ -260,8 +260,8 @@ def test_with_broadcast_allowed_the_socket_is_not_connected(loop):
         client.sendto(b"given", at)
         with pytest.raises(ValueError, match="Invalid address"):
             client.sendto(b"elsewhere", ("127.0.0.1", 9))
-        await until(lambda: len(heard.received) == 2)
-        assert heard.received == [b"implied", b"given"]
+        await until(lambda: len(protocol.received) == 2)
+        assert protocol.received == [b"implied", b"given"]
         await close(client, server)
 
     loop.run_until_complete(main())
@@ -314,12 +314,12 @@ def test_every_type_of_data(loop, make):
 @pytest.mark.parametrize("size", [1, 1472, 9000, 65507])
 def test_datagrams_arrive_whole(loop, size):
     async def main():
-        server, heard = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+        server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         client, _ = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=server.get_extra_info("sockname"))
         data = os.urandom(size)
         client.sendto(data)
-        await until(lambda: heard.received)
-        assert heard.received == [data]
+        await until(lambda: protocol.received)
+        assert protocol.received == [data]
         await close(client, server)
 
     loop.run_until_complete(main())

@@ -34,15 +34,15 @@ def terminal():
 def test_a_fifo(loop, tmp_path):
     async def main():
         reading, writing = fifo_ends(tmp_path / "fifo")
-        source, heard = await loop.connect_read_pipe(Recorder, reading)
+        source, reader = await loop.connect_read_pipe(Recorder, reading)
         target, _ = await loop.connect_write_pipe(Recorder, writing)
         for number in range(10):
             target.write(b"%d" % number)
-            await until(lambda number=number: len(heard.received) > number)
+            await until(lambda number=number: len(reader.received) > number)
         target.close()
-        await until(lambda: heard.lost)
-        assert heard.received == b"0123456789"
-        assert heard.events == ["connection_made", "eof_received", ("connection_lost", None)]
+        await until(lambda: reader.lost)
+        assert reader.received == b"0123456789"
+        assert reader.events == ["connection_made", "eof_received", ("connection_lost", None)]
         assert source.is_closing()
 
     loop.run_until_complete(main())
@@ -117,16 +117,16 @@ def test_both_directions_of_a_terminal(loop):
         master, slave = terminal()
         with master:
             copy = os.fdopen(os.dup(slave.fileno()), "wb", 0)
-            source, heard = await loop.connect_read_pipe(Recorder, slave)
-            target, told = await loop.connect_write_pipe(Recorder, copy)
+            source, reader = await loop.connect_read_pipe(Recorder, slave)
+            target, writer = await loop.connect_write_pipe(Recorder, copy)
             os.write(master.fileno(), b"typed")
-            await until(lambda: heard.received == b"typed")
+            await until(lambda: reader.received == b"typed")
             target.write(b"shown")
             await settle()
             assert os.read(master.fileno(), 100) == b"shown"
             source.close()
             target.close()
-            await until(lambda: heard.lost and told.lost)
+            await until(lambda: reader.lost and writer.lost)
 
     loop.run_until_complete(main())
 
@@ -201,15 +201,15 @@ def test_a_socket(loop):
 
     async def main():
         one, other = socket.socketpair()
-        source, heard = await loop.connect_read_pipe(Recorder, one)
-        target, told = await loop.connect_write_pipe(Recorder, os.fdopen(other.detach(), "wb", 0))
+        source, reader = await loop.connect_read_pipe(Recorder, one)
+        target, writer = await loop.connect_write_pipe(Recorder, os.fdopen(other.detach(), "wb", 0))
         assert source.get_extra_info("pipe") is one
         target.write(b"x" * 100_000)
-        await until(lambda: len(heard.received) == 100_000)
+        await until(lambda: len(reader.received) == 100_000)
         target.close()
-        await until(lambda: heard.lost)
-        assert told.events == ["connection_made", ("connection_lost", None)]
-        assert heard.events == ["connection_made", "eof_received", ("connection_lost", None)]
+        await until(lambda: reader.lost)
+        assert writer.events == ["connection_made", ("connection_lost", None)]
+        assert reader.events == ["connection_made", "eof_received", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -305,13 +305,13 @@ class Descriptor:
 def test_any_object_with_a_descriptor(loop):
     async def main():
         reading, writing = map(Descriptor, os.pipe())
-        source, heard = await loop.connect_read_pipe(Recorder, reading)
+        source, reader = await loop.connect_read_pipe(Recorder, reading)
         target, _ = await loop.connect_write_pipe(Recorder, writing)
         assert source.get_extra_info("pipe") is reading
         target.write(b"x")
         target.close()
-        await until(lambda: heard.lost)
-        assert heard.received == b"x"
+        await until(lambda: reader.lost)
+        assert reader.received == b"x"
         assert (reading.closed, writing.closed) == (1, 1)
 
     loop.run_until_complete(main())
@@ -393,14 +393,14 @@ def test_a_file_that_ends_its_transport_when_it_is_asked(loop, end):
     async def main():
         reading, writing = os.pipe()
         source, sink = File(reading, "rb"), File(writing, "wb")
-        incoming, heard = await loop.connect_read_pipe(Recorder, source)
-        outgoing, told = await loop.connect_write_pipe(Recorder, sink)
+        incoming, reader = await loop.connect_read_pipe(Recorder, source)
+        outgoing, writer = await loop.connect_write_pipe(Recorder, sink)
         arguments = () if end == "abort" else (None,)
         outgoing.write(b"before")
         source.ends = lambda: getattr(incoming, end)(*arguments)
         sink.ends = lambda: getattr(outgoing, end)(*arguments)
         outgoing.write(b"in between")
-        await until(lambda: heard.lost and told.lost)
+        await until(lambda: reader.lost and writer.lost)
 
     with reports_of(loop):
         loop.run_until_complete(main())

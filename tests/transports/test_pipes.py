@@ -694,8 +694,8 @@ def test_no_memory_for_what_is_written(impl):
 
         for allocation, turn in itertools.product(range(20), range(1, 6)):
             loop = impl.new_event_loop()
-            told = []
-            loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+            messages = []
+            loop.set_exception_handler(lambda loop, context: messages.append(context["message"]))
             reading, writing = os.pipe()
             os.set_blocking(reading, False)
             received = bytearray()
@@ -712,7 +712,7 @@ def test_no_memory_for_what_is_written(impl):
             while part := os.read(reading, 1 << 16):
                 received += part
             assert DATA.startswith(received), f"{allocation}, {turn}: what has arrived is not what was written"
-            assert told or received == DATA, f"{allocation}, {turn}: a loss that nothing tells of"
+            assert messages or received == DATA, f"{allocation}, {turn}: a loss that nothing tells of"
             os.close(reading)
             loop.close()
         """)

@@ -70,8 +70,8 @@ SCRIPT = """if True:
 
     for allocation in range(12):
         loop = impl.new_event_loop()
-        told = []
-        loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+        messages = []
+        loop.set_exception_handler(lambda loop, context: messages.append(context["message"]))
         protocol, send, ends = open_{kind}(loop)
         bell, rope = socket.socketpair()
         loop.add_reader(bell, _testcapi.remove_mem_hooks)
@@ -89,10 +89,10 @@ SCRIPT = """if True:
                 run_once(loop)
             whole = b"".join(data for data in protocol.got if data)
             if protocol.lost:
-                assert told, f"{{allocation}}: no report says why the connection has ended"
+                assert messages, f"{{allocation}}: no report says why the connection has ended"
                 assert expected.startswith(whole), f"{{allocation}}: a hole"
                 break
-            assert whole == expected, f"{{allocation}}: {{len(whole)}} of {{len(expected)}} bytes, {{told}}"
+            assert whole == expected, f"{{allocation}}: {{len(whole)}} of {{len(expected)}} bytes, {{messages}}"
         for end in ends:
             end()
         loop.run_until_complete(asyncio.sleep(0.001))
@@ -120,8 +120,8 @@ def test_no_memory_for_an_exit_code(impl):
         import _testcapi, gc, signal
         gc.disable()  # it needs memory, too
         loop = impl.new_event_loop()
-        told = []
-        loop.set_exception_handler(lambda loop, context: told.append(context["exception"]))
+        messages = []
+        loop.set_exception_handler(lambda loop, context: messages.append(context["exception"]))
         def run_once():
             loop.stop()
             loop.run_forever()
@@ -142,7 +142,7 @@ def test_no_memory_for_an_exit_code(impl):
             assert loop.run_until_complete(waiting) == 3, allocation
             assert loop.run_until_complete(transport._wait()) == 3, allocation
             transport.close()
-        assert all(type(error) is MemoryError for error in told)
+        assert all(type(error) is MemoryError for error in messages)
         loop.run_until_complete(asyncio.sleep(0.001))
         loop.close()
         """)

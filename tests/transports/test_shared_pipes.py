@@ -54,11 +54,11 @@ def test_both_directions_of_a_terminal(loop, order):
         pairs = [await connect(protocol, master) for connect, protocol in connects]
         if order == "writer first":
             pairs.reverse()
-        (source, heard), (target, told) = pairs
+        (source, reader), (target, writer) = pairs
 
         os.write(slave, b"typed")
         target.write(b"shown")
-        await until(lambda: heard.received == b"typed")
+        await until(lambda: reader.received == b"typed")
         assert await read_all(slave, 5) == b"shown"
 
         # Pausing one direction does not pause the other.
@@ -67,18 +67,18 @@ def test_both_directions_of_a_terminal(loop, order):
         source.pause_reading()
         os.write(slave, b"unread")
         await settle()
-        assert heard.received == b"typed"
+        assert reader.received == b"typed"
         assert await read_all(slave, sent) == b"x" * sent
         await until(lambda: target.get_write_buffer_size() == 0)
         source.resume_reading()
-        await until(lambda: heard.received == b"typedunread")
+        await until(lambda: reader.received == b"typedunread")
 
         target.close()
-        await until(lambda: told.lost)
+        await until(lambda: writer.lost)
         source.close()
-        await until(lambda: heard.lost)
+        await until(lambda: reader.lost)
         os.close(slave)
-        assert heard.events == told.events == ["connection_made", ("connection_lost", None)]
+        assert reader.events == writer.events == ["connection_made", ("connection_lost", None)]
 
     loop.run_until_complete(main())
 
@@ -88,17 +88,17 @@ def test_a_callback_beside_a_transport(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Recorder, master)
+        source, reader = await loop.connect_read_pipe(Recorder, master)
         writable = loop.create_future()
         loop.add_writer(master, lambda: writable.done() or writable.set_result(None))
         await writable
         os.write(slave, b"typed")
-        await until(lambda: heard.received == b"typed")
+        await until(lambda: reader.received == b"typed")
         assert loop.remove_writer(master) is True
         os.write(slave, b" more")
-        await until(lambda: heard.received == b"typed more")
+        await until(lambda: reader.received == b"typed more")
         source.close()
-        await until(lambda: heard.lost)
+        await until(lambda: reader.lost)
         os.close(slave)
 
     loop.run_until_complete(main())
@@ -110,18 +110,18 @@ def test_both_directions_of_a_socket(loop, order):
     async def main():
         one, other = socket.socketpair()
         if order == "reader first":
-            source, heard = await loop.connect_read_pipe(Recorder, one)
-        target, told = await loop.connect_write_pipe(Recorder, one)
+            source, reader = await loop.connect_read_pipe(Recorder, one)
+        target, writer = await loop.connect_write_pipe(Recorder, one)
         if order == "writer first":
-            source, heard = await loop.connect_read_pipe(Recorder, one)
+            source, reader = await loop.connect_read_pipe(Recorder, one)
         other.send(b"there")
         target.write(b"back")
-        await until(lambda: heard.received == b"there")
+        await until(lambda: reader.received == b"there")
         assert await read_all(other.fileno(), 4) == b"back"
         target.close()
         source.close()
-        await until(lambda: heard.lost and told.lost)
-        assert heard.events == told.events == ["connection_made", ("connection_lost", None)]
+        await until(lambda: reader.lost and writer.lost)
+        assert reader.events == writer.events == ["connection_made", ("connection_lost", None)]
         other.close()
 
     loop.run_until_complete(main())
@@ -136,13 +136,13 @@ def test_the_transport_left_does_not_touch_the_next_owner_of_the_number(loop, qu
     async def main():
         master, slave = terminal()
         number = master.fileno()
-        source, heard = await loop.connect_read_pipe(Recorder, master)
-        target, told = await loop.connect_write_pipe(Recorder, master)
+        source, reader = await loop.connect_read_pipe(Recorder, master)
+        target, writer = await loop.connect_write_pipe(Recorder, master)
         if queued:
             fill(target)
         reading, writing = os.pipe()
         source.close()
-        await until(lambda: heard.lost)
+        await until(lambda: reader.lost)
         assert master.closed
         os.dup2(writing, number)
         try:
@@ -152,8 +152,8 @@ def test_the_transport_left_does_not_touch_the_next_owner_of_the_number(loop, qu
             await until(lambda: calls)
             target.write(b"not yours")
             target.write(b"not yours")
-            await until(lambda: told.lost)
-            assert told.events[-1] == ("connection_lost", "OSError")
+            await until(lambda: writer.lost)
+            assert writer.events[-1] == ("connection_lost", "OSError")
             del calls[:]
             await until(lambda: calls)
             assert loop.remove_writer(number) is True
@@ -172,14 +172,14 @@ def test_a_writer_that_waits_hears_of_the_end(loop):
 
     async def main():
         master, slave = terminal()
-        _, heard = await loop.connect_read_pipe(Recorder, master)
-        target, told = await loop.connect_write_pipe(Recorder, master)
+        _, reader = await loop.connect_read_pipe(Recorder, master)
+        target, writer = await loop.connect_write_pipe(Recorder, master)
         fill(target)
         await settle()
-        assert not told.lost
+        assert not writer.lost
         os.close(slave)
-        await until(lambda: heard.lost and told.lost)
-        assert told.events[-1] == ("connection_lost", "OSError")
+        await until(lambda: reader.lost and writer.lost)
+        assert writer.events[-1] == ("connection_lost", "OSError")
 
     with reports_of(loop):
         loop.run_until_complete(main())
@@ -191,16 +191,16 @@ def test_a_file_that_leaves_its_descriptor_open(loop):
     async def main():
         master, slave = terminal()
         view = os.fdopen(master.fileno(), "rb", 0, closefd=False)
-        source, heard = await loop.connect_read_pipe(Recorder, view)
-        target, told = await loop.connect_write_pipe(Recorder, master)
+        source, reader = await loop.connect_read_pipe(Recorder, view)
+        target, writer = await loop.connect_write_pipe(Recorder, master)
         source.close()
-        await until(lambda: heard.lost)
+        await until(lambda: reader.lost)
         assert view.closed and not master.closed
         sent = fill(target)
         assert await read_all(slave, sent) == b"x" * sent
         await until(lambda: target.get_write_buffer_size() == 0)
         target.close()
-        await until(lambda: told.lost)
+        await until(lambda: writer.lost)
         os.close(slave)
 
     loop.run_until_complete(main())
@@ -211,17 +211,17 @@ def test_nothing_is_reported_while_paused(loop):
 
     async def main():
         reading, writing = os.pipe()
-        source, heard = await loop.connect_read_pipe(Recorder, os.fdopen(reading, "rb", 0))
+        source, reader = await loop.connect_read_pipe(Recorder, os.fdopen(reading, "rb", 0))
         for _ in range(3):
             source.pause_reading()
             os.write(writing, b"x")
             await settle()
             assert reading not in [key.fd for key, _ in loop._selector.select(0)]
-            count = len(heard.received)
+            count = len(reader.received)
             source.resume_reading()
-            await until(lambda count=count: len(heard.received) > count)
+            await until(lambda count=count: len(reader.received) > count)
         os.close(writing)
-        await until(lambda: heard.lost)
+        await until(lambda: reader.lost)
 
     loop.run_until_complete(main())
 
@@ -229,7 +229,7 @@ def test_nothing_is_reported_while_paused(loop):
 def test_nothing_is_reported_when_all_is_written(loop):
     async def main():
         reading, writing = os.pipe()
-        target, told = await loop.connect_write_pipe(Recorder, os.fdopen(writing, "wb", 0))
+        target, writer = await loop.connect_write_pipe(Recorder, os.fdopen(writing, "wb", 0))
         for _ in range(3):
             sent = fill(target)
             await read_all(reading, sent)
@@ -237,7 +237,7 @@ def test_nothing_is_reported_when_all_is_written(loop):
             await settle()
             assert writing not in [key.fd for key, _ in loop._selector.select(0)]
         target.close()
-        await until(lambda: told.lost)
+        await until(lambda: writer.lost)
         os.close(reading)
 
     loop.run_until_complete(main())
@@ -248,8 +248,8 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Recorder, master)
-        target, told = await loop.connect_write_pipe(Recorder, master)
+        source, reader = await loop.connect_read_pipe(Recorder, master)
+        target, writer = await loop.connect_write_pipe(Recorder, master)
         await settle()
         fill(target)
         duplicate = os.dup(master.fileno())
@@ -258,11 +258,11 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
         os.write(slave, b"typed")
         for _ in range(5):
             await asyncio.sleep(0.001)  # the loop polls meanwhile
-        assert heard.received == b""
-        if not told.lost:  # an attempt to write more may end it: the terminal may have room again
+        assert reader.received == b""
+        if not writer.lost:  # an attempt to write more may end it: the terminal may have room again
             target.abort()
         source.close()
-        await until(lambda: heard.lost and told.lost)
+        await until(lambda: reader.lost and writer.lost)
         os.close(slave)
         os.close(duplicate)
 
@@ -282,17 +282,17 @@ def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_wr
                 handle.cancel()
                 far.send(b"y")
 
-        target, told = await loop.connect_write_pipe(Writer, os.fdopen(fd, "wb", 0))
+        target, writer = await loop.connect_write_pipe(Writer, os.fdopen(fd, "wb", 0))
         target.set_write_buffer_limits(0)
         await settle()
         handle = loop._add_reader(fd, print)  # the public method refuses this beside a transport
         sent = fill(target)
         assert await read_all(far.fileno(), sent) == b"x" * sent
-        await until(lambda: "resume_writing" in told.events)
+        await until(lambda: "resume_writing" in writer.events)
         await settle()
         assert not loop._remove_reader(fd)
         target.abort()
-        await until(lambda: told.lost)
+        await until(lambda: writer.lost)
         far.close()
 
     loop.run_until_complete(main())
@@ -304,10 +304,10 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
 
     async def main():
         master, slave = terminal()
-        source, heard = await loop.connect_read_pipe(Recorder, master)
-        target, told = await loop.connect_write_pipe(Recorder, master)
+        source, reader = await loop.connect_read_pipe(Recorder, master)
+        target, writer = await loop.connect_write_pipe(Recorder, master)
         os.write(slave, b"typed")
-        await until(lambda: heard.received == b"typed")
+        await until(lambda: reader.received == b"typed")
         sent = fill(target)
         assert await read_all(slave, sent) == b"x" * sent
         await until(lambda: target.get_write_buffer_size() == 0)
@@ -315,10 +315,10 @@ def test_a_loop_whose_iterations_are_asyncios(loop):
         os.write(slave, b"more")
         await settle()
         source.resume_reading()
-        await until(lambda: heard.received == b"typedmore")
+        await until(lambda: reader.received == b"typedmore")
         for transport in (target, source):
             transport.close()
-        await until(lambda: heard.lost and told.lost)
+        await until(lambda: reader.lost and writer.lost)
         os.close(slave)
 
     loop.run_until_complete(main())

@@ -9,14 +9,14 @@ from support.recording import RECORDERS, when_data_comes
 from support.stepping import run_once, run_until
 from support.stream_connections import MORE_THAN_FITS, connected_sockets, skip_on_asyncio
 
-whose = contextvars.ContextVar("whose", default="nobody")
+origin = contextvars.ContextVar("origin", default="unset")
 
 # python/cpython#140947, in 3.15, gave servers a context that their connections keep.
 NOT_KEPT = "its callbacks run in the context of the last resume_reading() or write()"
 
 
 class Connected:
-    """A connection made by a task in whose context `whose` is "maker", and the value that its callbacks found there."""
+    """A connection made by a task in whose context `origin` is "maker", and the values that its callbacks found."""
 
     def __init__(self, loop, make_protocol):
         self.loop = loop
@@ -29,14 +29,14 @@ class Connected:
         ours, self.peer = connected_sockets("tcp")
 
         async def connect():
-            whose.set("maker")
+            origin.set("maker")
             transport, _ = await loop.create_connection(lambda: protocol, sock=ours)
             return transport
 
         self.transport = loop.run_until_complete(connect())
 
     def look(self, name):
-        self.found.setdefault(name, []).append(whose.get())
+        self.found.setdefault(name, []).append(origin.get())
 
     def receive(self, data=b"data"):
         before = len(self.protocol.received)
@@ -44,10 +44,10 @@ class Connected:
         run_until(self.loop, lambda: len(self.protocol.received) == before + len(data))
 
     def run_as(self, name, function, *arguments):
-        """Call `function` from a task in whose context `whose` is `name`."""
+        """Call `function` from a task in whose context `origin` is `name`."""
 
         async def call():
-            whose.set(name)
+            origin.set(name)
             function(*arguments)
 
         self.loop.run_until_complete(call())
@@ -159,7 +159,7 @@ def test_what_one_read_sets_the_next_one_sees(connect, make_protocol):
 
 def test_contexts_of_two_connections_do_not_mix(connect):
     one, other = connect(RECORDERS[0]), connect(RECORDERS[0])
-    when_data_comes(one.protocol, lambda: whose.set("one"))
+    when_data_comes(one.protocol, lambda: origin.set("one"))
     one.receive()
     other.receive()
     assert other.found["data"] == ["maker"]
@@ -173,22 +173,22 @@ def test_accepted_connections(loop):
 
     class Protocol(asyncio.Protocol):
         def connection_made(self, transport):
-            found.append(whose.get())
+            found.append(origin.get())
             made.append(transport)
 
         def data_received(self, data):
-            found.append(whose.get())
+            found.append(origin.get())
 
         def connection_lost(self, error):
-            found.append(whose.get())
+            found.append(origin.get())
             made.append("lost")
 
     async def serve():
-        whose.set("server")
+        origin.set("server")
         return await loop.create_server(Protocol, "127.0.0.1", 0)
 
     async def connect(address):
-        whose.set("client")
+        origin.set("client")
         return await loop.create_connection(asyncio.Protocol, *address)
 
     server = loop.run_until_complete(serve())

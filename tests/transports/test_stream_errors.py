@@ -94,8 +94,8 @@ def happening(implementation, where, error, debug=False):
                 connection.transport.abort()
                 connection.run_until_lost()
             assert connection.socket.fileno() == -1
-            told = [(re.sub(r"callback .*", "callback", report["message"]), sorted(report)) for report in reports]
-            return told, protocol.calls, alive, protocol.error is error
+            texts = [(re.sub(r"callback .*", "callback", report["message"]), sorted(report)) for report in reports]
+            return texts, protocol.calls, alive, protocol.error is error
     finally:
         loop.close()
         gc.collect()
@@ -105,8 +105,8 @@ def happening(implementation, where, error, debug=False):
 @pytest.mark.parametrize("debug", [False, True])
 def test_an_exception(load_implementation, impl, asyncio_log, where, debug):
     expected = happening(load_implementation("asyncio"), where, Failure("oops"), debug)
-    told, _, alive, is_passed_on = expected
-    assert len(told) == 1
+    texts, _, alive, is_passed_on = expected
+    assert len(texts) == 1
     assert (alive, is_passed_on) == (where not in (*FATAL, "connection_lost"), where in FATAL)
     assert happening(impl, where, Failure("oops"), debug) == expected
 

@@ -275,22 +275,22 @@ def test_asking_for_the_socket_makes_no_garbage(loop):
 @pytest.mark.parametrize("kind", ["tcp", "pair"])
 @pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup", "is_closing"])
 def test_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
-    secured = tls.open(kind=kind)
-    secured.peer.socket.settimeout(SECONDS_FOR_BYTES)
+    tls_connection = tls.open(kind=kind)
+    tls_connection.peer.socket.settimeout(SECONDS_FOR_BYTES)
 
     def write_and_look():
-        secured.transport.write(b"written ")
-        secured.transport.write(b"before")
-        LOOKS[look](secured.transport, secured.socket)
+        tls_connection.transport.write(b"written ")
+        tls_connection.transport.write(b"before")
+        LOOKS[look](tls_connection.transport, tls_connection.socket)
         received = b""
         while len(received) < 14:
             try:
-                received += secured.peer.tls.read(100)
+                received += tls_connection.peer.tls.read(100)
             except ssl.SSLWantReadError:
-                data = secured.peer.socket.recv(1 << 16)
+                data = tls_connection.peer.socket.recv(1 << 16)
                 assert data
-                secured.peer.incoming.write(data)
+                tls_connection.peer.incoming.write(data)
         return received
 
     assert in_one_turn(tls.loop, write_and_look) == b"written before"
-    secured.peer.socket.setblocking(False)
+    tls_connection.peer.socket.setblocking(False)

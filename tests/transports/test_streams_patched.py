@@ -30,7 +30,7 @@ class LoudProtocol(asyncio.StreamReaderProtocol):
         return super().eof_received()
 
 
-async def told(wire):
+async def answer_of(wire):
     wire.send(b"quiet")
     wire.peer.shutdown(1)
     return await wire.reader.read()
@@ -39,7 +39,7 @@ async def told(wire):
 def test_a_subclass_of_the_reader(impl):
     async def main():
         async with stream_connection(make_reader=LoudReader) as wire:
-            assert await told(wire) == b"QUIET!"
+            assert await answer_of(wire) == b"QUIET!"
 
     impl.run(main())
 
@@ -47,7 +47,7 @@ def test_a_subclass_of_the_reader(impl):
 def test_a_subclass_of_the_protocol(impl):
     async def main():
         async with stream_connection(make_protocol=LoudProtocol) as wire:
-            assert await told(wire) == b"QUIET!"
+            assert await answer_of(wire) == b"QUIET!"
 
     impl.run(main())
 
@@ -64,7 +64,7 @@ def test_methods_patched_on_an_instance(impl, target, when):
             name = "feed_data" if target == "reader" else "data_received"
             original = getattr(subject, name)
             setattr(subject, name, lambda data: original(data.upper()))
-            assert await told(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
+            assert await answer_of(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
 
     impl.run(main())
 
@@ -83,11 +83,11 @@ def test_methods_patched_on_the_class(impl, monkeypatch, class_, name, when):
                 await wire.until(lambda: wire.reader._buffer)
             monkeypatch.setattr(class_, name, lambda self, data: original(self, data.upper()))
             try:
-                assert await told(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
+                assert await answer_of(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
             finally:
                 monkeypatch.undo()
             async with stream_connection() as other:
-                assert await told(other) == b"quiet"
+                assert await answer_of(other) == b"quiet"
 
     impl.run(main())
 
@@ -99,7 +99,7 @@ def test_a_patched_feed_eof(impl, monkeypatch):
     async def main():
         async with stream_connection() as wire:
             monkeypatch.setattr(asyncio.StreamReader, "feed_eof", lambda self: seen.append(1) or original(self))
-            assert await told(wire) == b"quiet"
+            assert await answer_of(wire) == b"quiet"
 
     impl.run(main())
     assert seen
@@ -181,7 +181,7 @@ def test_a_protocol_that_becomes_another_class(impl):
             wire.send(b"calm ")
             await wire.until(lambda: wire.reader._buffer)
             wire.writer.transport.get_protocol().__class__ = LoudProtocol
-            assert await told(wire) == b"calm QUIET!"
+            assert await answer_of(wire) == b"calm QUIET!"
 
     impl.run(main())
 

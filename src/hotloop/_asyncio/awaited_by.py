@@ -69,8 +69,8 @@ def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
 
 def _told_or_found(future: Any) -> set[Any] | None:
     """The waiters of a future of either kind: since Python 3.14, asyncio's futures record their waiters."""
-    told: set[Any] | None = getattr(future, "_asyncio_awaited_by", None)
-    return awaited_by(future) if told is None and hasattr(future, "_callbacks") else told
+    waiting: set[Any] | None = getattr(future, "_asyncio_awaited_by", None)
+    return awaited_by(future) if waiting is None and hasattr(future, "_callbacks") else waiting
 
 
 def _closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:

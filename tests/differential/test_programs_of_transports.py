@@ -192,8 +192,8 @@ class ConnectionStage(Stage):
         self.transport.pause_reading()
 
     def resume_reading(self):
-        # asyncio's transport registers the socket again and finds it closed; hotloop's has left it registered.
-        if self.ours.fileno() != -1 or self.transport.is_closing():
+        # asyncio's transport watches a file that has got the number of a closed socket; hotloop's fails.
+        if self.ours.fileno() != -1 or self.transport.is_closing() or not self.strangers:
             self.transport.resume_reading()
 
     def set_limits(self, limits):

@@ -11,8 +11,8 @@ import sys
 import pytest
 from support.endpoints import datagram_pair, reports_of, turns, until
 from support.recording import DatagramRecorder, Recorder
-from support.stepping import run_until
-from support.stream_connections import connected_sockets
+from support.stepping import run_once, run_until
+from support.stream_connections import KINDS, connected_sockets
 
 pytestmark = [
     pytest.mark.promise("P37"),
@@ -142,6 +142,80 @@ def test_the_next_owner_of_the_number_is_accepted(loop):
         run_until(loop, lambda: accepted.lost)
         server.close()
         loop.run_until_complete(server.wait_closed())
+
+
+async def open_reading(loop, kind):
+    """A transport that reads, its protocol, the file that the program has, too, and a function that closes the peer."""
+    if kind == "pipe":
+        ours, peer = os.pipe()
+        file = os.fdopen(ours, "rb", 0)
+        return *await loop.connect_read_pipe(Recorder, file), file, lambda: os.close(peer)
+    if kind == "datagram":
+        file, peer = datagram_pair()
+        return *await loop.create_datagram_endpoint(DatagramRecorder, sock=file), file, peer.close
+    file, peer = connected_sockets(kind)
+    return *await loop.create_connection(Recorder, sock=file), file, peer.close
+
+
+async def resume_and_close(transport, protocol):
+    """Reading that cannot be resumed leaves the transport as on asyncio; its program may try again, or close it."""
+    for _ in range(2):
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)) as caught:
+            transport.resume_reading()
+        assert caught.value.errno == errno.EBADF
+        assert transport.is_reading() and not transport.is_closing()
+        assert "polling" not in repr(transport)
+        await turns(5)
+        transport.pause_reading()
+    assert not protocol.lost
+    transport.close()
+    await until(lambda: protocol.lost)
+    assert protocol.error is None
+
+
+@pytest.mark.parametrize("closed", ["before the pause", "in the pause"])
+@pytest.mark.parametrize("kind", [*KINDS, "datagram", "pipe"])
+def test_reading_of_a_closed_file_is_resumed(loop, kind, closed):
+    async def main():
+        transport, protocol, file, close_peer = await open_reading(loop, kind)
+        await turns(3)
+        if closed == "before the pause":
+            file.close()
+        transport.pause_reading()
+        file.close()
+        await resume_and_close(transport, protocol)
+        close_peer()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio watches the file that has the number")
+@pytest.mark.parametrize("kind", [*KINDS, "datagram", "pipe"])
+def test_reading_is_resumed_when_the_number_has_another_owner(loop, kind):
+    async def main():
+        transport, protocol, file, close_peer = await open_reading(loop, kind)
+        await turns(3)
+        transport.pause_reading()
+        with closed_and_reused(file):
+            await resume_and_close(transport, protocol)
+        close_peer()
+
+    loop.run_until_complete(main())
+
+
+def test_reading_of_a_closed_socket_is_resumed_over_tls(loop, tls):
+    """TLS pauses the transport below when much has arrived; its error ends the connection."""
+    secured = tls.open("client")
+    secured.transport.pause_reading()
+    below = secured.transport._ssl_protocol._transport
+    while below.is_reading():
+        secured.peer.write(bytes(100_000))
+        run_once(loop, 5)
+    secured.peer.opposite.close()
+    secured.transport.resume_reading()
+    run_until(loop, lambda: secured.protocol.lost)
+    assert secured.protocol.error.errno == errno.EBADF
+    secured.peer.socket.close()
 
 
 def test_datagrams_to_a_closed_socket(loop):

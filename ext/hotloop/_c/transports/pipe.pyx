@@ -238,7 +238,7 @@ cdef class ReadPipeTransport(PipeTransport):
         return self.force_close(error)
 
     def _activity(self):
-        return ["polling" if self.started and self.is_reading() else "idle"]
+        return ["polling" if self.started and self.fd >= 0 and self.is_reading() else "idle"]
 
 
 @cython.final

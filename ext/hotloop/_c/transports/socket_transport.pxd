@@ -13,6 +13,7 @@ cdef class SocketTransport(Transport):
 
     cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1
     cdef int usable_fd(self) noexcept
+    cdef int check_socket(self) except -1
     cdef int expose(self) except -1
     cdef int flush_all_layers(self) except -1
     cdef int update_interest(self) except -1

@@ -12,6 +12,7 @@ Source: asyncio/selector_events.py; asyncio/trsock.py.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.errno cimport EBADF
 
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
@@ -76,6 +77,13 @@ cdef class SocketTransport(Transport):
         EBADF."""
         return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
 
+    cdef int check_socket(self) except -1:
+        """Raise what the poller raises for a closed descriptor. The poller may not be asked, because the registration
+        stays while reading is paused."""
+        if self.usable_fd() < 0:
+            raise os_error(-EBADF)
+        return 0
+
     cdef int flush_all_layers(self) except -1:
         """flush_early(), after that of a compiled protocol."""
         return self.flush_early()
@@ -117,6 +125,7 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int begin_reading(self) except -1:
+        self.check_socket()
         self.reading = True
         self.events &= ~(POLLER_READ | POLLER_MORE)
         return self.update_interest()

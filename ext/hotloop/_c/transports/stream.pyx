@@ -113,6 +113,7 @@ cdef class StreamTransport(SocketTransport):
     cdef int begin_reading(self) except -1:
         if not self.edge_triggered:
             return SocketTransport.begin_reading(self)
+        self.check_socket()
         self.reading = True
         self.update_interest()
         if self.suspended or self.eof_received:

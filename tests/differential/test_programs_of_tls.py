@@ -140,9 +140,9 @@ class TlsStage(Stage):
         """The program begins after the handshake, whose records come in pieces, one in each turn."""
         if not self.is_open:
             self.peer.allowed = self.cuts.pop(0) if self.cuts else ALL
-            shaken = self.peer.shake()
+            complete = self.peer.handshake()
             self.peer.send(self.peer.allowed)
-            self.is_open = shaken and self.making.done() and not self.peer.unsent
+            self.is_open = complete and self.making.done() and not self.peer.unsent
             self.turn = 0
             if self.is_open:
                 self.making.result()

@@ -77,7 +77,7 @@ class Peer:
         self.received = bytearray()  # application data
         self.saw_close_notify = False
         self.saw_end = False  # the end of the plain stream, or a reset
-        self.shaken = False  # the handshake is complete
+        self.handshake_complete = False
 
     def push(self) -> None:
         """Send as much as the socket takes now."""
@@ -111,13 +111,13 @@ class Peer:
         finally:
             self.pump()
 
-    def shake(self) -> bool:
+    def handshake(self) -> bool:
         """Go on with the handshake. Returns whether it is complete."""
-        if not self.shaken:
+        if not self.handshake_complete:
             self.pump()
             try:
                 self.tls.do_handshake()
-                self.shaken = True
+                self.handshake_complete = True
             except WANTS_MORE:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError):
@@ -125,7 +125,7 @@ class Peer:
                 assert self.saw_end
             finally:
                 self.pump()
-        return self.shaken
+        return self.handshake_complete
 
     def read(self) -> None:
         """Read all data that has arrived into `received`. At an end without close_notify, only `saw_end` is set."""
@@ -292,7 +292,7 @@ class TlsConnections:
         making, peer, protocol = self.begin(side, protocol, **options)
 
         def made() -> bool:
-            through = peer.shake() or peer.saw_end
+            through = peer.handshake() or peer.saw_end
             return making.done() and (through or making.exception() is not None)
 
         try:
@@ -315,7 +315,7 @@ class TlsConnections:
 
         def failed() -> bool:
             with contextlib.suppress(ssl.SSLError):
-                peer.shake()
+                peer.handshake()
             return making.done()
 
         run_until_or_error(self.loop, failed)
@@ -379,7 +379,7 @@ class UpgradableConnection:
 
     def upgrade(self, **options):
         upgrading, peer = self.begin(**options)
-        run_until(self.loop, lambda: peer.shake() and upgrading.done())
+        run_until(self.loop, lambda: peer.handshake() and upgrading.done())
         return self.tls.adopt(upgrading.result(), self.protocol, peer)
 
     def run_until_lost(self):

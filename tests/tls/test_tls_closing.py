@@ -181,7 +181,7 @@ def test_ending_from_every_callback(load_implementation, impl, certificates, sid
                 end = lambda: getattr(protocol.transport, call)()  # noqa: E731
                 when_data_comes(protocol, end) if hook == "data" else protocol.hooks.update({hook: end})
                 connection = connections.open(side, protocol, kind="pair")
-                if connection.peer.shaken:
+                if connection.peer.handshake_complete:
                     connection.peer.write(b"some data")
                 while not connection.writing_paused and not connection.transport.is_closing():
                     connection.transport.write(b"x" * PIECE)

@@ -126,7 +126,7 @@ def test_a_peer_that_speaks_something_else(tls, side, garbage):
 def test_a_peer_that_leaves_in_the_handshake(tls, side, version, step, how):
     making, peer, protocol = tls.begin(side, version=version, kind="tcp")
     for _ in range(step):
-        peer.shake()
+        peer.handshake()
         run_once(tls.loop, 5)
     if how == "end":
         peer.push()
@@ -147,7 +147,7 @@ def test_a_peer_that_leaves_in_the_handshake(tls, side, version, step, how):
 def test_a_handshake_that_is_broken_in_the_middle(tls, side, version):
     making, peer, protocol = tls.begin(side, version=version)
     run_until_or_error(
-        tls.loop, lambda: peer.shake() or len(peer.received) or peer.incoming.pending or peer.pump() or 1
+        tls.loop, lambda: peer.handshake() or len(peer.received) or peer.incoming.pending or peer.pump() or 1
     )
     run_once(tls.loop, 5)
     peer.push()
@@ -295,7 +295,7 @@ def test_eof_received_that_fails(tls, side, ending):
 @every_side
 def test_connection_made_that_fails(tls, side):
     making, peer, protocol = tls.begin(side, Recorder(connection_made=raising))
-    run_until_or_error(tls.loop, lambda: (peer.shake() or True) and making.done())
+    run_until_or_error(tls.loop, lambda: (peer.handshake() or True) and making.done())
     run_until(tls.loop, lambda: protocol.lost)
     assert isinstance(making.exception(), ZeroDivisionError)
     assert protocol.error is making.exception()

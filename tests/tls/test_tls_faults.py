@@ -185,9 +185,9 @@ def test_a_peer_that_sends_after_its_own_close_notify(tls, side, version):
 @every_version
 def test_a_peer_that_stalls_in_the_handshake_and_then_goes_on(tls, side, version):
     making, peer, protocol = tls.begin(side, version=version, kind="tcp")
-    while not peer.shaken:
+    while not peer.handshake_complete:
         run_once(tls.loop, 10)  # more than this end needs
-        peer.shake()
+        peer.handshake()
     run_until(tls.loop, making.done)
     tls.adopt(making.result()[0], protocol, peer).deliver(b"data")
 
@@ -199,10 +199,10 @@ def test_a_handshake_byte_by_byte(tls, side, version):
     held = bytearray()
 
     def step():
-        if not peer.shaken:
+        if not peer.handshake_complete:
             try:
                 peer.tls.do_handshake()
-                peer.shaken = True
+                peer.handshake_complete = True
             except ssl.SSLWantReadError:
                 pass
         held.extend(peer.outgoing.read())
@@ -210,7 +210,7 @@ def test_a_handshake_byte_by_byte(tls, side, version):
             peer.socket.send(held[:1])
             del held[:1]
         peer.pump()
-        return peer.shaken and making.done() and not held
+        return peer.handshake_complete and making.done() and not held
 
     while not step():
         run_once(tls.loop)
@@ -222,7 +222,7 @@ def test_stalled_handshakes_hold_nobody_up(tls, side):
     """While some handshakes stall, other connections are made and used."""
     stalled = [tls.begin(side) for _ in range(20)]
     for _, peer, _ in stalled[::2]:
-        peer.shake()
+        peer.handshake()
     for _ in range(3):
         tls.open(side).deliver(b"data")
     for making, peer, _ in stalled:
@@ -246,7 +246,7 @@ def turns_of_a_handshake(implementation, certificates, side, version):
             turns = 0
             while not making.done():
                 run_once(loop)
-                peer.shake()
+                peer.handshake()
                 turns += 1
             making.result()[0].abort()
             run_once(loop, 3)
@@ -264,8 +264,8 @@ async def connecting(loop, sock, certificates, side, version, protocol):
 
 def leaves(peer):
     """Return whether the peer has seen the end. After a complete handshake the connection closes with close_notify."""
-    peer.shake()
-    if peer.shaken:
+    peer.handshake()
+    if peer.handshake_complete:
         peer.read()
         if peer.saw_close_notify:
             peer.notify_close()
@@ -288,7 +288,7 @@ def test_cancelled_at_every_step(impl, certificates, side, version):
         peer = Peer(theirs, certificates.context(other(side), version), other(side))
         for _ in range(number):
             run_once(loop)
-            peer.shake()
+            peer.handshake()
         making.cancel()
         run_until(loop, making.done)
         if making.cancelled():

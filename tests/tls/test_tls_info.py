@@ -204,7 +204,7 @@ class Watched:
         context = contextvars.copy_context()
         context.run(origin.set, "maker")
         making, peer, _ = context.run(tls.begin, side, protocol, kind="tcp")
-        run_until(tls.loop, lambda: peer.shake() and making.done())
+        run_until(tls.loop, lambda: peer.handshake() and making.done())
         self.connection = tls.adopt(making.result()[0], protocol, peer)
 
     def look(self, name):

@@ -135,7 +135,7 @@ def test_tls_1_3_tells_a_client_after_its_handshake_that_its_certificate_is_miss
 
     def refused():
         try:
-            return peer.shake()
+            return peer.handshake()
         except ssl.SSLError:
             return making.done()
 
@@ -190,7 +190,7 @@ def test_a_client_resumes_a_session_of_our_server(tls, certificates, version):
     assert session.has_ticket
     making, peer, protocol = tls.begin("server", context=context, peer_context=theirs)
     peer = Peer(peer.socket, theirs, "client", session)
-    run_until(tls.loop, lambda: peer.shake() and making.done())
+    run_until(tls.loop, lambda: peer.handshake() and making.done())
     again = tls.adopt(making.result()[0], protocol, peer)
     assert peer.tls.session_reused and object_of(again).session_reused
     again.deliver(b"data")
@@ -208,7 +208,7 @@ def test_the_session_of_our_client(tls, certificates, version):
     one, other_end = connected_sockets("pair")
     client, server = Peer(one, context, "client", session), Peer(other_end, theirs, "server")
     with one, other_end:
-        while not all([client.shake(), server.shake()]):
+        while not all([client.handshake(), server.handshake()]):
             pass
         assert client.tls.session_reused and server.tls.session_reused
 
@@ -232,12 +232,12 @@ def test_data_in_the_same_segment_as_the_end_of_the_handshake(tls, side, version
     making, peer, protocol = tls.begin(side, Recorder(), version=version)
 
     def finished():
-        if peer.shaken:
+        if peer.handshake_complete:
             return making.done()
         peer.pump()
         try:
             peer.tls.do_handshake()
-            peer.shaken = True
+            peer.handshake_complete = True
             peer.tls.write(b"early")
         except ssl.SSLWantReadError:
             pass

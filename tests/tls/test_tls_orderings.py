@@ -45,37 +45,37 @@ EXPECTED_LOG = {"SSL connection is closed", "socket.send() raised exception."}
 
 
 @dataclasses.dataclass(frozen=True)
-class Deed:
+class Action:
     """One call on the transport, one action of the peer, or a call to be made inside a callback."""
 
     name: str
     arguments: tuple = ()
 
 
-def deed(name, *arguments):
-    return st.builds(Deed, st.just(name), st.tuples(*arguments))
+def action(name, *arguments):
+    return st.builds(Action, st.just(name), st.tuples(*arguments))
 
 
 harmless = st.one_of(
-    deed("write", st.integers(0, 20_000)),
-    deed("writelines", st.lists(st.integers(0, 300), max_size=4)),
-    deed("pause_reading"),
-    deed("resume_reading"),
+    action("write", st.integers(0, 20_000)),
+    action("writelines", st.lists(st.integers(0, 300), max_size=4)),
+    action("pause_reading"),
+    action("resume_reading"),
 )
-endings = st.sampled_from([[], [], [], [Deed("close")], [Deed("abort")]])
+endings = st.sampled_from([[], [], [], [Action("close")], [Action("abort")]])
 callbacks = st.sampled_from(["data", "data", "eof_received", "connection_lost"])
-inside = deed("inside", callbacks, st.one_of(harmless, st.sampled_from([Deed("close"), Deed("abort")])))
+inside = action("inside", callbacks, st.one_of(harmless, st.sampled_from([Action("close"), Action("abort")])))
 ours = st.tuples(st.lists(harmless, min_size=1, max_size=5), endings, st.lists(harmless, max_size=2)).map(
     lambda parts: [*parts[0], *parts[1], *(parts[2] if parts[1] else [])]
 )
 peers = st.one_of(
-    st.lists(deed("peer_send", st.integers(1, 5000)), min_size=1, max_size=3),
-    st.just([Deed("peer_reads")]),
-    st.just([Deed("peer_reads")]),
-    st.just([Deed("peer_answers")]),
+    st.lists(action("peer_send", st.integers(1, 5000)), min_size=1, max_size=3),
+    st.just([Action("peer_reads")]),
+    st.just([Action("peer_reads")]),
+    st.just([Action("peer_answers")]),
 )
 leaving = st.sampled_from(
-    [[Deed("peer_notifies")], [Deed("peer_ends")], [Deed("peer_closes")], [Deed("garbage")], [Deed("abort")]]
+    [[Action("peer_notifies")], [Action("peer_ends")], [Action("peer_closes")], [Action("garbage")], [Action("abort")]]
 )
 at_once = st.tuples(peers, ours).map(lambda parts: parts[0] + parts[1])
 reentrant = st.tuples(inside, peers).map(lambda parts: [parts[0], *parts[1]])

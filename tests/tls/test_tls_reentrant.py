@@ -18,15 +18,15 @@ def hold_records(connection, count=5):
 
 
 @every_side
-@pytest.mark.parametrize("deed", ["close", "abort"])
-def test_get_buffer_ends_the_connection(tls, side, deed):
+@pytest.mark.parametrize("method", ["close", "abort"])
+def test_get_buffer_ends_the_connection(tls, side, method):
     protocol = ViewRecorder()
     connection = tls.open(side, protocol)
     skip_on_asyncio(connection.transport, "it calls get_buffer() again from inside, and goes on reading afterwards")
     hold_records(connection)
 
     def get_buffer():
-        getattr(connection.transport, deed)()
+        getattr(connection.transport, method)()
         return protocol.buffer
 
     protocol.hooks["get_buffer"] = get_buffer
@@ -106,9 +106,9 @@ def test_what_arrives_before_the_handshake_begins(tls, side):
     """A program that resumes reading while start_tls() has it paused."""
     plain = UpgradableConnection(tls, side)
     upgrading, peer = plain.begin()
-    peer.shake()
+    peer.handshake()
     tls.loop.call_soon(plain.transport.resume_reading)
     run_once(tls.loop)
-    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    run_until(tls.loop, lambda: peer.handshake() and upgrading.done())
     connection = tls.adopt(upgrading.result(), plain.protocol, peer)
     connection.deliver(numbered(1000))

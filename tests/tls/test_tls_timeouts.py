@@ -208,7 +208,7 @@ def failed(loop, making):
 def test_a_handshake_that_takes_too_long(tls, side, timeout, step):
     making, peer, protocol = tls.begin(side, **option("handshake", timeout))
     for _ in range(step):
-        peer.shake()
+        peer.handshake()
     waited, error = failed(tls.loop, making)
     assert waited == seconds_of("handshake", timeout)
     assert type(error) is ConnectionAbortedError
@@ -226,14 +226,14 @@ def test_a_handshake_that_is_complete_at_the_last_moment(tls, side, timeout):
     making, peer, protocol = tls.begin(side, **option("handshake", timeout))
     at = seconds_of("handshake", timeout) - TINY
 
-    async def shake():
+    async def handshake():
         began = tls.loop.time()
         await asyncio.sleep(at)
-        while not (peer.shake() and making.done()):
+        while not (peer.handshake() and making.done()):
             await asyncio.sleep(0)
         return tls.loop.time() - began
 
-    assert tls.loop.run_until_complete(shake()) == at
+    assert tls.loop.run_until_complete(handshake()) == at
     connection = tls.adopt(making.result()[0], protocol, peer)
     connection.deliver(b"data")
     assert [handle for handle in tls.loop._scheduled if not handle.cancelled()] == []

@@ -85,7 +85,7 @@ def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
 
     run_until(tls.loop, read)
     assert received == b"p" * size
-    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    run_until(tls.loop, lambda: peer.handshake() and upgrading.done())
     connection = tls.adopt(upgrading.result(), plain.protocol, peer)
     connection.deliver(b"secret")
 
@@ -119,7 +119,7 @@ def test_upgrading_while_writing_is_paused(tls, side, version):
         return len(received) == written
 
     run_until(tls.loop, read)
-    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    run_until(tls.loop, lambda: peer.handshake() and upgrading.done())
     connection = tls.adopt(upgrading.result(), plain.protocol, peer)
     connection.deliver(b"secret")
     connection.transport.write(b"and back")
@@ -146,11 +146,11 @@ def test_what_the_peer_sends_before_our_end_is_upgraded(tls, side, version):
     plain.transport.pause_reading()
     run_once(tls.loop, 2)
     peer = Peer(plain.socket, tls.certificates.context(other(side), version), other(side))
-    peer.shake()
+    peer.handshake()
     if side == "server":
         wait_for(plain.transport.get_extra_info("socket"), select.POLLIN)
     upgrading, _ = plain.begin()
-    run_until(tls.loop, lambda: peer.shake() and upgrading.done())
+    run_until(tls.loop, lambda: peer.handshake() and upgrading.done())
     tls.adopt(upgrading.result(), plain.protocol, peer).deliver(b"data")
 
 
@@ -198,7 +198,7 @@ def test_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, v
         if hello_cut is not None:
             await settle()
             peer.send_raw(hello[hello_cut:])
-        await until(lambda: peer.shake() or served.done())
+        await until(lambda: peer.handshake() or served.done())
         if not served.done():
             peer.write(b"data")
             await until(lambda: peer.read() or len(peer.received) == len(header) + 4)
@@ -300,7 +300,7 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
     plain = UpgradableConnection(tls, side)
     sock = plain.transport.get_extra_info("socket")
     upgrading, peer = plain.begin()
-    peer.shake()
+    peer.handshake()
     run_once(tls.loop, 5)
     if how == "end":
         plain.socket.shutdown(socket.SHUT_WR)

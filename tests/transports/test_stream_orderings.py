@@ -39,39 +39,39 @@ BROKEN = (BrokenPipeError, ConnectionResetError)
 
 
 @dataclasses.dataclass(frozen=True)
-class Deed:
+class Action:
     """One call on the transport, or one action of the peer."""
 
     name: str
     arguments: tuple = ()
 
 
-def deed(name, *arguments):
-    return st.builds(Deed, st.just(name), st.tuples(*arguments))
+def action(name, *arguments):
+    return st.builds(Action, st.just(name), st.tuples(*arguments))
 
 
 sizes = st.integers(0, 300) | st.just(MORE_THAN_FITS)
 limits = st.sampled_from([(0, 0), (1, 0), (1000, None), (None, 100), (65536, 16384), (10**7, 0), (None, None), (1, 2)])
 
 harmless = st.one_of(
-    deed("write", sizes),
-    deed("write", sizes),
-    deed("writelines", st.lists(st.integers(1, 300), max_size=4)),
-    deed("set_limits", limits),
-    deed("pause_reading"),
-    deed("resume_reading"),
+    action("write", sizes),
+    action("write", sizes),
+    action("writelines", st.lists(st.integers(1, 300), max_size=4)),
+    action("set_limits", limits),
+    action("pause_reading"),
+    action("resume_reading"),
 )
-endings = st.sampled_from([Deed("write_eof"), Deed("close")])
+endings = st.sampled_from([Action("write_eof"), Action("close")])
 ours = st.tuples(st.lists(harmless, min_size=1, max_size=5), st.none() | endings).map(
     lambda parts: [*parts[0], *([parts[1]] if parts[1] else [])]
 )
 peers = st.one_of(
-    st.lists(deed("peer_send", st.integers(1, 1000)), min_size=1, max_size=3),
-    st.tuples(deed("peer_read", st.integers(1, 1000))).map(list),
-    st.just([Deed("peer_read_all")]),
-    st.just([Deed("peer_ends")]),
+    st.lists(action("peer_send", st.integers(1, 1000)), min_size=1, max_size=3),
+    st.tuples(action("peer_read", st.integers(1, 1000))).map(list),
+    st.just([Action("peer_read_all")]),
+    st.just([Action("peer_ends")]),
 )
-leaving = st.sampled_from([[Deed("peer_closes")], [Deed("peer_resets")], [Deed("abort")]])
+leaving = st.sampled_from([[Action("peer_closes")], [Action("peer_resets")], [Action("abort")]])
 steps = st.one_of(ours, peers, ours, peers, leaving)
 scripts = st.lists(steps, min_size=1, max_size=12)
 
@@ -120,7 +120,7 @@ class Stage:
     def play(self, script):
         for number, step in enumerate(script):
             self.trace.append(number)
-            if step == [Deed("peer_read_all")]:
+            if step == [Action("peer_read_all")]:
                 self.peer_read_all()
             else:
                 self.loop.call_soon(self.perform, step)

@@ -110,7 +110,9 @@ if COVERAGE:
     MACROS.append(("CYTHON_USE_SYS_MONITORING", "0"))
 
 # Of the modules in one folder.
-FLOOR_MACROS: dict[str, list[tuple[str, str | None]]] = {"tasks": [("HOTLOOP_NO_TRACEBACK_ENTRIES", "1")]}
+FLOOR_MACROS: dict[str, list[tuple[str, str | None]]] = {
+    floor: [("HOTLOOP_NO_TRACEBACK_ENTRIES", "1")] for floor in ("tasks", "highlevel")
+}
 
 INCLUDE = [SOURCES]
 if POLLER == "none":

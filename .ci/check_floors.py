@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-FLOORS = ("runtime", "system", "scheduler", "poller", "tasks", "loop", "transports", "tls", "network")
+FLOORS = ("runtime", "system", "scheduler", "poller", "tasks", "highlevel", "loop", "transports", "tls", "network")
 COMPILED = Path("ext", "hotloop", "_c")
 PURE = Path("src", "hotloop", "_pure")
 

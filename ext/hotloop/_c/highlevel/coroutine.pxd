@@ -1,0 +1,41 @@
+from cpython.object cimport PyObject
+
+# One step of a compiled coroutine: from where it was resumed to its next `await` or its end. `outcome` and `error` are
+# what the awaited object returned or raised; at the first step both are None. To await something, the function stores
+# it in `awaiting` and returns None. Otherwise it returns the coroutine's result, or raises.
+ctypedef object (*step_function)(Coroutine coroutine, object outcome, object error)
+
+cdef enum Progress:
+    CREATED
+    SUSPENDED
+    RUNNING
+    CLOSED
+
+
+cdef class Operation:
+    cdef step_function step
+    cdef object function            # asyncio's own coroutine function, which does the same
+
+
+cdef class Coroutine:
+    cdef object __weakref__
+    cdef Operation operation
+    cdef object owner               # the arguments, the first one mostly `self`; None: there is none, or it has ended
+    cdef object argument
+    cdef object extra               # what the step function keeps between steps
+    cdef object awaiting            # a Future, or the iterator of another awaitable; None: nothing
+    cdef object name                # None: the function's
+    cdef object qualified_name
+    cdef object origin              # where it was created, if sys.set_coroutine_origin_tracking_depth() asks for it
+    cdef int position               # at which `await` it is, for the step function; 0 before the first
+    cdef Progress progress
+
+    cdef int finish(self) except -1
+
+
+cdef Operation new_operation(step_function step, object function)
+cdef Coroutine new_coroutine(Operation operation, object owner, object argument)
+cdef object await_object(Coroutine coroutine, object awaitable)
+cdef object delegate(Coroutine coroutine, object own)
+cdef object delegated(Coroutine coroutine, object outcome, object error)
+cdef int raise_again(object error) except -1

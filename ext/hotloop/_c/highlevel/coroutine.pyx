@@ -1,0 +1,436 @@
+"""Coroutine: what a compiled `async def` returns. It does nothing until its first send(), and is then resumed through
+am_send or tp_iternext, without a frame.
+
+A Python coroutine keeps its place in a frame. A compiled one is a step function, which is called once for each stretch
+between two `await`s, and the few fields that it needs in between. asyncio's own function of the same name is at hand for
+everything that is seldom needed: its name, code and lines, a frame for stack traces, and the work itself, where a step
+function cannot know that a short cut is right (delegate()).
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.runtime.references cimport Py_NewRef, steal
+from hotloop._c.runtime.send_slots cimport (
+    PYGEN_ERROR,
+    PYGEN_NEXT,
+    PYGEN_RETURN,
+    PyIter_Send,
+    PySendResult,
+    install_send_slots,
+    raise_set_error,
+    sendfunc,
+)
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, set_stop_iteration, state_of
+from hotloop._c.tasks.thrown_exceptions cimport exception_matches, exception_to_throw
+
+cdef extern from *:
+    """
+    #include "runtime/recycling.h"
+
+    static inline int origin_tracking_depth(void) { return PyThreadState_Get()->coroutine_origin_tracking_depth; }
+
+    /* The iterator that `await` resumes: as the interpreter finds it. */
+    static PyObject *awaitable_iterator(PyObject *awaitable)
+    {
+        PyTypeObject *type = Py_TYPE(awaitable);
+        PyObject *iterator;
+
+        if (PyCoro_CheckExact(awaitable))
+            return Py_NewRef(awaitable);
+        if (type->tp_as_async == NULL || type->tp_as_async->am_await == NULL) {
+            PyErr_Format(PyExc_TypeError, "object %.100s can't be used in 'await' expression", type->tp_name);
+            return NULL;
+        }
+        iterator = type->tp_as_async->am_await(awaitable);
+        if (iterator != NULL && !PyIter_Check(iterator)) {
+            PyErr_Format(PyExc_TypeError, "__await__() returned non-iterator of type '%.100s'",
+                         Py_TYPE(iterator)->tp_name);
+            Py_CLEAR(iterator);
+        }
+        return iterator;
+    }
+
+    /* Set the error indicator without changing the exception's context, as a bare `raise` does. */
+    static inline int set_error_again(PyObject *error)
+    {
+    #if PY_VERSION_HEX >= 0x030C0000
+        PyErr_SetRaisedException(Py_NewRef(error));
+    #else
+        PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), Py_NewRef(error), PyException_GetTraceback(error));
+    #endif
+        return -1;
+    }
+
+    static inline PyObject *take_set_error(void)
+    {
+    #if PY_VERSION_HEX >= 0x030C0000
+        return PyErr_GetRaisedException();
+    #else
+        PyObject *type, *error, *traceback;
+
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        if (traceback != NULL)
+            PyException_SetTraceback(error, traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return error;
+    #endif
+    }
+    """
+    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
+    PyObject *free_objects_acquire()
+    int origin_tracking_depth() noexcept
+    object awaitable_iterator(object)
+    int set_error_again(object) except -1
+    object take_set_error()     # the exception that the error indicator holds, which is cleared
+
+import sys
+import types
+import warnings
+
+from hotloop._asyncio.coroutine_frames import creation_origin, frame_at
+
+ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
+ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
+
+cdef bint close_returns_value = sys.version_info >= (3, 13)
+cdef object CoroutineType = types.CoroutineType
+cdef object warn_unawaited = warnings._warn_unawaited_coroutine
+
+
+cdef class Operation:
+    """What all coroutines of one function have in common."""
+
+
+cdef Operation new_operation(step_function step, object function):
+    cdef Operation operation = Operation.__new__(Operation)
+    operation.step = step
+    operation.function = function
+    return operation
+
+
+cdef Coroutine new_coroutine(Operation operation, object owner, object argument):
+    cdef PyObject *kept = free_objects_acquire()
+    cdef Coroutine coroutine = Coroutine.__new__(Coroutine) if kept == NULL else <Coroutine>steal(kept)
+    coroutine.operation = operation
+    coroutine.owner = owner
+    coroutine.argument = argument
+    coroutine.progress = CREATED
+    if origin_tracking_depth():
+        coroutine.origin = creation_origin(origin_tracking_depth())
+    return coroutine
+
+
+cdef object await_object(Coroutine coroutine, object awaitable):
+    """Begin to await: for a step function to return. A Future needs no iterator."""
+    if isinstance(awaitable, Future) and (<Future>awaitable).is_exact():
+        (<Future>awaitable).check_initialized()
+        coroutine.awaiting = awaitable
+    else:
+        coroutine.awaiting = awaitable_iterator(awaitable)
+    return None
+
+
+cdef enum:
+    DELEGATED = -1
+
+
+cdef object delegate(Coroutine coroutine, object own):
+    """Leave the rest to `own`, a coroutine of asyncio's own function: for a step function to return."""
+    coroutine.position = DELEGATED
+    coroutine.awaiting = own
+    return None
+
+
+cdef object delegated(Coroutine coroutine, object outcome, object error):
+    """The step after delegate()."""
+    if error is not None:
+        raise_again(error)
+    return outcome
+
+
+cdef int raise_again(object error) except -1:
+    """Raise an exception that has been raised before, with the context and traceback that it has."""
+    return set_error_again(error)
+
+
+cdef bint is_spent(PyObject *coroutine) noexcept:
+    """True if __del__() has nothing to do."""
+    return (<Coroutine>coroutine).progress == CLOSED
+
+
+cdef void empty(PyObject *object_) noexcept:
+    cdef Coroutine coroutine = <Coroutine>object_
+    # finish() has emptied the rest.
+    coroutine.operation = None
+    if coroutine.name is not None:
+        coroutine.name = None
+    if coroutine.qualified_name is not None:
+        coroutine.qualified_name = None
+    if coroutine.origin is not None:
+        coroutine.origin = None
+
+
+cdef class Coroutine:
+    """A coroutine object. isinstance() says that it is a types.CoroutineType."""
+
+    def __cinit__(self):
+        self.progress = CLOSED
+
+    def __del__(self):
+        if self.progress == CREATED:
+            warn_unawaited(self)
+            self.finish()
+        elif self.progress == SUSPENDED:
+            self.close()
+
+    @property
+    def __class__(self):
+        # isinstance() asks for it if the type itself does not match.
+        return CoroutineType
+
+    def __repr__(self):
+        return f"<coroutine object {self.__qualname__} at {<size_t><PyObject *>self:#x}>"
+
+    cdef int finish(self) except -1:
+        """The coroutine has ended: give up what it holds, as a frame does."""
+        self.progress = CLOSED
+        self.position = 0
+        self.awaiting = self.owner = self.argument = self.extra = None
+        return 0
+
+    def __await__(self):
+        if self.awaiting is not None:
+            raise RuntimeError("coroutine is being awaited already")
+        return self
+
+    def __iter__(self):
+        # For `yield from` in a generator that types.coroutine() has made a coroutine.
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value, /):
+        """Resume the coroutine: return what it yields, or raise StopIteration with its result. See coroutine.send()."""
+        cdef PyObject *result = NULL
+        cdef PySendResult status = resume(self, value, None, &result)
+        return yielded_or_stop(status, steal(result))
+
+    def throw(self, kind, value=None, traceback=None, /):
+        """Raise an exception where the coroutine waits. See coroutine.throw()."""
+        cdef PyObject *result = NULL
+        cdef PySendResult status = resume(self, None, exception_to_throw(kind, value, traceback), &result)
+        return yielded_or_stop(status, steal(result))
+
+    def close(self):
+        """Raise GeneratorExit where the coroutine waits. See coroutine.close()."""
+        cdef PyObject *result = NULL
+        cdef PySendResult status
+        if self.progress == CLOSED:
+            return None
+        if self.progress == CREATED:
+            self.finish()
+            return None
+        try:
+            status = resume(self, None, GeneratorExit(), &result)
+        except GeneratorExit:
+            status = PYGEN_ERROR
+        if status == PYGEN_ERROR:
+            return None
+        value = steal(result)
+        if status == PYGEN_NEXT:
+            raise RuntimeError("coroutine ignored GeneratorExit")
+        return value if close_returns_value else None
+
+    # -- what inspect, asyncio's debug mode, stack traces and call graphs ask for --------------------------------------
+
+    @property
+    def __name__(self):
+        return self.operation.function.__name__ if self.name is None else self.name
+
+    @__name__.setter
+    def __name__(self, value):
+        if not isinstance(value, str):
+            raise TypeError("__name__ must be set to a string object")
+        self.name = value
+
+    @property
+    def __qualname__(self):
+        return self.operation.function.__qualname__ if self.qualified_name is None else self.qualified_name
+
+    @__qualname__.setter
+    def __qualname__(self, value):
+        if not isinstance(value, str):
+            raise TypeError("__qualname__ must be set to a string object")
+        self.qualified_name = value
+
+    @property
+    def cr_await(self):
+        """What it waits for, as an iterator; or None."""
+        return iter(self.awaiting) if isinstance(self.awaiting, Future) else self.awaiting
+
+    @property
+    def cr_code(self):
+        """The code of asyncio's own function."""
+        return self.operation.function.__code__
+
+    @property
+    def cr_frame(self):
+        """A frame of asyncio's own function, at the line where the coroutine is; None if it has ended."""
+        if self.progress == CLOSED:
+            return None
+        return frame_at(self.operation.function, (self.owner, self.argument), self.progress == SUSPENDED)
+
+    @property
+    def cr_origin(self):
+        return self.origin
+
+    @property
+    def cr_running(self):
+        return self.progress == RUNNING
+
+    @property
+    def cr_suspended(self):
+        return self.progress == SUSPENDED
+
+
+cdef object yielded_or_stop(PySendResult status, object value):
+    """For send() and throw(): what was yielded; raises StopIteration with what was returned."""
+    if status == PYGEN_NEXT:
+        return value
+    if value is None:
+        raise StopIteration
+    set_stop_iteration(value)
+    raise_set_error()
+
+
+cdef PySendResult resume(Coroutine coroutine, object value, object error, PyObject **result) except PYGEN_ERROR:
+    """Run the coroutine to where it yields or ends."""
+    cdef PySendResult status
+    if coroutine.progress != SUSPENDED:
+        check_first_step(coroutine, value, error)
+    coroutine.progress = RUNNING
+    status = run_to_error(coroutine, value, error, result)
+    if status == PYGEN_NEXT:
+        coroutine.progress = SUSPENDED
+    elif status == PYGEN_RETURN:
+        coroutine.finish()
+    else:
+        end_with_error(coroutine)
+    return status
+
+
+cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject **result) except PYGEN_ERROR:
+    cdef object awaited, outcome
+    cdef PyObject *yielded
+    cdef PySendResult status
+    while True:
+        awaited = coroutine.awaiting
+        outcome = None
+        if awaited is None:
+            pass
+        elif isinstance(awaited, Future):
+            if error is None:
+                if state_of(<Future>awaited) == PENDING:
+                    if not (<Future>awaited).blocking:
+                        (<Future>awaited).blocking = True
+                        result[0] = Py_NewRef(awaited)
+                        return PYGEN_NEXT
+                    error = RuntimeError("await wasn't used with future")
+                elif state_of(<Future>awaited) == FINISHED and (<Future>awaited).error is None:
+                    outcome = (<Future>awaited).value
+                else:
+                    error = (<Future>awaited).take_error()
+            coroutine.awaiting = None
+        else:
+            yielded = NULL
+            if error is None:
+                status = PyIter_Send(<PyObject *>awaited, <PyObject *>value, &yielded)
+            else:
+                status = throw_to_error(awaited, error, &yielded)
+            if status == PYGEN_NEXT:
+                result[0] = yielded
+                return PYGEN_NEXT
+            coroutine.awaiting = error = None
+            if status == PYGEN_RETURN:
+                outcome = steal(yielded)
+            else:
+                error = take_set_error()
+        outcome = coroutine.operation.step(coroutine, outcome, error)
+        if coroutine.awaiting is None:
+            result[0] = Py_NewRef(outcome)
+            return PYGEN_RETURN
+        value = error = None
+
+
+cdef PySendResult throw_into(object iterator, object error, PyObject **yielded) except PYGEN_ERROR:
+    """coroutine.throw() for what the coroutine awaits."""
+    cdef object method
+    if exception_matches(error, GeneratorExit):
+        method = getattr(iterator, "close", None)
+        if method is not None:
+            method()
+        raise_again(error)
+    method = getattr(iterator, "throw", None)
+    if method is None:
+        raise_again(error)
+    try:
+        yielded[0] = Py_NewRef(method(error))
+    except StopIteration as stopped:
+        yielded[0] = Py_NewRef(stopped.value)
+        status = PYGEN_RETURN
+    else:
+        status = PYGEN_NEXT
+    return status
+
+
+# Where an error is to stay in the error indicator.
+cdef run_function run_to_error = <run_function>run
+cdef throw_function throw_to_error = <throw_function>throw_into
+
+
+cdef int check_first_step(Coroutine coroutine, object value, object error) except -1:
+    """Raise what send() and throw() raise where the coroutine is not suspended, and may not begin."""
+    if coroutine.progress == RUNNING:
+        raise ValueError("coroutine already executing")
+    if coroutine.progress == CLOSED:
+        raise RuntimeError("cannot reuse already awaited coroutine")
+    if error is not None:
+        coroutine.finish()
+        raise_again(error)
+    if value is not None:
+        raise TypeError("can't send non-None value to a just-started coroutine")
+    return 0
+
+
+cdef int end_with_error(Coroutine coroutine) except -1:
+    """The coroutine has ended with the exception that is set. Giving up what it holds may run any code."""
+    cdef object error = take_set_error()
+    coroutine.finish()
+    if exception_matches(error, StopIteration):
+        replacement = RuntimeError("coroutine raised StopIteration")
+        replacement.__cause__ = replacement.__context__ = error
+        error = replacement
+    raise_again(error)
+
+
+cdef PySendResult send(PyObject *coroutine, PyObject *value, PyObject **result) except PYGEN_ERROR:
+    return resume(<Coroutine>coroutine, None if value == NULL else <object>value, None, result)
+
+
+cdef sendfunc send_slot = <sendfunc>send
+
+
+cdef PyObject *next_slot(PyObject *coroutine) noexcept:
+    """The tp_iternext slot."""
+    cdef PyObject *result = NULL
+    if send_slot(coroutine, NULL, &result) == PYGEN_RETURN:
+        set_stop_iteration(steal(result))
+        return NULL
+    return result
+
+
+install_send_slots(<PyTypeObject *>Coroutine, send_slot, next_slot)
+free_objects_install(<PyTypeObject *>Coroutine, is_spent, empty)

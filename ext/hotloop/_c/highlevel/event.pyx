@@ -1,0 +1,159 @@
+"""asyncio.Event: the compiled short cuts of its methods.
+
+Source: asyncio/locks.py, which is the same in every supported Python.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_new
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport create_waiter, is_done, remove_waiter, wake
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define EVENT struct __pyx_obj_7hotloop_2_c_9highlevel_5event_EventFields
+    #define INSTANCE_DICT_OWNER EVENT
+    #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
+    #define add_event_fields(type) FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
+    """
+    int add_event_fields(PyTypeObject *) except -1
+    bint event_fields_are_set(object) noexcept
+
+from asyncio import locks
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+
+deque_install(deque)
+
+
+cdef class EventFields:
+    """What an Event consists of. The class that programs see derives from this one and from asyncio.Event."""
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+
+
+instance_dict_install(<PyTypeObject *>EventFields)
+add_event_fields(<PyTypeObject *>EventFields)
+
+cdef plain_class event_class
+
+
+cdef bint is_plain_event(PyObject *event) noexcept:
+    """Whether its class is Event itself, and its attributes are there and of the types that the constructor gave them.
+    """
+    return (
+        is_unchanged(event, &event_class)
+        and instance_dict_is_absent(<object>event)
+        and event_fields_are_set(<object>event)
+        and deque_check((<EventFields>event)._waiters)
+    )
+
+
+cdef EventFields new_event(bint value):
+    """Event(); `value`: set it."""
+    cdef EventFields event = Event()
+    event._value = value
+    return event
+
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &event_class):
+        return NULL
+    cdef EventFields event = <EventFields>arguments[0]
+    event._waiters = deque_new()
+    event._value = False
+    return Py_NewRef(None)
+
+
+cdef PyObject *set_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+        return NULL
+    set_plain_event(<EventFields>arguments[0])
+    return Py_NewRef(None)
+
+
+cdef int set_plain_event(EventFields event) except -1:
+    if not event._value:
+        event._value = True
+        for waiter in event._waiters:
+            if not is_done(waiter):
+                wake(waiter, True)
+    return 0
+
+
+cdef PyObject *clear(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+        return NULL
+    (<EventFields>arguments[0])._value = False
+    return Py_NewRef(None)
+
+
+cdef PyObject *is_set(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+        return NULL
+    return Py_NewRef((<EventFields>arguments[0])._value)
+
+
+cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+        return NULL
+    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
+
+
+cdef enum:
+    WOKEN = 1
+
+
+cdef object wait_step(Coroutine coroutine, object outcome, object error):
+    cdef object event, waiter, waiters
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    event = coroutine.owner
+    if coroutine.position == WOKEN:
+        remove_waiter(event._waiters, coroutine.extra)
+        if error is not None:
+            raise_again(error)
+        return True
+    if not is_plain_event(<PyObject *>event):
+        return delegate(coroutine, own_wait(event))
+    if (<EventFields>event)._value:
+        return True
+    waiters = (<EventFields>event)._waiters
+    waiter = create_waiter(event, (<EventFields>event)._loop)
+    deque_append(waiters, waiter)
+    coroutine.extra = waiter
+    coroutine.position = WOKEN
+    return await_object(coroutine, waiter)
+
+
+cdef object own_wait = locks.Event.wait
+cdef Operation wait_operation = new_operation(wait_step, own_wait)
+
+
+Event = compiled_class(
+    EventFields,
+    locks.Event,
+    __init__=compiled_function(locks.Event.__init__, init),
+    set=compiled_function(locks.Event.set, set_),
+    clear=compiled_function(locks.Event.clear, clear),
+    is_set=compiled_function(locks.Event.is_set, is_set),
+    wait=compiled_function(locks.Event.wait, wait),
+)
+plain_class_record(&event_class, Event)

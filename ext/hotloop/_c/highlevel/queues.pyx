@@ -1,0 +1,363 @@
+"""asyncio.Queue, PriorityQueue and LifoQueue: the compiled short cuts of their methods.
+
+Source: asyncio/queues.py. Versions differ in shutdown() alone, which is there from 3.13 on.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport (
+    deque_append,
+    deque_check,
+    deque_install,
+    deque_new,
+    deque_popleft,
+    deque_size,
+)
+from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_event, set_plain_event
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport create_waiter, wake_first
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
+    #define INSTANCE_DICT_OWNER QUEUE
+    #define queue_fields_are_set(queue) FIELDS_ARE_SET(QUEUE, queue, _loop, _is_shutdown)
+    #define QUEUE_FIELDS \\
+        FIELD(QUEUE, _loop), FIELD(QUEUE, _maxsize), FIELD(QUEUE, _getters), FIELD(QUEUE, _putters), \\
+            FIELD(QUEUE, _unfinished_tasks), FIELD(QUEUE, _finished), FIELD(QUEUE, _queue)
+    #if PY_VERSION_HEX >= 0x030D0000
+    #define add_queue_fields(type) FIELDS_INSTALL(type, QUEUE_FIELDS, FIELD(QUEUE, _is_shutdown))
+    #else
+    #define add_queue_fields(type) FIELDS_INSTALL(type, QUEUE_FIELDS)
+    #endif
+    """
+    int add_queue_fields(PyTypeObject *) except -1
+    bint queue_fields_are_set(object) noexcept
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+    bint PyList_CheckExact(object)
+
+import heapq
+import sys
+from asyncio import queues
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+deque_install(deque)
+
+cdef object heappush = heapq.heappush
+cdef object heappop = heapq.heappop
+cdef object QueueEmpty = queues.QueueEmpty
+cdef object QueueFull = queues.QueueFull
+cdef object QueueShutDown = getattr(queues, "QueueShutDown", None)
+
+
+cdef class QueueFields:
+    """What a queue consists of. The classes that programs see derive from this one and from asyncio's."""
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object _loop               # None: not bound to one yet
+    cdef object _maxsize
+    cdef object _getters            # deques of futures
+    cdef object _putters
+    cdef object _unfinished_tasks
+    cdef object _finished           # an Event
+    cdef object _queue              # of a plain queue: a deque or, of a PriorityQueue or LifoQueue, a list
+    cdef object _is_shutdown        # None before Python 3.13
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+
+
+instance_dict_install(<PyTypeObject *>QueueFields)
+add_queue_fields(<PyTypeObject *>QueueFields)
+
+cdef plain_class fifo_class, priority_class, lifo_class
+
+
+cdef inline bint is_of_our_class(PyObject *queue) noexcept:
+    return is_unchanged(queue, &fifo_class) or is_unchanged(queue, &priority_class) or is_unchanged(queue, &lifo_class)
+
+
+cdef bint is_plain_queue(PyObject *queue) noexcept:
+    """Whether it is of one of the three classes themselves, and its attributes are there and of the types that the
+    constructor gave them."""
+    return (
+        is_of_our_class(queue)
+        and instance_dict_is_absent(<object>queue)
+        and queue_fields_are_set(<object>queue)
+        and has_usual_types(<QueueFields>queue)
+    )
+
+
+cdef inline bint has_usual_types(QueueFields queue) noexcept:
+    return (
+        (deque_check(queue._queue) if is_unchanged(<PyObject *>queue, &fifo_class) else PyList_CheckExact(queue._queue))
+        and deque_check(queue._getters)
+        and deque_check(queue._putters)
+        and is_plain_event(<PyObject *>queue._finished)
+        and PyLong_CheckExact(queue._unfinished_tasks)
+        and PyLong_CheckExact(queue._maxsize)
+    )
+
+
+cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
+    """Whether a short cut may do a call: a plain queue, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_plain_queue(arguments[0])
+
+
+# -- what the methods have in common; all of it for plain queues -------------------------------------------------------
+
+cdef inline Py_ssize_t size(QueueFields queue) noexcept:
+    return deque_size(queue._queue)     # a list keeps its size in the same place
+
+
+cdef inline bint is_full(QueueFields queue) except -1:
+    return queue._maxsize > 0 and size(queue) >= queue._maxsize
+
+
+cdef int put_item(QueueFields queue, object item) except -1:
+    """put_nowait(), where there is room."""
+    if is_unchanged(<PyObject *>queue, &fifo_class):
+        deque_append(queue._queue, item)
+    elif is_unchanged(<PyObject *>queue, &lifo_class):
+        (<list>queue._queue).append(item)
+    else:
+        heappush(queue._queue, item)
+        # The items were compared, which may have run any code.
+        if not is_plain_queue(<PyObject *>queue):
+            return count_put_item(queue)
+    queue._unfinished_tasks = queue._unfinished_tasks + 1
+    (<EventFields>queue._finished)._value = False
+    return wake_first(queue._getters)
+
+
+cdef int count_put_item(object queue) except -1:
+    """The end of put_nowait() for any queue."""
+    queue._unfinished_tasks += 1
+    queue._finished.clear()
+    queue._wakeup_next(queue._getters)
+    return 0
+
+
+cdef object take_item(QueueFields queue):
+    """get_nowait(), where there is an item."""
+    cdef object item
+    if is_unchanged(<PyObject *>queue, &fifo_class):
+        item = deque_popleft(queue._queue)
+    elif is_unchanged(<PyObject *>queue, &lifo_class):
+        item = (<list>queue._queue).pop()
+    else:
+        item = heappop(queue._queue)
+        if not is_plain_queue(<PyObject *>queue):
+            queue._wakeup_next((<object>queue)._putters)
+            return item
+    wake_first(queue._putters)
+    return item
+
+
+# -- the short cuts ----------------------------------------------------------------------------------------------------
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef QueueFields queue
+    if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0]):
+        return NULL
+    queue = <QueueFields>arguments[0]
+    queue._maxsize = 0 if count == 1 else <object>arguments[1]
+    queue._getters = deque_new()
+    queue._putters = deque_new()
+    queue._unfinished_tasks = 0
+    queue._finished = new_event(True)
+    queue._queue = deque_new() if is_unchanged(<PyObject *>queue, &fifo_class) else []
+    queue._is_shutdown = False
+    return Py_NewRef(None)
+
+
+cdef PyObject *qsize(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(size(<QueueFields>arguments[0]))
+
+
+cdef PyObject *empty(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(size(<QueueFields>arguments[0]) == 0)
+
+
+cdef PyObject *full(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(is_full(<QueueFields>arguments[0]))
+
+
+cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef QueueFields queue
+    if not applies(arguments, count, 2, keywords):
+        return NULL
+    queue = <QueueFields>arguments[0]
+    if queue._is_shutdown:
+        raise QueueShutDown
+    if is_full(queue):
+        raise QueueFull
+    put_item(queue, <object>arguments[1])
+    return Py_NewRef(None)
+
+
+cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef QueueFields queue
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    queue = <QueueFields>arguments[0]
+    if not size(queue):
+        raise QueueShutDown if queue._is_shutdown else QueueEmpty
+    return Py_NewRef(take_item(queue))
+
+
+cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef QueueFields queue
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    queue = <QueueFields>arguments[0]
+    if queue._unfinished_tasks <= 0:
+        raise ValueError("task_done() called too many times")
+    queue._unfinished_tasks = queue._unfinished_tasks - 1
+    if not queue._unfinished_tasks:
+        set_plain_event(queue._finished)
+    return Py_NewRef(None)
+
+
+cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(get_operation, <object>arguments[0], None))
+
+
+cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 2, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(put_operation, <object>arguments[0], <object>arguments[1]))
+
+
+cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(join_operation, <object>arguments[0], None))
+
+
+# -- the coroutines ----------------------------------------------------------------------------------------------------
+
+cdef enum:
+    WOKEN = 1
+
+
+cdef object get_step(Coroutine coroutine, object outcome, object error):
+    cdef object queue, getters, getter
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    queue = coroutine.owner
+    if error is not None:
+        getters = queue._getters
+        if is_woken_in_vain(getters, coroutine.extra) and not queue.empty():
+            queue._wakeup_next(getters)
+        raise_again(error)
+    if not is_plain_queue(<PyObject *>queue):
+        return delegate(coroutine, own_get(queue))
+    if size(queue):
+        return take_item(queue)
+    if (<QueueFields>queue)._is_shutdown:
+        raise QueueShutDown
+    getters = (<QueueFields>queue)._getters
+    getter = create_waiter(queue, (<QueueFields>queue)._loop)
+    deque_append(getters, getter)
+    coroutine.extra = getter
+    return await_object(coroutine, getter)
+
+
+cdef object put_step(Coroutine coroutine, object outcome, object error):
+    cdef object queue, putters, putter
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    queue = coroutine.owner
+    if error is not None:
+        putters = queue._putters
+        if is_woken_in_vain(putters, coroutine.extra) and not queue.full():
+            queue._wakeup_next(putters)
+        raise_again(error)
+    if not is_plain_queue(<PyObject *>queue):
+        return delegate(coroutine, own_put(queue, coroutine.argument))
+    if (<QueueFields>queue)._is_shutdown:
+        raise QueueShutDown
+    if not is_full(queue):
+        put_item(queue, coroutine.argument)
+        return None
+    putters = (<QueueFields>queue)._putters
+    putter = create_waiter(queue, (<QueueFields>queue)._loop)
+    deque_append(putters, putter)
+    coroutine.extra = putter
+    return await_object(coroutine, putter)
+
+
+cdef bint is_woken_in_vain(object waiters, object waiter) except -1:
+    """The task was cancelled: forget its waiter. True if the waiter had been woken, and the next one should be."""
+    waiter.cancel()
+    try:
+        waiters.remove(waiter)
+    except ValueError:
+        # It was removed when it was woken.
+        pass
+    return not waiter.cancelled()
+
+
+cdef object join_step(Coroutine coroutine, object outcome, object error):
+    cdef object queue
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    queue = coroutine.owner
+    if is_plain_queue(<PyObject *>queue) and (<QueueFields>queue)._unfinished_tasks <= 0:
+        return None
+    return delegate(coroutine, own_join(queue))
+
+
+cdef object own_get = queues.Queue.get
+cdef object own_put = queues.Queue.put
+cdef object own_join = queues.Queue.join
+cdef Operation get_operation = new_operation(get_step, own_get)
+cdef Operation put_operation = new_operation(put_step, own_put)
+cdef Operation join_operation = new_operation(join_step, own_join)
+
+Queue = compiled_class(
+    QueueFields,
+    queues.Queue,
+    __init__=compiled_function(queues.Queue.__init__, init),
+    qsize=compiled_function(queues.Queue.qsize, qsize),
+    empty=compiled_function(queues.Queue.empty, empty),
+    full=compiled_function(queues.Queue.full, full),
+    put=compiled_function(own_put, put),
+    put_nowait=compiled_function(queues.Queue.put_nowait, put_nowait),
+    get=compiled_function(own_get, get),
+    get_nowait=compiled_function(queues.Queue.get_nowait, get_nowait),
+    task_done=compiled_function(queues.Queue.task_done, task_done),
+    join=compiled_function(own_join, join),
+)
+PriorityQueue = compiled_class(Queue, queues.PriorityQueue)
+LifoQueue = compiled_class(Queue, queues.LifoQueue)
+plain_class_record(&fifo_class, Queue)
+plain_class_record(&priority_class, PriorityQueue)
+plain_class_record(&lifo_class, LifoQueue)

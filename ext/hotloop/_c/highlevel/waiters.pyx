@@ -1,0 +1,56 @@
+"""The futures by which locks, events and queues make tasks wait."""
+
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_popleft, deque_remove, deque_size
+from hotloop._c.tasks.future cimport PENDING, Future, state_of
+
+from asyncio import events
+from collections import deque
+
+deque_install(deque)
+
+cdef object get_running_loop = events._get_running_loop
+
+
+cdef object create_waiter(object owner, object bound_loop):
+    """A future of the running loop. `bound_loop`: the loop that `owner` has been used with so far, or None.
+
+    Raises RuntimeError if that is another loop."""
+    cdef object loop = get_running_loop()
+    if loop is None or loop is not bound_loop:
+        loop = owner._get_loop()
+    return loop.create_future()
+
+
+cdef bint is_done(object waiter) except -1:
+    if isinstance(waiter, Future) and (<Future>waiter).is_exact():
+        return state_of(<Future>waiter) != PENDING
+    return waiter.done()
+
+
+cdef int wake(object waiter, object result) except -1:
+    """Set the result of a waiter that is not done."""
+    if isinstance(waiter, Future) and (<Future>waiter).is_exact():
+        (<Future>waiter).finish(result)
+    else:
+        waiter.set_result(result)
+    return 0
+
+
+cdef int wake_first(object waiters) except -1:
+    """Take waiters from the deque up to the first that is not done, and wake that one."""
+    cdef object waiter
+    while deque_size(waiters):
+        waiter = deque_popleft(waiters)
+        if not is_done(waiter):
+            wake(waiter, None)
+            break
+    return 0
+
+
+cdef int remove_waiter(object waiters, object waiter) except -1:
+    """waiters.remove(waiter), for whatever the program may have put in the deque's place."""
+    if deque_check(waiters):
+        deque_remove(waiters, waiter)
+    else:
+        waiters.remove(waiter)
+    return 0

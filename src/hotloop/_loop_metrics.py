@@ -60,9 +60,9 @@ class _Reporter:
         self._hook = hook
 
     def __call__(self, loop: Any, seconds: float, item: Any) -> None:
-        from hotloop.metrics import SlowCallback
-
         try:
+            from hotloop.metrics import SlowCallback
+
             self._hook(SlowCallback(seconds, *describe(item), item))
         except (SystemExit, KeyboardInterrupt):
             raise

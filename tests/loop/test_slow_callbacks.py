@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import sys
 
 import pytest
 from support.stepping import burn, run_once
@@ -20,6 +21,11 @@ def of(reports, *names):
 
 def slow():
     burn(0.02 / NEARLY)
+
+
+def fail_slowly():
+    slow()
+    raise ValueError
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "debug"])
@@ -142,6 +148,53 @@ def test_what_the_hook_raises_goes_to_the_exception_handler(loop, reports):
     assert called == [1, 2]
     assert [str(context["exception"]) for context in contexts] == ["from the hook"] * 2
     assert contexts[0]["message"] == "Exception in the slow-callback hook"
+
+
+def fail(*arguments):
+    raise MemoryError
+
+
+def without_memory_for_records(impl, monkeypatch):
+    module = sys.modules["hotloop._c.loop.slow_callbacks" if impl.name == "c" else "hotloop._pure.loop.metrics"]
+    monkeypatch.setattr(module, "describe", fail)
+
+
+@pytest.mark.parametrize("last", [slow, fail_slowly], ids=["that ends", "that fails"])
+@pytest.mark.parametrize("others", [0, 3])
+def test_no_memory_for_the_record_of_the_longest_callback(impl, loop, monkeypatch, last, others):
+    """The batch is complete, the loop goes on, and only what a callback has raised is reported."""
+    contexts, called = [], []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    for number in range(others):
+        loop.call_soon(called.append, number)
+    loop.call_soon(last)
+    with monkeypatch.context() as patch:
+        without_memory_for_records(impl, patch)
+        run_once(loop)
+        loop.call_soon(called.append, others)
+        run_once(loop)
+    assert called == list(range(others + 1))
+    assert [type(context["exception"]) for context in contexts] == [ValueError] * (last is fail_slowly)
+    assert loop.metrics().longest_callback is None
+    loop.call_soon(slow)
+    run_once(loop)
+    assert loop.metrics().longest_callback is not None
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_no_memory_to_call_the_hook(loop, debug):
+    """What it cannot report is not taken for an error of the callback, and the loop goes on."""
+    contexts, called = [], []
+    loop.set_debug(debug)
+    loop.slow_callback_duration = 3600
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    loop._set_slow_hook(fail, 0.0)
+    for number in range(3):
+        loop.call_soon(called.append, number)
+        run_once(loop)
+    loop.set_slow_callback_hook(None)
+    assert called == [0, 1, 2]
+    assert contexts == []
 
 
 def test_a_hook_may_leave_the_loop(loop):

@@ -15,21 +15,44 @@ cdef extern from "system/clock.h":
 
 
 cdef int report_slow(LoopState loop, object item, uint64_t passed, Py_ssize_t count) except -1:
-    """An item took `passed` ticks. With `item` None `count` items did, and it is not known which of them was long."""
+    """An item took `passed` ticks. With `item` None `count` items did, and it is not known which of them was long.
+
+    Raises only what ends the run of the loop: the caller would take any other exception for the item's."""
     cdef double nanoseconds = <double>passed * loop.metrics.nanoseconds_per_tick
-    cdef object hook = loop.slow_hook
     if nanoseconds > loop.metrics.longest:
-        if item is None:
-            loop.metrics.slices_to_time = METRICS_SLICES_TO_TIME
+        record_longest(loop, item, nanoseconds, count)
+    if loop.slow_hook is not None and count == 1 and nanoseconds >= loop.slow_after:
+        call_hook(loop, item, nanoseconds)
+    return 0
+
+
+cdef int record_longest(LoopState loop, object item, double nanoseconds, Py_ssize_t count) except -1:
+    if item is None:
+        loop.metrics.slices_to_time = METRICS_SLICES_TO_TIME
+    try:
         record = (int(nanoseconds), count, *describe(unwrap(item)))
-        loop.metrics.longest = nanoseconds
         # Other threads may read it.
         with cython.critical_section(loop):
             loop.longest_item = record
-    if hook is not None and count == 1 and nanoseconds >= loop.slow_after:
-        hook(loop, nanoseconds * 1e-9, unwrap(item))
-        # The hook's time is not the next item's.
-        loop.metrics.last_reading = clock_ticks()
+        loop.metrics.longest = nanoseconds
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:
+        # There is no memory for it: the next item that takes longer than the last one recorded gets a record.
+        pass
+    return 0
+
+
+cdef int call_hook(LoopState loop, object item, double nanoseconds) except -1:
+    try:
+        loop.slow_hook(loop, nanoseconds * 1e-9, unwrap(item))
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException:
+        # The hook reports the exceptions of the program's. This one is its own: it has no memory.
+        pass
+    # The hook's time is not the next item's.
+    loop.metrics.last_reading = clock_ticks()
     return 0
 
 

@@ -143,14 +143,28 @@ class Measurements:
             self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, items)
 
     def report_slow(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
-        """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which."""
+        """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which.
+
+        Raises only what ends the run of the loop."""
         if seconds > self.longest:
-            self.longest = seconds
             if handle is None:
                 self.slices_to_time = SLICES_TO_TIME
-            self.longest_item = (int(seconds * 1e9), of, *describe(handle))
+            try:
+                self.longest_item = (int(seconds * 1e9), of, *describe(handle))
+                self.longest = seconds
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:
+                # There is no memory for it: the next that takes longer than the last one recorded gets a record.
+                pass
         if self.slow_hook is not None and of == 1 and seconds >= self.slow_after:
-            self.slow_hook(loop, seconds, handle)
+            try:
+                self.slow_hook(loop, seconds, handle)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:
+                # The hook reports the exceptions of the program's. This one is its own: it has no memory.
+                pass
             # The time of the hook does not count for the next callback.
             self.last_reading = loop._clock()
 

@@ -14,11 +14,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, counted, step, traced
+from support.interpreter import uses_hypothesis
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
     pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
+    uses_hypothesis,
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="asyncio has pipe transports on Unix only"),
 ]
 

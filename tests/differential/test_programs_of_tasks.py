@@ -13,12 +13,9 @@ import sys
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from support.interpreter import uses_hypothesis
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = [
-    pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
-]
+pytestmark = [pytest.mark.differential, uses_hypothesis]
 
 TURNS = 120  # before a program's tasks are cancelled
 TASKS = 25  # at most in one program, because tasks make tasks

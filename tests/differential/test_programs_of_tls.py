@@ -16,12 +16,12 @@ import hypothesis.strategies as st
 import pytest
 from playing import Stage, counted, step, traced
 from support.certificates import HOST, VERSIONS, issued
+from support.interpreter import uses_hypothesis
 from support.tls_connections import SIDES, Peer, other
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
 pytestmark = [
     pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
+    uses_hypothesis,
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="data sent over TCP is not at the other end at once"),
 ]
 

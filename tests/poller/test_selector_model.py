@@ -7,8 +7,8 @@ import selectors
 import socket
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from support.interpreter import uses_hypothesis
 
 PAIRS = 4
 indexes = st.integers(0, 2 * PAIRS - 1)
@@ -147,8 +147,7 @@ class SelectorMachine(RuleBasedStateMachine):
             end.close()
 
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-@pytest.mark.filterwarnings("ignore:It looks like `register_random`")
+@uses_hypothesis
 def test_any_sequence_of_operations(impl):
     machine = type("Machine", (SelectorMachine,), {"make_selector": impl.DefaultSelector})
     run_state_machine_as_test(machine)

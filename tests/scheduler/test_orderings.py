@@ -12,13 +12,10 @@ import dataclasses
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from support.interpreter import uses_hypothesis
 from support.stepping import Clock
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = [
-    pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
-]
+pytestmark = [pytest.mark.differential, uses_hypothesis]
 
 TICK = 2**-13  # seconds between deadlines; a power of two; asyncio is early by up to its clock's resolution
 MAX_CALLBACKS = 60  # at most in one program, since callbacks may schedule callbacks

@@ -6,6 +6,7 @@ import dataclasses
 import select
 import socket
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,20 @@ def reset(sock: socket.socket) -> None:
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
+
+
+counts_segments = pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
+# struct tcp_info of linux/tcp.h: 8 octets, 24 32-bit and 4 64-bit fields, then segs_out, segs_in, notsent_bytes,
+# min_rtt, data_segs_in, data_segs_out.
+_DATA_SEGMENTS_OUT = 156
+
+
+def data_segments(sock: Any) -> int:
+    """How many segments with data a TCP socket has sent. Without Nagle's algorithm a system call whose data is taken in
+    full makes at least one, and one that fits into a segment makes exactly one."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _DATA_SEGMENTS_OUT + 4)
+    segments: int = struct.unpack_from("I", info, _DATA_SEGMENTS_OUT)[0]
+    return segments
 
 
 @dataclasses.dataclass

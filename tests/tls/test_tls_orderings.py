@@ -25,15 +25,12 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from support.certificates import VERSIONS, issued
+from support.interpreter import uses_hypothesis
 from support.recording import Recorder
 from support.stepping import run_once
 from support.tls_connections import RECORDERS, SIDES, ViewRecorder, tls_connections_on
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = [
-    pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
-]
+pytestmark = [pytest.mark.differential, uses_hypothesis]
 
 KIND = "pair"  # delivers within the system call that sends
 MOST_WRITTEN = 300_000  # bytes; writing is not paused before there are more

@@ -3,14 +3,20 @@ reads while the loop stands still, so all that they get has been sent before. A 
 the guard of the `impl` fixture ends it."""
 
 import asyncio
+import contextlib
 import socket
-import struct
-import sys
 
 import pytest
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on
+from support.stream_connections import (
+    KINDS,
+    MORE_THAN_FITS,
+    connected_sockets,
+    connections_on,
+    counts_segments,
+    data_segments,
+)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -207,20 +213,35 @@ def test_a_buffer_with_pending_data_keeps_its_order(loop, connections):
     assert connection.receive(MORE_THAN_FITS) == bytes(MORE_THAN_FITS)
 
 
-# struct tcp_info of linux/tcp.h: 8 octets, 24 32-bit and 4 64-bit fields, then segs_out, segs_in, notsent_bytes,
-# min_rtt, data_segs_in, data_segs_out.
-DATA_SEGMENTS_OUT = 156
+@pytest.mark.only("c", reason="gathers the writes of a turn")
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt])
+def test_what_sending_raises_is_not_the_last_callbacks(loop, connections, monkeypatch, ending):
+    """It has a report of its own, all other transports send, and the loop goes on."""
+    failing, other = connections.open("tcp"), connections.open("tcp")
+    failing.socket.shutdown(socket.SHUT_WR)
 
+    def debug(message, *arguments, **keywords):
+        if "Fatal write error on socket transport" in arguments:
+            raise ending or ZeroDivisionError
 
-def data_segments(sock):
-    """How many segments with data a TCP socket has sent. Without Nagle's algorithm a system call whose data is taken in
-    full makes at least one, and one that fits into a segment makes exactly one."""
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
-    return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
+    monkeypatch.setattr(asyncio.base_events.logger, "debug", debug)
+    loop.set_debug(True)
+    loop.call_soon(failing.transport.write, b"lost")
+    loop.call_soon(other.transport.write, b"not lost")
+    called = []
+    loop.call_soon(called.append, 1)
+    with pytest.raises(ending) if ending else contextlib.nullcontext():
+        run_once(loop)
+    assert called == [1]
+    assert read_exactly(blocking(other).peer, 8) == b"not lost"
+    failing.run_until_lost()
+    reports = [(report["message"], type(report["exception"])) for report in connections.take_reports()]
+    expected = [("Exception while data was sent at the end of a turn", ZeroDivisionError)]
+    assert reports == ([] if ending else expected)
 
 
 @pytest.mark.promise("P19")
-@pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
+@counts_segments
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 def test_writelines_is_one_system_call(loop, connections, turn):
     connection = connections.open("tcp")

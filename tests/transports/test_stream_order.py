@@ -7,7 +7,6 @@ import gc
 import os
 import socket
 import ssl
-import struct
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ import weakref
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import Connection, connected_sockets, reset
+from support.stream_connections import Connection, connected_sockets, counts_segments, data_segments, reset
 
 SECONDS_FOR_BYTES = 20
 ways = pytest.mark.parametrize("way", ["connected", "accepted", "brought"])
@@ -219,19 +218,11 @@ def test_another_thread_may_look_on(loop):
         assert opened.peer.recv(7, socket.MSG_WAITALL) == b"one two"
 
 
-DATA_SEGMENTS_OUT = 156
-
-
 @pytest.mark.only("c", reason="gathers the writes of a turn")
-@pytest.mark.skipif(sys.platform != "linux", reason="counts segments with Linux's TCP_INFO")
+@counts_segments
 @pytest.mark.parametrize("way", ["connected", "accepted"])
 def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
     """Servers ask each connection for its addresses and set TCP_NODELAY; a turn's writes still share one segment."""
-
-    def segments(sock):
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, DATA_SEGMENTS_OUT + 4)
-        return struct.unpack_from("I", info, DATA_SEGMENTS_OUT)[0]
-
     with connection(loop, way) as opened:
         assert isinstance(opened.socket, asyncio.trsock.TransportSocket)
         opened.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -240,7 +231,7 @@ def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
         assert (opened.socket.family, opened.socket.type) == (socket.AF_INET, socket.SOCK_STREAM)
         assert opened.socket.proto in (0, socket.IPPROTO_TCP)
         assert repr(opened.socket).startswith("<asyncio.TransportSocket fd=")
-        before = segments(opened.socket)
+        before = data_segments(opened.socket)
 
         def write():
             for _ in range(10):
@@ -248,7 +239,7 @@ def test_the_usual_questions_leave_a_turns_writes_together(loop, way):
 
         in_one_turn(loop, write)
         assert opened.peer.recv(100, socket.MSG_WAITALL) == b"x" * 100
-        assert segments(opened.socket) == before + 1
+        assert data_segments(opened.socket) == before + 1
 
 
 @pytest.mark.only("c", reason="asyncio's transports are part of their own cycles")

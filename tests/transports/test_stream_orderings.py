@@ -22,15 +22,12 @@ import termios
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from support.interpreter import uses_hypothesis
 from support.recording import Recorder
 from support.stepping import run_once
 from support.stream_connections import MORE_THAN_FITS, connected_sockets, is_asyncio_transport, reset, wait_for
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
-pytestmark = [
-    pytest.mark.differential,
-    pytest.mark.filterwarnings("ignore:It looks like `register_random`"),
-]
+pytestmark = [pytest.mark.differential, uses_hypothesis]
 
 # Linux's ioctl() shows TCP's progress; the socket pair delivers within the system call that sends.
 KINDS = ["tcp", "pair"] if sys.platform == "linux" else ["pair"]

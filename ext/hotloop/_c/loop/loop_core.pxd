@@ -53,6 +53,7 @@ cdef class LoopCore(LoopState):
     cdef int run_iteration(self, bint repeat) except -1
     cdef int flush_later(self, Watcher watcher) except -1
     cdef int flush_watchers(self) except -1
+    cdef object report_flush(self, object error)
     cdef char *receive_buffer(self) except NULL
     cdef object take_received(self, Py_ssize_t count)
     cdef int run_batches(self, bint repeat) except -1

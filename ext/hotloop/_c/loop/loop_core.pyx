@@ -574,12 +574,26 @@ cdef class LoopCore(LoopState):
                             watcher.flush()
                 except BaseException as error:
                     # Raised when all have sent. An exception that ends the run of the loop takes precedence.
-                    if not isinstance(failure, (SystemExit, KeyboardInterrupt)):
-                        failure = error
+                    raised = self.report_flush(error)
+                    if raised is not None and not isinstance(failure, (SystemExit, KeyboardInterrupt)):
+                        failure = raised
             self.spare_unflushed = watchers
         if failure is not None:
             raise failure
         return 0
+
+    cdef object report_flush(self, object error):
+        """Report what flush() has raised, which is no callback's error. Returns an exception that flush_watchers() is to
+        raise, or None."""
+        if not isinstance(error, (SystemExit, KeyboardInterrupt)):
+            try:
+                self.call_exception_handler(
+                    {"message": "Exception while data was sent at the end of a turn", "exception": error}
+                )
+            except BaseException as failure:
+                return failure
+            return None
+        return error
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

@@ -491,7 +491,7 @@ cdef class StreamTransport(SocketTransport):
         if full and not self.blocked:
             try:
                 self.wait_until_writable()
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 self.write_failed(error)
         elif not full and self.blocked:
             self.blocked = False

@@ -1,8 +1,8 @@
 """Random programs on hotloop and on asyncio, new ones in each round, until time is up.
 
-A round is one run of all tests that are marked `differential`, with a seed of its own; every second one runs beside
-busy processes, because some differences show on a loaded machine alone. A program that differs is shrunk and printed by
-Hypothesis, and ends the search. Exit code 0: at least one round was finished, and none found a difference.
+A round runs all tests marked `differential`, with a seed of its own. Every second round runs beside busy processes,
+because some differences show only on a loaded machine. A program that differs is shrunk and printed by Hypothesis, and
+ends the search. Exit code 0: at least one round was finished, and none found a difference.
 """
 
 import argparse

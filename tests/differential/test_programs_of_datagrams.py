@@ -134,9 +134,9 @@ class DatagramStage(Stage):
         return counted(self.sent - size, size, 251)
 
     def sendto(self, data, address=None):
-        # asyncio's transport has forgotten its loop when it sends a datagram that had to wait after close(); and a
-        # datagram that had to wait without a necessary address ends its endpoint. Only the first one never waits: the
-        # size of asyncio's buffer does not tell, because in CPython 3.13.0 it does not come down to 0.
+        # After close(), asyncio's transport no longer has a loop when it sends a datagram that waited; and a waiting
+        # datagram without a necessary address ends the endpoint. Only the first one never waits: the size of asyncio's
+        # buffer does not tell, because in CPython 3.13.0 it does not come down to 0.
         if not self.transport.is_closing() and (address or self.connected or not self.any_sent):
             self.any_sent = True
             self.transport.sendto(data, address)

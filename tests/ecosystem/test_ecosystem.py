@@ -1,5 +1,5 @@
-"""Tests of the ecosystem runner itself: it understands the page, pins the tools, and reports no test as passed that did
-not run."""
+"""Tests of the ecosystem runner itself: it understands the page, pins the tools, and never reports a test as passed
+that did not run."""
 
 import os
 import re

@@ -113,7 +113,7 @@ def _origin(error: object) -> str:
 
 
 class _Stderr:
-    """Output of the interpreter itself, e.g. of exceptions that it cannot raise without memory, counts as a report."""
+    """Counts the interpreter's own output as a report, e.g. of exceptions that it cannot raise without memory."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("stderr")

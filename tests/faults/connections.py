@@ -145,7 +145,7 @@ class ManyConnections(Serving):
 
 
 class ManyReady(Plain):
-    """Many connections with data in the same turn: each gets it, or its end, and later data as well."""
+    """Many connections have data in the same turn: each gets its data or its end, and later data as well."""
 
     is_tcp: ClassVar[bool] = True
     count: ClassVar[int] = 40
@@ -215,7 +215,7 @@ class ManyReadyUnix(ManyReady):
 
 
 class ManyWrites(ManyReady):
-    """Many transports write in one turn: each write is sent or has reported that it was not; so are later ones."""
+    """Many transports write in one turn: each write, and each later one, is sent or its failure is reported."""
 
     def calls(self) -> None:
         self.taken = [b""] * self.count

@@ -105,7 +105,7 @@ class Subprocess(Scenario):
         received, _ = await process.communicate(b"hello")
         if received != b"hello":
             raise Lost("the output") if b"hello".startswith(received) else Corrupt(repr(received))
-        # asyncio reports 255, and logs a warning, if other code has taken the exit status.
+        # If other code has taken the exit status, asyncio reports 255 and logs a warning.
         if process.returncode and process.returncode != 255:
             raise Corrupt(f"exit code {process.returncode}")
 

@@ -1,9 +1,9 @@
 """Decides which of a child's reports are defects.
 
 asyncio in the same scenario with the same fault is the measure: an outcome that asyncio shares is no defect of hotloop.
-Allocations have other numbers there, though. So where the extension's own code got no memory, asyncio excuses only open
-failures: an exception out of run_forever(), or a task that waits while the exception handler knows why. EXPECTED names
-the other outcomes that are no defects, with the reason.
+But allocations are numbered differently there. So where the extension's own code got no memory, asyncio excuses only
+open failures: an exception out of run_forever(), or a task that waits while the exception handler knows why. EXPECTED
+names the other outcomes that are no defects, with the reason.
 """
 
 import dataclasses
@@ -119,7 +119,7 @@ class Finding:
 
     @property
     def is_excusable(self) -> bool:
-        """Whether it is no defect if asyncio does the same."""
+        """Whether the finding is excused if asyncio has the same one."""
         if self._is_of(KINDS_IN_THE_OPEN):
             return True
         if not self.fault.is_memory:

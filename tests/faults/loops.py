@@ -299,7 +299,7 @@ class Signals(Scenario):
 
 
 class NewLoop(Plain):
-    """A loop is made, runs and is closed; every call reports if it failed, and is repeated."""
+    """A loop is made, runs and is closed; a call that reports a failure is repeated."""
 
     is_hot = False
     keeps_loop = False

@@ -12,7 +12,7 @@ COUNTS = (1, 10, 100)
 
 
 def spread(count: int) -> Iterator[int]:
-    """1 to `count`, each once and spread over all from the beginning: time may run out before the rest."""
+    """The numbers from 1 to `count`, each once and in an order that covers the whole range early: time may run out."""
     step = max(1, int(count * 0.618))
     while math.gcd(step, count) != 1:
         step += 1

@@ -1,4 +1,4 @@
-"""Lets allocations and system calls fail, one after the other, and looks for code that does not handle it.
+"""Makes allocations and system calls fail, one after the other, and looks for code that does not handle the failure.
 
     python tests/faults/run.py                                       all scenarios, both implementations, for 10 minutes
     python tests/faults/run.py --impl c --scenario Tcp --minutes 2
@@ -92,9 +92,10 @@ class Session:
         return lines, defects
 
     def ours(self, found: list[Finding]) -> list[Finding]:
-        """The findings without those that asyncio shares and those of a slow machine.
+        """The findings, except those that asyncio shares and those that a slow machine explains.
 
-        With few faults asyncio is not run, which would take longer: everything that it could excuse is left out.
+        With few faults, running asyncio would take longer than they do: instead, everything that it could excuse is
+        left out.
         """
         if self.options.at_most is not None:
             found = [finding for finding in found if not finding.is_excusable]

@@ -59,7 +59,7 @@ class Scenario:
         task.result()
 
     def run_until(self, condition: Any) -> None:
-        """Run the loop, which stop() ends, until the condition holds."""
+        """Run the loop, again after each stop(), until the condition holds."""
         while not condition():
             self.run_on()
 
@@ -72,7 +72,7 @@ class Scenario:
                 raise
 
     def turns_until(self, condition: Any) -> None:
-        """The same if nothing calls stop(); setting a timer may be the call that fails."""
+        """The same where nothing calls stop(): a timer does, and setting it may be the call that fails."""
         while not condition():
             try:
                 timer = self.loop.call_later(0.001, self.loop.stop)

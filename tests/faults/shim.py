@@ -132,7 +132,7 @@ class Shim:
         self._arm()
 
     def disarm(self) -> None:
-        # The call itself needs memory, so it may fail as well; the failures come to an end.
+        # The call needs memory itself, so it may fail as well; but the number of failures is limited.
         while True:
             try:
                 return self._disarm()

@@ -48,7 +48,7 @@ def test_a_loop_that_waits(impl, written):
 
 
 def test_a_loop_that_is_blocked(impl, written):
-    """The loop's own signal handlers have to wait; this one does not."""
+    """The loop's own signal handlers would wait until it is no longer blocked; dump_tasks_on() reports at once."""
 
     def block():
         os.kill(os.getpid(), signal.SIGUSR1)

@@ -188,7 +188,7 @@ def test_a_socket_that_is_waited_for(impl, pair):
 
 
 def test_a_cycle_of_waiters_ends(impl):
-    """No task gets out of such a wait, but the picture must show it."""
+    """No task gets out of such a wait, but the picture must show the cycle."""
 
     async def wait_for(name):
         await asyncio.wait([tasks[name]])  # does not pass a cancellation on
@@ -207,7 +207,7 @@ def test_a_cycle_of_waiters_ends(impl):
 
 
 def test_long_chains(impl):
-    """Longer than any recursion could follow."""
+    """The chain is longer than the recursion limit."""
 
     async def deep(levels, future):
         if levels:

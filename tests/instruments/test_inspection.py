@@ -104,7 +104,7 @@ def test_a_loop_that_is_gone(impl, path):
 
 @ONLY_OURS
 def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
-    """They get nothing, and later clients do not notice them."""
+    """Such clients get no answer, and do not disturb later ones."""
     monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 0.01)
     monkeypatch.setattr(inspection, "describe", lambda loop: "x" * 5_000_000)
     with allow_inspection(loop, path), socket.socket(socket.AF_UNIX) as idle:
@@ -122,7 +122,7 @@ def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
 
 @ONLY_OURS
 def test_clients_that_do_not_read_keep_none_out(loop, path, monkeypatch):
-    """However long they may take: each client beyond the limit displaces the first one."""
+    """Each client beyond the limit displaces the first one, however slow the clients are."""
     monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 3600)
     monkeypatch.setattr(inspection, "describe", lambda loop: {"x": "x" * 5_000_000})
     with contextlib.ExitStack() as idle, allow_inspection(loop, path):
@@ -186,7 +186,7 @@ def test_the_folder_is_private(loop, path, monkeypatch):
 
 @ONLY_OURS
 def test_no_descriptors_are_left(loop, path, monkeypatch):
-    """A client has to wait until descriptors are available."""
+    """The client waits until descriptors are available again."""
 
     class Full:
         def __init__(self, listener):

@@ -225,7 +225,7 @@ def test_a_loop_that_has_a_socket_already(impl, asked):
 
 
 def test_a_place_where_there_can_be_none(impl, asked, monkeypatch):
-    """The program goes on, with one warning."""
+    """One warning, and the program goes on."""
     monkeypatch.setenv("HOTLOOP_INSPECT", os.fspath(asked / "missing" / "s"))
     source = f"""{PRELUDE}
     loop = hotloop.new_event_loop()
@@ -240,7 +240,7 @@ def test_a_place_where_there_can_be_none(impl, asked, monkeypatch):
 
 
 def test_the_code_that_blocks_the_loop_is_shown(impl, asked):
-    """The loop runs inside a method of the instruments here; the stack leaves out their frames."""
+    """Here a method of the instruments runs the loop; the stack leaves out its frames."""
     impl.run_script(f"""{PRELUDE}
     import signal
 
@@ -363,7 +363,7 @@ def test_where_it_is_not_set_nothing_is_there(impl, monkeypatch):
 
 
 def test_stopped_by_its_own_thread(loop, socket_path, monkeypatch):
-    """The inspection's thread closes a loop that everything else has dropped while it looked."""
+    """As when everything else drops the loop while the inspection's thread looks at it: then that thread closes it."""
     opened = allow_inspection(loop, socket_path)
     monkeypatch.setattr(inspection, "describe", lambda loop: opened.stop() or {})
     assert top.fetch(socket_path) == {}

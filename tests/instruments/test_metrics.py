@@ -179,7 +179,7 @@ def test_waiting_is_idle_and_working_is_busy(loop):
     loop.run_forever()
     happened = loop.metrics() - before
     assert happened.busy_ns >= NEARLY * 30 * MS
-    # The part of the 80 ms that was not work was waiting.
+    # The part of the 80 ms without work was spent waiting.
     assert happened.idle_ns + happened.busy_ns >= NEARLY * 80 * MS
     assert happened.idle_ns <= happened.time_ns
     assert (happened.idle_ns + happened.busy_ns) * NEARLY <= happened.time_ns
@@ -248,7 +248,7 @@ def test_what_waits_behind_a_callback_that_blocks_is_delayed(loop):
 
 
 def test_a_long_batch_behind_short_ones_is_not_averaged_away(loop):
-    """All of them are in one slice, which the first poll of the run begins."""
+    """All callbacks are in one slice, which begins with the run's first poll."""
     left = [5]
 
     def chain():
@@ -354,7 +354,7 @@ def test_nothing_is_kept_alive_by_the_record(loop):
 
 
 def test_one_of_many_short_callbacks_is_not_named_at_a_venture(loop):
-    """After slices of short callbacks none is timed; then only the time of all together is known."""
+    """After slices of short callbacks no callback is timed: only their total time is known."""
     remaining = [3000]
 
     def short():
@@ -568,7 +568,7 @@ def test_the_time_of_a_snapshot_is_that_of_the_monotonic_clock(loop):
 
 
 def test_buckets_count_up_to_their_bound_included(loop):
-    """These are the loop's own measurements."""
+    """The counted delays are those that the loop has measured."""
     for _ in range(50):
         loop.call_soon(int)
         run_once(loop)

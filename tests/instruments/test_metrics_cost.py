@@ -11,7 +11,7 @@ pytestmark = pytest.mark.only("python", reason="the compiled methods are not wri
 
 
 def calls_in_python(function):
-    """How many calls of Python functions it makes."""
+    """The number of calls of Python functions that `function` makes."""
     events = []
     sys.setprofile(lambda frame, event, argument: events.append(event))
     try:
@@ -22,7 +22,7 @@ def calls_in_python(function):
 
 
 def calls_of_each_operation(loop):
-    """For operations that do not have to wait."""
+    """The number of calls that each operation makes in Python where it does not have to wait."""
     found = {}
 
     def count(name, function, *arguments):

@@ -84,7 +84,7 @@ def test_a_datagram_without_bytes_is_one(loop, method):
 
 
 def test_sendto_that_has_to_wait(loop, tmp_path):
-    """On Unix, a datagram socket whose peer's queue is full."""
+    """The peer's queue is full: a sender on a Unix datagram socket then waits."""
 
     async def main():
         with (
@@ -311,7 +311,7 @@ def test_what_is_no_socket_may_answer_what_it_likes(loop):
 
 
 def test_a_pipe_that_is_full(loop):
-    """The queued rest is what the kernel has not taken."""
+    """The transport keeps in its queue whatever the kernel has not taken."""
 
     async def main():
         before = loop.metrics()
@@ -451,7 +451,7 @@ def test_much_of_which_a_part_was_sent_before_anybody_asked(impl, loop, pair, se
         sending = await started(getattr(loop, method)(one, MUCH if method == "sock_sendall" else sendable))
         await settle()
         arrived = b"".join(drain(other))
-        # No event has told the loop of the room yet.
+        # The loop has not had an event about the room yet.
         before = first(loop, impl, len(arrived))
         other.setblocking(True)
         reading = asyncio.ensure_future(read_all(other))
@@ -485,7 +485,8 @@ def test_a_transport_that_sent_a_file_before_anybody_asked(loop, pair, sendable)
 
 
 def test_a_selector_of_somebody_elses(impl):
-    """With it the compiled loop uses asyncio's transports and methods, and does not see the bytes that they move."""
+    """On such a loop, the compiled implementation uses asyncio's transports and methods, whose bytes it does not
+    count."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -167,7 +167,7 @@ def test_no_longest_callback(reader, provider):
 
 
 def test_a_collection_is_one_snapshot(provider, reader):
-    """However many instruments and readers there are."""
+    """A collection takes one snapshot of the loop for all its instruments."""
     loop = Scripted()
     otel.instrument(loop, provider, name="it")
     for number in range(1, 4):
@@ -227,7 +227,7 @@ def test_a_provider_is_not_kept_alive():
 
 
 def test_the_global_provider(load_implementation):
-    """A program may set it only after it has instrumented the loop."""
+    """A program may set the provider after it has instrumented the loop."""
     load_implementation("python").run_script("""if True:
         import hotloop, warnings
         warnings.simplefilter("default")  # the SDK's own business

@@ -1,4 +1,4 @@
-"""Stalls are reported while they last and when they are over, whatever blocks and wherever the loop runs.
+"""Stalls are reported while they last and when they are over, whatever blocks the loop, in any thread.
 
 A stall in these tests lasts until its report has come, so nothing depends on the machine's speed.
 """
@@ -46,7 +46,7 @@ class Reports:
         return True
 
     def both(self):
-        """The reports of the beginning and of the end; there must be no other."""
+        """The reports of a stall's beginning and end; there must be no others."""
         self.ended.wait()
         begun, ended = self.stalls
         assert (begun.ended, ended.ended) == (False, True)
@@ -243,7 +243,7 @@ def test_the_end_of_a_stall_is_reported_when_the_loop_ends_with_it(impl):
 
 
 def test_stopped_inside_a_stall(loop):
-    """The stall has not ended when the watch does: there is no further report."""
+    """The watch ends before the stall does: there is no second report."""
     reports = Reports("stop")
 
     def stop():

@@ -79,7 +79,7 @@ def test_off_unless_asked_for(impl):
 
 
 def test_the_last_stall_of_a_program_is_reported_to_its_end(impl):
-    """By the default report, on the standard error."""
+    """The default report goes to the standard error."""
     done = impl.run_script(
         """if True:
         import hotloop, logging, threading
@@ -205,7 +205,7 @@ assert stalls == [False, True], stalls
         )
 
     def test_a_child_that_was_forked_while_the_watchdog_was_at_it(self, impl):
-        """Its lock is held forever in the child."""
+        """In the child, nothing ever releases the watchdog's lock."""
         impl.run_script(
             self.FORK
             + """

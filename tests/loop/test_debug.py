@@ -61,7 +61,7 @@ def test_a_slow_task_step_is_reported_with_its_coroutine(debug_loop, asyncio_log
 
 @pytest.mark.promise("P10")
 def test_a_slow_wakeup_is_reported_with_its_coroutine(debug_loop, asyncio_log):
-    """The slow code is the step that a finished future causes."""
+    """The future is done; the step that follows is slow."""
     with clock_of(debug_loop) as clock:
         future = debug_loop.create_future()
 

@@ -112,7 +112,7 @@ def test_every_way_to_exit(impl, certificate_files, end):
 
 
 def test_the_main_loop_is_abandoned(impl, certificate_files):
-    """Never closed, referenced by a module, with everything open."""
+    """The loop is never closed, a module refers to it, and everything is open."""
     out = run(
         impl,
         certificate_files,

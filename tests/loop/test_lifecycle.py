@@ -1,4 +1,4 @@
-"""Closing, running twice, running inside another: the errors, and that they break nothing."""
+"""Errors of closing, of running twice and of running inside another loop; after each the loop works as before."""
 
 import asyncio
 import sys
@@ -60,7 +60,7 @@ def test_a_closed_loop_still_answers(impl):
 
 
 def test_finishing_a_future_with_a_waiter_after_the_loop_closed(impl):
-    """Its callback can no longer be scheduled, and set_result() raises."""
+    """set_result() raises, because it can no longer schedule the callback."""
     loop = impl.new_event_loop()
     future = loop.create_future()
     future.add_done_callback(print)

@@ -212,7 +212,7 @@ def test_a_run_forever_of_ones_own(loop):
 
 
 def test_process_events_may_be_wrapped(loop):
-    """Tracers wrap it to see I/O."""
+    """Tracers wrap `_process_events()` to see I/O."""
     import socket
 
     seen = []

@@ -267,7 +267,7 @@ def test_a_loop_whose_polls_were_in_vain_skips_polls(loop, pair):
 
 @pytest.mark.parametrize("of", ["the loop", "its class"])
 def test_a_replaced_clock_that_agrees_with_the_usual_one_is_noticed(impl, of):
-    """It may move at any moment, and timers with it."""
+    """Such a clock may move at any moment, which makes timers due."""
     clock = Clock(0)
 
     def now(*_):

@@ -65,7 +65,7 @@ def test_it_is_minus_one_while_the_loop_does_not_run(loop):
 
 
 def test_it_is_minus_one_while_the_loop_waits(loop):
-    """Another thread reads it, and wakes the loop only when it has."""
+    """Another thread waits until it reads -1, and then wakes the loop."""
     loop.call_soon(int)
     run_once(loop)
     done, seen = threading.Event(), []

@@ -15,7 +15,7 @@ NEARLY = 0.97
 
 
 def of(reports, *names):
-    """Only the callbacks of the test: on a loaded machine others may be slow."""
+    """The reports about the test's own callbacks: on a loaded machine others may be slow as well."""
     return [one for one in reports if one.name in names]
 
 

@@ -48,7 +48,7 @@ def reset(sock):
 
 
 def test_a_burst_of_connections(loop):
-    """More than the backlog of one turn; each gets its own protocol and its bytes."""
+    """Many clients connect before the server accepts any; each gets its own protocol and its bytes."""
 
     async def main():
         made = Made()
@@ -69,7 +69,8 @@ def test_a_burst_of_connections(loop):
 
 
 def test_accepted_sockets(loop):
-    """Non-blocking, not inherited by children, without delay; 'socket' and the addresses are known from the start."""
+    """Accepted sockets are non-blocking, not inherited by children, and have TCP_NODELAY; the extra information is
+    complete from the start."""
     seen = {}
 
     class Looking(Recorder):
@@ -98,7 +99,7 @@ def test_accepted_sockets(loop):
 @pytest.mark.promise("P30")
 @pytest.mark.parametrize("leaving", ["closed", "reset"])
 def test_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
-    """The client has left before the loop accepts it. getpeername() would fail by now."""
+    """The client has left before the loop accepts it: getpeername() would fail."""
 
     async def main():
         made = Made()
@@ -122,7 +123,7 @@ def test_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
 
 @pytest.mark.promise("P30")
 def test_connecting_and_vanishing_again_and_again(loop):
-    """Half of them by a reset, between others that stay: the server loses no connection and goes on."""
+    """Half of the clients that leave do so by a reset, and others stay: the server loses no connection and goes on."""
 
     async def main():
         made = Made()
@@ -195,7 +196,7 @@ def test_a_factory_that_is_no_good(loop, bad, debug):
 @pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_factory_that_interrupts_leaves_the_loop(loop, asyncio_log, caplog, error):
-    """In asyncio the exception is also a task's, and the socket is left to the garbage collector."""
+    """asyncio also has a task with the exception, and leaves the socket to the garbage collector."""
 
     def factory():
         raise error

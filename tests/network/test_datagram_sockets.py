@@ -75,7 +75,7 @@ def test_unix_sockets(loop, tmp_path, names):
 @pytest.mark.promise("P24")
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 def test_an_unnamed_pair_receives(loop):
-    """It does not send: asyncio takes a socket whose peer has the name "" for an unconnected one."""
+    """The pair cannot send: asyncio takes a socket whose peer has the name "" for an unconnected one."""
 
     async def main():
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

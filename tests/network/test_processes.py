@@ -46,7 +46,7 @@ def test_exit_codes(impl, refusal):
 
 @ours
 def test_the_loops_own_thread_reaps(impl, refusal):
-    """Until then no other process can get the child's pid, so it may be signalled."""
+    """The loop's own thread waits for the child: until then the child keeps its pid, and may be signalled."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
@@ -78,7 +78,7 @@ def test_a_child_that_was_reaped_by_somebody_else(impl, refusal, asyncio_log):
 
 @ours
 def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, asyncio_log):
-    """This happens where SIGCHLD is ignored."""
+    """The kernel reaps children itself where SIGCHLD is ignored."""
     from hotloop._c.network import child_process
 
     pidfd_open = child_process.pidfd_open
@@ -98,7 +98,7 @@ def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, a
 
 @ours
 def test_a_child_that_its_popen_object_has_reaped(impl, refusal):
-    """That object knows the exit code. asyncio reports 255, unless it is faster."""
+    """The Popen object knows the exit code. asyncio reports 255, unless it is faster."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
@@ -113,7 +113,7 @@ def test_a_child_that_its_popen_object_has_reaped(impl, refusal):
 
 @ours
 def test_a_loop_closed_while_a_child_runs(impl, refusal, asyncio_log):
-    """Nothing is left: the fixture compares descriptors and threads."""
+    """The fixture compares descriptors and threads: nothing may be left."""
     loop = impl.new_event_loop()
     transport, _ = loop.run_until_complete(
         loop.subprocess_exec(asyncio.SubprocessProtocol, "sleep", "3600", stdin=None, stdout=None, stderr=None)
@@ -223,7 +223,7 @@ def test_a_child_watcher_that_the_program_has_set_is_used(loop):
 
 @pytest.mark.only("c", reason="on 3.11 asyncio waits in a thread, which has its own context")
 def test_the_protocol_is_told_in_the_context_of_the_call(loop, refusal):
-    """Also process_exited(), which the end of the child causes."""
+    """All callbacks run in that context, even process_exited(), which the end of the child causes."""
     variable = contextvars.ContextVar("variable", default="none")
     seen = []
 

@@ -120,7 +120,8 @@ def test_they_are_coroutines(loop, call):
 
 @every_call
 def test_nothing_happens_before_they_are_awaited(loop, call):
-    """Not even an error, except for arguments that do not fit the signature."""
+    """A call does nothing before it is awaited, not even raise an error, unless the arguments do not fit the
+    signature."""
     call(loop, "no socket").close()
 
 
@@ -216,7 +217,7 @@ def test_a_descriptor_of_a_transport_is_refused(loop):
 
 
 def test_a_thread_may_ask(loop, pair):
-    """run_coroutine_threadsafe() takes them as it takes every coroutine."""
+    """run_coroutine_threadsafe() accepts these coroutines like any other."""
 
     async def main():
         def thread():

@@ -92,7 +92,7 @@ def test_methods_put_into_the_class(loop, pair):
 
 
 def test_a_blocking_socket_that_is_ready(loop, pair):
-    """Only debug mode forbids it. The loop uses it only where it does not block."""
+    """Only debug mode forbids a blocking socket. Elsewhere the loop uses it only where it does not block."""
     one, other = pair
     one.setblocking(True)
 
@@ -110,7 +110,7 @@ def test_a_blocking_socket_that_is_ready(loop, pair):
 
 
 def test_a_socket_with_a_timeout(loop, pair):
-    """Its own method waits that long, as without a loop."""
+    """The socket's own method waits that long, as without a loop."""
     pair[0].settimeout(0.001)
 
     async def main():

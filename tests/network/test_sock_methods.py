@@ -177,7 +177,7 @@ def test_cancelled_before_it_began(loop, pair, receive):
 
 @receiving
 def test_cancelled_in_the_turn_in_which_data_arrives(loop, pair, receive):
-    """The cancellation runs first: data that has arrived meanwhile is for the next call."""
+    """The cancellation runs first, so data that has arrived meanwhile is left for the next call."""
 
     async def main():
         task = await started(receive(loop, pair[0]))
@@ -209,7 +209,7 @@ def test_timeouts(loop, pair, receive):
 
 
 def test_both_directions_of_one_socket(loop, pair):
-    """Each goes on when the other ends or is cancelled."""
+    """Each direction goes on when the other ends or is cancelled."""
     one, other = pair
 
     async def main():

@@ -96,7 +96,8 @@ def test_another_file_put_under_the_number_by_dup2(loop, pair, ended):
 
 
 def test_the_file_of_a_closed_socket_lives_on(loop):
-    """In a child process, say. Its events are reported under a number that another socket has by now."""
+    """A duplicate, in a child process for example, keeps the file registered: its events come under a number that
+    another socket has by now."""
 
     async def main():
         one, other = new_pair()
@@ -285,7 +286,7 @@ def test_a_transport_for_a_socket_that_was_waited_on(loop, pair):
 
 
 def test_two_directions_wait_and_end_in_turns(loop, pair):
-    """Also when both are reported at once."""
+    """Neither disturbs the other, even if both are reported at once."""
     one, other = pair
 
     async def main():
@@ -374,7 +375,7 @@ def test_awaited_by_two(loop, pair):
 
 
 def test_tasks_of_asyncio(loop, pair):
-    """asyncio's own tasks, in C and in Python."""
+    """asyncio's own tasks, in C and in Python, may await these coroutines."""
     one, other = pair
 
     async def main():

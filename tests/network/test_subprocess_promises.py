@@ -361,7 +361,7 @@ def test_line_by_line(loop):
 
 
 def test_waiting(loop):
-    """By several tasks at once, by one that is cancelled, with a timeout, and afterwards."""
+    """Several tasks call wait() at once, one is cancelled, one has a timeout, and one calls it after the end."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sh", "-c", "read line; exit 4", stdin=PIPE)

@@ -63,7 +63,8 @@ print(implementation)
 @pytest.mark.promise("P05")
 @pytest.mark.only("python", reason="tests a missing extension")
 def test_the_fallback_hands_out_the_interpreters_own_tasks(impl):
-    """If these are compiled: a program without the extension must not be slower than without hotloop."""
+    """The interpreter's own classes are compiled: without the extension, a program must not become slower by
+    hotloop."""
     out = impl.run_script(
         "os.environ['HOTLOOP_IMPL'] = ''\n"
         + WITHOUT_EXTENSION

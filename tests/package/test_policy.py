@@ -1,4 +1,4 @@
-"""Event loop policies: they work wherever Python has them, and only asyncio warns, only when one is used."""
+"""Event loop policies work wherever Python has them. asyncio, and nothing else, warns when one is used."""
 
 import sys
 

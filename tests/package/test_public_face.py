@@ -119,7 +119,7 @@ class TestChoice:
         assert output(source, "-W", "error") == "python hotloop._pure.network.network_core"
 
     def test_interpreter_without_compiled_tasks(self):
-        """PyPy is one; here the test hides CPython's accelerator."""
+        """PyPy is such an interpreter; the test hides CPython's accelerator instead."""
         source = (
             WITHOUT_EXTENSION
             + """if True:

@@ -95,7 +95,7 @@ def run(impl, main):
 
 
 def test_the_loop_stays_idle_and_serves_the_clients_it_has(impl):
-    """A second passes between two attempts. A spinning loop would make thousands of iterations in that time, or as many
+    """A second passes between two attempts. In that time a spinning loop would make thousands of iterations or
     reports."""
     run(
         impl,

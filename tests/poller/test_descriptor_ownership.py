@@ -1,5 +1,5 @@
-"""P01: however operations are cancelled while descriptors are being reused, the loop touches none that it no longer
-owns.
+"""P01: whenever operations are cancelled while descriptors are being reused, the loop touches no descriptor that it no
+longer owns.
 
 Workers start operations and cancel them after a random number of turns. In between they open bystanders: pipes with
 data in them, which take the numbers of descriptors that were closed a moment ago. A loop that closes, reads or writes a
@@ -54,7 +54,8 @@ class Bystander:
 
 
 class Ours(asyncio.Protocol):
-    """For transports that are closed as soon as they are made. `alive` has those whose end is yet to come."""
+    """The protocol of transports that are closed as soon as they are made. `alive` has the protocols that still wait
+    for their end."""
 
     alive = set()  # noqa: RUF012 - of all of them on purpose
 

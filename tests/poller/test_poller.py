@@ -129,7 +129,7 @@ def test_what_is_no_longer_asked_for_is_not_reported(selector, tcp):
 
 @pytest.mark.parametrize("events", [READ, WRITE, READ | WRITE, READ | EDGE])
 def test_a_change_of_a_closed_descriptor(selector, events):
-    """It is refused, and the descriptor is no longer registered."""
+    """The kernel refuses it, and the descriptor is no longer registered."""
     one, other = socket.socketpair()
     fd = one.fileno()
     with other:
@@ -203,7 +203,7 @@ def test_half_of_what_is_refused_is_not_left_behind(selector, tmp_path):
 
 
 def test_many_descriptors_ready_for_both(selector):
-    """One wait has room for all their events."""
+    """One wait returns all their events."""
     pairs = [socket.socketpair() for _ in range(50)]
     expected = {}
     for one, other in pairs:
@@ -217,7 +217,8 @@ def test_many_descriptors_ready_for_both(selector):
 
 
 def test_modifying_to_what_is_invalid(selector, tcp):
-    """It is refused, and unregistered: as by all selectors of the standard library except those on epoll and poll."""
+    """The kernel refuses the descriptor, and the selector unregisters it, like all of the standard library's except
+    those on epoll and poll."""
     one, _ = tcp
     if type(selector).__name__ != "KqueueSelector":
         pytest.skip("epoll takes any events, in the standard library too")

@@ -33,7 +33,7 @@ if hasattr(os, "eventfd"):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("blocking", [True, False])
 def test_the_blocking_mode_stays(loop, kind, blocking):
-    """Throughout adding, replacing, an event, removing, and closing the loop's registration; for readers and
+    """The mode stays throughout adding, replacing, an event, removing, and closing the loop; for readers and
     writers."""
     ways = ((loop.add_reader, loop.remove_reader), (loop.add_writer, loop.remove_writer))
     for (add, remove), ends, mine in zip(ways, (KINDS[kind](), KINDS[kind]()), (0, 1), strict=True):
@@ -254,7 +254,7 @@ def test_no_stale_event_is_ever_delivered(loop):
 
 @pytest.mark.promise("P25")
 def test_add_and_remove_again_and_again(loop, pair):
-    """One descriptor, never reported in between although it is ready."""
+    """The descriptor is ready all the time, but no event comes between removing and adding."""
     one, other = pair
     other.send(b"x")
     seen = []
@@ -302,7 +302,7 @@ def test_closed_after_removal_the_number_serves_anew(loop):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="epoll forgets a closed file, others differ")
 def test_a_descriptor_closed_without_removal(loop):
-    """The kernel forgets it. The loop goes on, and can be told to forget it, too."""
+    """The kernel drops the registration of a closed descriptor. The loop goes on, and remove_reader() works as well."""
     one, other = socket.socketpair()
     seen = []
     loop.add_reader(one, seen.append, "old")
@@ -409,7 +409,7 @@ def test_the_end_of_the_other_side_is_both_readable_and_writable(loop, pair):
 
 
 def test_a_hang_up_reaches_the_only_one_who_watches(loop):
-    """The write end of a pipe whose reader has gone: an error condition, for which the watcher did not ask."""
+    """The reader of the pipe has gone: its write end reports an error condition, which the watcher did not ask for."""
     for add, remove, mine in ((loop.add_writer, loop.remove_writer, 1), (loop.add_reader, loop.remove_reader, 0)):
         ends = os.pipe()
         seen = []
@@ -449,7 +449,7 @@ def test_descriptors_are_numbers_sockets_or_anything_with_a_fileno(loop, pair):
 
 @pytest.mark.parametrize("direction", ["reader", "writer"])
 def test_a_socket_that_was_closed_is_removed(loop, direction):
-    """It is removed by the object that was added: it has no number any more."""
+    """A closed file has no number any more, so it is removed by the object that was added."""
     add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
     one, other = socket.socketpair()
     one.setblocking(False)
@@ -467,7 +467,7 @@ def test_a_socket_that_was_closed_is_removed(loop, direction):
 
 
 def test_a_socket_that_was_closed_is_removed_from_one_of_two_directions(loop):
-    """The kernel refuses that, and nothing of it stays registered."""
+    """The kernel refuses the second direction, and nothing of it stays registered."""
     one, other = socket.socketpair()
     one.setblocking(False)
     with other:

@@ -543,7 +543,7 @@ def test_it_can_be_subclassed(impl, pair):
 
 
 def test_a_dropped_selector_closes_its_descriptor(impl, pair):
-    """If it does not, the descriptor check of every test fails."""
+    """If it does not, the check for open descriptors after each test fails."""
     selector = impl.DefaultSelector()
     selector.register(pair[0], EVENT_READ, selector)
     selector.cycle = selector

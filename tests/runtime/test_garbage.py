@@ -58,7 +58,7 @@ def test_a_cycle_through_a_handle_that_ran(loop, schedule):
 
 
 def test_cycles_through_handles_are_collected_after_a_freeze(impl):
-    """gc.freeze() hides existing objects from the collector for good: also those kept for the next handles."""
+    """gc.freeze() hides existing objects from the collector for good, including those kept for the next handles."""
     impl.run_script(
         """
 import gc, weakref

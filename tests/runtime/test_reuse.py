@@ -1,4 +1,4 @@
-"""Unreferenced futures, tasks, handles and contexts may be reused: nothing of their former use shows."""
+"""Unreferenced futures, tasks, handles and contexts may be reused, but nothing of their former use shows."""
 
 import asyncio
 import contextvars
@@ -158,7 +158,7 @@ def test_a_weak_reference_does_not_come_back_with_the_next_one(loop, kind):
 
 @pytest.mark.parametrize("kind", ["future", "task"])
 def test_the_garbage_collector_knows_none_that_is_gone(loop, kind):
-    """Tools that look for leaked tasks look there."""
+    """Tools that look for leaked tasks search gc.get_objects()."""
 
     def known():
         gc.collect()
@@ -233,7 +233,7 @@ def test_a_context_that_somebody_keeps_is_his_alone(loop, impl):
 
 
 def test_a_context_whose_task_was_garbage_is_whole(loop):
-    """The collector clears its garbage piece by piece: none of the pieces may be in use again."""
+    """The collector clears its garbage piece by piece; meanwhile no piece may be in use again."""
     seen = []
     for _ in AGAIN:
         holders = [[] for _ in range(50)]

@@ -200,7 +200,7 @@ def test_a_timer_of_any_number_equals_itself(impl, loop, when):
 
 @pytest.mark.parametrize("how", ["call_soon", "call_later", "call_soon_threadsafe"])
 def test_copies(loop, how):
-    """A copy has the handle's attributes, and is another object."""
+    """A copy is another object with the handle's attributes."""
     seen = []
     handle = loop.call_later(3600, seen.append, 1) if how == "call_later" else getattr(loop, how)(seen.append, 1)
     duplicate = copy.copy(handle)

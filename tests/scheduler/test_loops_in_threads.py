@@ -166,7 +166,7 @@ def ask(address, question):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel need not distribute the connections")
 def test_four_loops_serve_one_port(impl):
-    """Until each client has had an answer from each loop."""
+    """The clients ask until each has had an answer from each loop."""
     loops = [impl.new_event_loop() for _ in range(LOOPS)]
     opened = [[] for _ in loops]
     loops_seen = [set() for _ in range(LOOPS)]

@@ -1,5 +1,4 @@
-"""Misuse that asyncio's documents forbid: other threads call a loop, its futures, tasks, handles and transports
-directly.
+"""Other threads call a loop, its futures, tasks, handles and transports directly, which asyncio's documents forbid.
 
 Such a call may raise, and its effect may come late. It must end neither the interpreter nor the loop. Without the GIL
 the threads really run side by side. Each program has an interpreter of its own, so that a crash is one failed test.
@@ -554,7 +553,7 @@ def test_other_transports_used_by_other_threads(impl, source):
 
 
 def test_threads_prepare_a_loop_that_does_not_run(impl):
-    """All threads at once; no call of theirs is lost."""
+    """All threads call at once; no call is lost."""
     run(
         impl,
         PRELUDE,

@@ -203,7 +203,7 @@ def value_in_a_timers_context(schedule):
 
 
 def test_a_value_lives_as_long_as_the_timer_that_may_need_it(loop, clock):
-    """With other timers pending before and after, and without the collector."""
+    """The value is freed without the collector, with other timers pending before and after."""
     gc.disable()
     try:
         before = loop.call_later(3600, print)

@@ -145,7 +145,7 @@ def test_a_timer_in_the_far_future_never_disturbs(loop, delay):
 
 
 def test_a_nan_delay_does_not_upset_the_other_timers(impl, loop, clock):
-    """Whether the NaN itself runs depends on the interpreter; from 3.12 on the poll raises if it is the first."""
+    """The interpreter decides whether the NaN's own timer runs; from 3.12 on the poll raises if it is the first one."""
     seen = []
     for delay in (3, 1, 2):
         loop.call_later(delay, seen.append, delay)
@@ -220,7 +220,7 @@ def test_cancelling_twice_or_after_it_ran_is_harmless(loop, clock):
 
 
 def test_scheduled_is_a_list_of_the_handles(loop, clock):
-    """Home Assistant reads it to cancel the remaining timers at the end."""
+    """Home Assistant reads `loop._scheduled` to cancel the remaining timers at the end."""
     handles = [loop.call_later(delay, print) for delay in (5, 3, 9, 1)]
     assert isinstance(loop._scheduled, list)
     assert set(loop._scheduled) == set(handles)
@@ -281,7 +281,7 @@ def test_timers_of_one_thread_may_be_cancelled_by_others_threads_callbacks(loop)
 
 
 def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
-    """Up to CPython 3.11 making a context may run the garbage collector, at any such place."""
+    """Up to CPython 3.11, each place that makes a context may run the garbage collector."""
     variable = contextvars.ContextVar("variable")
     handles = []
 
@@ -293,7 +293,7 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
             handles.append(loop.call_later(1000, print))
 
     def rounds():
-        contexts = [contextvars.Context() for _ in range(600)]  # leaves none to be reused
+        contexts = [contextvars.Context() for _ in range(600)]  # leaves no context to be reused
         for number in range(70):  # past the sizes at which a queue of timers grows
             variable.set(number)  # a context of its own for each timer
             Garbage()
@@ -325,7 +325,7 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
 
 @limits_memory
 def test_no_memory_for_a_timer(impl):
-    """Whichever allocation fails: a timer is set or it is not, and the others are unaffected."""
+    """Whichever allocation fails, a timer is either set or not, and the others are unaffected."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(
         """if True:

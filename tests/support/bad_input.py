@@ -75,7 +75,7 @@ class World:
 
 
 def describe(error):
-    """An exception for comparing: its type, and its message without parts that differ by process or class."""
+    """An exception in comparable form: its type, and its message without parts that differ by process or class."""
     if error is None:
         return None
     text = re.sub(r"0x[0-9a-f]+", "0x", str(error))

@@ -70,7 +70,7 @@ class BusyProgram:
         return transport, received
 
     async def use(self) -> None:
-        """Use everything once. AssertionError if something does not work; the caller has to notice a hang."""
+        """Use everything once. Raises AssertionError if something does not work; the caller has to notice a hang."""
         for name, (reader, writer) in self.connections.items():
             for line in (b"%s\n" % name.encode(), b"x" * 100_000 + b"\n"):
                 writer.write(line)

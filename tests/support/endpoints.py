@@ -20,7 +20,7 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 async def turns(count: int) -> None:
-    """Let the loop run that many iterations. Not each of them polls."""
+    """Let the loop run that many iterations, some of which may not poll."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -64,7 +64,7 @@ def assert_free(loop: asyncio.AbstractEventLoop, sock: socket.socket | int) -> N
 
 
 def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
-    """A list that grows by one with every iteration of `loop`. To be called before the loop runs."""
+    """Return a list that grows by one with every iteration of `loop`. Call this before the loop runs."""
     turns: list[None] = []
     run_once = loop._run_once
 
@@ -72,7 +72,7 @@ def counted_turns(loop: asyncio.AbstractEventLoop) -> list[None]:
         turns.append(None)
         run_once()
 
-    loop._run_once = counting  # every implementation calls a replaced one
+    loop._run_once = counting  # every implementation calls a replaced _run_once()
     return turns
 
 

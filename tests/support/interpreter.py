@@ -1,5 +1,5 @@
-"""Marks for tests that depend on the interpreter. Those of what only CPython does are skipped on others, for the reason
-given here."""
+"""Marks for tests that depend on the interpreter. Other interpreters skip tests of behaviour that only CPython has, for
+the reason given here."""
 
 import sys
 
@@ -15,5 +15,5 @@ checks_futures = pytest.mark.skipif(
 )
 limits_memory = pytest.mark.skipif(_elsewhere, reason="here memory cannot be made to run out")
 
-# Hypothesis decides by a reference count whether its random source will live; since CPython 3.14 it miscounts.
+# Hypothesis counts references to see whether its random source stays alive; since CPython 3.14 its count is wrong.
 uses_hypothesis = pytest.mark.filterwarnings("ignore:It looks like `register_random`")

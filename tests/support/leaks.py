@@ -56,7 +56,7 @@ def clear_caches():
 
 
 def measure(implementation):
-    # So that after each run as much is kept for reuse as there ever will be.
+    # Fills the free lists, so that the number of objects kept for reuse is the same after each run.
     with asyncio.Runner(loop_factory=implementation.new_event_loop) as runner:
         runner.run(fill(runner.get_loop()))
     clear_caches()

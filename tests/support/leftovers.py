@@ -1,4 +1,4 @@
-"""What holds for every test beside its own assertions: it leaves nothing behind, and no error goes unnoticed."""
+"""Checks for every test, beside its own assertions: it leaves nothing behind, and no error goes unnoticed."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the tests of pipe_network() share: servers, clients, and a protocol that records times."""
+"""Shared by the tests of pipe_network(): servers, clients, and a protocol that records times."""
 
 import asyncio
 import contextlib

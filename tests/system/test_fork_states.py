@@ -1,6 +1,6 @@
 """P16: a fork at any moment, with everything open. The child runs a loop of its own; the parent is unaffected.
 
-The child must not use the parent's loop, nor close its TLS connections, which would notify the peers.
+The child must neither use the parent's loop nor close its TLS connections, because closing would notify the peers.
 """
 
 import os

@@ -180,7 +180,7 @@ def test_literals_are_answered_at_once(impl, loop, address):
 @ours
 @pytest.mark.parametrize("case", other_cases(), ids=repr)
 def test_what_is_not_certain_is_left_to_the_executor(impl, address, case):
-    """Everything that might be looked up somewhere, whatever the outcome."""
+    """Hosts that some resolver might look up, with or without success."""
     assert address.getaddrinfo_literal(*case) is None
     assert not address.resolves_at_once(case[0], case[1], case[5])
 
@@ -243,7 +243,7 @@ def test_a_saturated_executor_does_not_delay_literals(impl, loop, busy_executor,
 
 @pytest.mark.promise("P20")
 def test_names_wait_for_the_executor(impl, loop, busy_executor):
-    """They must wait: looking them up may take long."""
+    """Looking a name up may take long, so it waits for the executor."""
     coroutine = loop.getaddrinfo("localhost", 80)
     coroutine.send(None)
     coroutine.close()

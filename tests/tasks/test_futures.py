@@ -439,7 +439,7 @@ def test_the_report_has_the_source_in_debug_mode(impl, loop):
 
 @pytest.mark.parametrize("look", ["result", "exception", "await", "switch off"])
 def test_an_exception_that_was_seen_is_not_reported(impl, loop, look):
-    """If it is reported, the log check of every test fails."""
+    """A report would fail the log check that follows every test."""
     future = impl.Future(loop=loop)
     future.set_exception(ZeroDivisionError("seen"))
 

@@ -111,7 +111,7 @@ def test_cancel_swallowed_and_waiting_again(loop):
 
 
 def test_cancel_while_ready_to_run(loop):
-    """The future is done and the task queued: the cancellation is raised all the same, in place of the result."""
+    """The future is done and the task queued: the cancellation is raised nevertheless, in place of the result."""
     future = loop.create_future()
 
     async def main():
@@ -241,7 +241,7 @@ def test_must_cancel_is_seen(loop):
 
 
 def test_what_it_waits_for_is_seen(impl, loop):
-    """anyio uses it to decide whether to cancel."""
+    """anyio reads `_fut_waiter` to decide whether to cancel."""
     future = loop.create_future()
 
     async def main():

@@ -39,14 +39,14 @@ def test_current_task_as_another_thread_sees_it(loop):
 @pytest.mark.only("c", reason="looks into the extension")
 @pytest.mark.skipif(not (3, 14) <= sys.version_info < (3, 16), reason="the thread state has it since 3.14")
 def test_the_current_task_is_set_without_a_call(loop):
-    """Otherwise it would be as slow as before, and no other test would show it."""
+    """Setting it by asyncio's functions would be slower, and no other test would notice."""
     from hotloop._c.tasks import current_task
 
     assert current_task.is_set_directly()
 
 
 def test_current_task_in_a_plain_callback_is_none(loop):
-    """Also right behind a task's step in the same batch; a timer and a done callback have none either."""
+    """A callback has none right after a task's step in the same batch; a timer and a done callback have none either."""
     seen = []
 
     async def main():

@@ -1,5 +1,4 @@
-"""asyncio's building blocks of programs, in a hundred orders of all that is independent: nothing is lost, no task waits
-forever.
+"""asyncio's building blocks, with independent events in a hundred orders: nothing is lost, and no task waits forever.
 
 Much happens at the same moment, timeouts and cancellations included, so that every seed has something to decide. The
 loop raises DeadlockError if a task waits forever. asyncio's own loop with the same clock is the oracle.
@@ -61,7 +60,7 @@ async def test_a_queue_loses_nothing_and_keeps_the_order_of_each_producer(hotloo
 
 
 async def test_a_semaphore_that_clients_leave_while_they_are_let_in(chance):
-    """At most as many clients as it lets in are inside, and all places are free at the end."""
+    """There are never more clients inside than the semaphore lets in, and all places are free at the end."""
     semaphore = asyncio.Semaphore(2)
     inside = most = served = 0
 

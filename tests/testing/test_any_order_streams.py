@@ -1,4 +1,4 @@
-"""Streams over networks that are slow, cut data into pieces and break, in many orders of what is independent.
+"""Streams over networks that are slow, cut data into pieces and break, with independent events in many orders.
 
 P28: pause_writing() and resume_writing() strictly alternate. Beyond that: the data that was written arrives, in its
 order; each protocol has the life that asyncio's documentation of Protocol gives it; and no task waits forever, which
@@ -228,7 +228,7 @@ async def test_clients_of_a_server_that_closes(network, chance):
         except ConnectionError:
             outcomes.append("refused")
             return
-        # A client that was in the queue when the listener was closed gets no answer at all.
+        # A client still queued when the listener was closed gets no answer.
         outcomes.append("served" if data == b"%d\nend\n" % number else f"cut off after {data}")
         writer.close()
 

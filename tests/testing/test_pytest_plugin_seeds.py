@@ -175,7 +175,7 @@ def test_a_seed_for_the_shell(run):
 
 
 def test_what_is_made_anew_for_each_seed(run):
-    """Fixtures of function scope and the instance of the class, but no fixture of a wider scope."""
+    """Each seed gets new fixtures of function scope and a new instance of the class; fixtures of wider scope stay."""
     result = run(
         """
         import asyncio, pytest

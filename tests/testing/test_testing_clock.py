@@ -115,7 +115,7 @@ def test_no_time_passes_while_callbacks_run(run):
 
 
 def test_many_timers(run):
-    """Each jump looks at the first timer only."""
+    """The number of timers does not matter: each jump looks at the first one only."""
 
     async def main():
         await asyncio.gather(*(asyncio.sleep(number / 8) for number in range(5000)))
@@ -277,7 +277,7 @@ def test_a_name_is_looked_up_in_real_time(run):
 
 
 def test_shutting_down_the_executor_takes_no_virtual_time(run):
-    """asyncio allows it five minutes, which must not pass at once."""
+    """asyncio gives the executor five minutes to end; the clock must not jump over them at once."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -317,7 +317,7 @@ def test_a_subprocess_that_is_not_there(run):
 
 
 def test_time_goes_on_past_a_hold_where_that_is_asked_for(run):
-    """This tests the timeout for a program that does not answer."""
+    """So a program can test its timeout for a child process that does not answer."""
 
     async def main():
         clock = asyncio.get_running_loop().clock

@@ -1,4 +1,4 @@
-"""hotloop.testing where nothing can happen any more, and with wrong arguments: each time a clear error."""
+"""hotloop.testing raises a clear error where nothing can happen any more, and for wrong arguments."""
 
 import asyncio
 import contextlib

@@ -72,7 +72,7 @@ class Run:
         numbered = [[(next(numbers), *step) for step in steps] for steps in self.program]
         self.tasks = [asyncio.create_task(self.walk(name, steps)) for name, steps in enumerate(numbered)]
         await asyncio.wait(self.tasks)
-        # So that the last timers run, too.
+        # Lets the last timers run, too.
         await asyncio.sleep(1000)
         return self.trace
 

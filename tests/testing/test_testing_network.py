@@ -344,7 +344,7 @@ def test_a_server_that_cannot_be_made_leaves_the_socket(run):
 
 
 def test_accepting_by_hand_is_refused(run):
-    """anyio's listeners do this: no client of the network would ever come."""
+    """anyio's listeners accept in this way; no client of the network would ever reach them."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -362,7 +362,7 @@ def test_accepting_by_hand_is_refused(run):
 
 
 def test_a_connection_costs_the_same_however_many_there_are(run):
-    """The cost is the number of calls of the network's own functions."""
+    """The test measures the cost by counting calls of the network's own functions."""
     package = network_module.__file__.removesuffix("network.py")
 
     def calls_for(count):

@@ -1,4 +1,4 @@
-"""pipe_network() with wrong arguments and in wrong places: each time a clear error, and nothing is left half done."""
+"""pipe_network() raises a clear error for wrong arguments and wrong uses, and leaves nothing half done."""
 
 import asyncio
 import contextlib
@@ -107,7 +107,7 @@ def fails_once():
 
 
 def test_a_function_that_fails_for_one_connection_costs_no_other(run):
-    """When heal() sends on all that a partition held."""
+    """The function returns an invalid latency when heal() sends all data that a partition held."""
 
     async def serve(reader, writer):
         with contextlib.suppress(ConnectionResetError):
@@ -408,7 +408,7 @@ def test_after_close(run):
 
 
 def test_a_loop_that_does_not_run_yet(impl):
-    """Fixtures use it like this."""
+    """Fixtures enter and leave a network in this way."""
     loop = virtual_class(impl.EventLoop)(shuffle=5)
     with contextlib.closing(loop), pipe_network(loop=loop, latency=1) as network:
         assert network.seed == 5

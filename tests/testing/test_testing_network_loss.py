@@ -265,7 +265,7 @@ def test_a_sender_pauses_in_a_stall(run):
 
 
 def test_a_stall_while_the_receiver_does_not_read(run):
-    """Even when there is room again, nothing comes."""
+    """Nothing comes, even when there is room again."""
 
     async def main():
         deliveries = []
@@ -503,7 +503,8 @@ def test_at_the_end_of_the_network_its_connections_end(run):
 
 
 def test_everybody_sees_the_end_of_the_network(run):
-    """Before the `async with` ends: even servers whose connection has not yet got its end."""
+    """Both sides get it before the `async with` ends, even a server whose connection has not yet got the client's
+    end."""
 
     async def main():
         ended = []

@@ -1,4 +1,4 @@
-"""pipe_network(): with any parameters, all data that goes in comes out, in order and not before its time."""
+"""pipe_network() with any parameters: all data arrives, in order and not before its time."""
 
 import asyncio
 import contextlib

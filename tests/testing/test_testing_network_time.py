@@ -98,7 +98,7 @@ def test_latency_by_chance_keeps_the_order(run):
 
 
 def test_a_latency_function_does_not_see_who_sends(run):
-    """It is called in the context that the network began in."""
+    """The network calls it in the context in which the network began."""
     variable = contextvars.ContextVar("variable", default="network's")
     seen = set()
 
@@ -259,7 +259,7 @@ def test_the_same_seed_gives_the_same_trace(run, shuffle):
 
 
 def test_the_same_seed_gives_the_same_trace_in_another_process(impl):
-    """There, sets and dictionaries of strings have another order."""
+    """Sets of strings have another order in another process."""
     source = (
         "from support import memory_network, virtual_time; "
         "print(virtual_time.run_virtual(impl, memory_network.traffic(), shuffle=1))"

@@ -1,4 +1,4 @@
-"""hotloop.testing with a seed: everything that may come in any order does, and asyncio's promises hold."""
+"""hotloop.testing with a seed: events that may come in any order do so, and asyncio's promises about order hold."""
 
 import asyncio
 import itertools

@@ -40,7 +40,7 @@ async def timer_pending():
 
 
 def test_work_that_was_given_to_an_executor(run):
-    """Also work that has to wait for a thread, given by the executor's own submit()."""
+    """Work that waits for a thread holds the clock as well, even if it came through the executor's own submit()."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ def test_a_worker_thread_of_anyio(run):
 
 
 def test_another_thread_is_given_the_grace_of_io(run):
-    """Some libraries keep a thread for a connection: the loop cannot know whether it works."""
+    """Some libraries keep a thread for each connection: the loop cannot know whether such a thread is at work."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ def test_idle_workers_wake_nobody(run):
 
 
 def test_a_worker_that_works_may_wake_the_loop(run):
-    """It works for no future of the loop, and may still wake it."""
+    """The thread works for no future of the loop, but may wake it."""
 
     async def main():
         loop = asyncio.get_running_loop()

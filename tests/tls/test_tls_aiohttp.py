@@ -12,7 +12,7 @@ from support.endpoints import settle
 aiohttp = pytest.importorskip("aiohttp", reason="aiohttp is not installed")
 web = pytest.importorskip("aiohttp.web", reason="aiohttp is not installed")
 
-BODY = bytes(range(256)) * 8000  # aiohttp asks for a file object when it is asked to send as much
+BODY = bytes(range(256)) * 8000  # aiohttp warns about so much data unless it comes as a file object
 
 
 async def hello(request):

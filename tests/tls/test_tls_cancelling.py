@@ -1,6 +1,6 @@
 """TLS: a task that waits for a handshake is cancelled, after each piece of the peer's handshake bytes.
 
-At whatever step: the connection is closed and leaves nothing registered, scheduled or open, and no later report.
+After any of them, the connection is closed and leaves nothing registered, scheduled or open, and no later report.
 """
 
 import contextlib

@@ -2,7 +2,7 @@
 ends.
 
 P03: after close() no more data is delivered, and the socket is closed within `ssl_shutdown_timeout`, whatever the peer
-does; test_tls_timeouts.py tests more of it.
+does; test_tls_timeouts.py has more tests of this promise.
 """
 
 import asyncio
@@ -313,7 +313,7 @@ def test_closing_while_reading_is_paused(tls, side, make_protocol, then):
 
 @pytest.mark.promise("P03")
 def test_closing_from_inside_buffer_updated(tls):
-    """With more decrypted data than the buffer holds."""
+    """There is more decrypted data than the buffer holds."""
     protocol = ViewRecorder(10)
     connection = tls.open("server", protocol)
     skip_on_asyncio(connection.transport, "its close() fills the buffer once more")
@@ -398,7 +398,7 @@ def test_streams_wait_until_it_is_closed(impl, certificates, version):
 
 
 def test_a_transport_that_nobody_closed(impl, certificates):
-    """Its finalizer warns, like asyncio's, and closes the socket."""
+    """The transport's finalizer warns, like asyncio's, and closes the socket."""
     impl.run_script(
         """
 import gc, socket, warnings

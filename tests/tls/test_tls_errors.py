@@ -160,7 +160,7 @@ def test_a_handshake_that_is_broken_in_the_middle(tls, side, version):
 
 @every_side
 def test_a_failed_handshake_in_the_debug_log(tls, debug_log, side):
-    """The debug log alone has it, and only in debug mode."""
+    """Only the debug log has the error, and only in debug mode."""
     for debug in (False, True):
         tls.loop.set_debug(debug)
         debug_log.clear()
@@ -332,7 +332,7 @@ def test_what_ends_the_program_ends_run_forever(tls, make_protocol, error):
         run_until(tls.loop, lambda: finished)
     assert not protocol.lost
     finished.append(True)
-    tls.loop.run_forever()  # until the look that was left sees that
+    tls.loop.run_forever()  # until the check that run_until() left behind stops it
 
 
 # What a server reports

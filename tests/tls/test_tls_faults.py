@@ -58,7 +58,7 @@ def test_garbage_alone(tls, side, make_protocol):
 
 @every_version
 def test_garbage_while_reading_is_paused(tls, version):
-    """The protocol sees nothing before reading is resumed."""
+    """The protocol gets no callback before reading is resumed."""
     connection = tls.open("server", version=version)
     connection.transport.pause_reading()
     connection.peer.send_raw(b"garbage" * 10)
@@ -366,7 +366,7 @@ def test_closing_the_server_while_clients_shake_hands(impl, certificates):
 
 
 def test_tickets_between_data(tls):
-    """Messages that a TLS 1.3 server sends on its own are not data, however many come before some."""
+    """A TLS 1.3 server may send any number of messages of its own before data; they are not data."""
     context = tls.certificates.server_context(TLS_1_3)
     context.num_tickets = 20
     connection = tls.open("client", peer_context=context)
@@ -377,7 +377,7 @@ def test_tickets_between_data(tls):
 
 @every_side
 def test_churn(impl, certificates, side):
-    """Connections are opened and end in every way, and their descriptors are reused all the while."""
+    """Connections are opened and end in every way, and their descriptors are constantly reused."""
     generator = random.Random(side)
 
     async def one(loop, contexts):

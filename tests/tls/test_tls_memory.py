@@ -60,7 +60,7 @@ def come_and_go(tls, side, count, make_protocol, ending, version):
 @every_protocol
 @every_ending
 def test_what_came_and_went_leaves_no_object(tls, side, version, make_protocol, ending):
-    """No descriptor, no object that the collector knows, no block of Python's memory."""
+    """Neither a descriptor, an object that the collector knows, nor a block of Python's memory is left."""
     come_and_go(tls, side, 3, make_protocol, ending, version)  # objects that are made once
     gc.collect()
     descriptors, objects, blocks = len(open_descriptors()), len(gc.get_objects()), sys.getallocatedblocks()
@@ -96,7 +96,7 @@ async def connection_that_ends(contexts, ending):
 @every_version
 @every_ending
 def test_nothing_waits_for_the_collector(impl, certificates, version, ending):
-    """Transports, protocols and OpenSSL's objects are in no cycle once their connection has ended."""
+    """After a connection has ended, its transports, protocols and OpenSSL objects are in no reference cycle."""
 
     async def main():
         contexts = certificates.client_context(version), certificates.server_context(version)
@@ -149,7 +149,7 @@ def test_an_idle_connection_costs_less_than_32_kib(impl, version):
 @can_be_measured
 @pytest.mark.skipif(NO_GIL and not CYCLES, reason="without the GIL CPython's allocator settles only after thousands")
 def test_the_resident_size_stays(impl):
-    """It stays within 5% of the size after the first round."""
+    """The resident size stays within 5% of that after the first round."""
     cycles, rounds = (str(CYCLES), "10") if CYCLES else ("100", "3")
     found = measured(impl, "--idle", "5", "--burst", "1000", "--cycles", cycles, "--rounds", rounds)
     assert len(found["resident"]) == int(rounds)

@@ -228,7 +228,8 @@ def test_what_follows_the_handshake_comes_with_data(tls, side):
 @every_side
 @every_version
 def test_data_in_the_same_segment_as_the_end_of_the_handshake(tls, side, version):
-    """The end that finishes first may send at once: the other reads that data along with the end of the handshake."""
+    """The side that finishes first may send at once; the other side reads that data together with the last handshake
+    message."""
     making, peer, protocol = tls.begin(side, Recorder(), version=version)
 
     def finished():

@@ -252,7 +252,7 @@ def test_its_key_updates(impl, certificates, certificate_files, openssl):
 
 
 def test_its_renegotiation_is_refused(impl, certificates, certificate_files, openssl):
-    """OpenSSL refuses it from 3.0 on. The client leaves; the connection ends once."""
+    """OpenSSL 3.0 and later refuse renegotiation. The client leaves; the connection ends once."""
     if ssl.OPENSSL_VERSION_INFO < (3,):
         pytest.skip("OpenSSL before 3.0 lets a client renegotiate")
 

@@ -14,7 +14,7 @@ RECORD = 16384  # bytes; the most that one record of TLS carries
 
 
 class Pieces(Recorder):
-    """Keeps the pieces apart."""
+    """Keeps each received piece as an item of its own."""
 
     def __init__(self, **hooks):
         super().__init__(**hooks)
@@ -238,7 +238,8 @@ def test_read_limits_that_cannot_be(tls, limits):
 @every_side
 @pytest.mark.parametrize("high", [1, 10_000, None])
 def test_a_peer_cannot_send_without_end_to_one_who_does_not_read(tls, side, high):
-    """The transport holds a limited amount; the rest stays in the kernel, and then with the peer. Nothing is lost."""
+    """The transport holds a limited amount; the rest stays in the kernel and, when that is full, with the peer. Nothing
+    is lost."""
     connection = tls.open(side, kind="tcp")
     connection.transport.set_read_buffer_limits(high)
     connection.transport.pause_reading()
@@ -303,8 +304,7 @@ def test_no_byte_is_lost_when_the_end_comes_right_behind_more_than_a_buffer_hold
 @pytest.mark.promise("P14")
 @every_protocol
 def test_a_long_farewell_while_reading_is_paused(tls, make_protocol):
-    """The data exceeds what is held above the kernel: the end comes behind data that was not yet read when it
-    arrived."""
+    """There is more data than the transport holds: part of it is still unread when the end arrives behind it."""
     connection = tls.open("client", make_protocol(), kind="tcp")
     connection.transport.set_read_buffer_limits(1000)
     connection.transport.pause_reading()
@@ -356,7 +356,7 @@ def test_in_debug_mode(tls):
 
 
 def test_reading_after_the_end(tls):
-    """Pausing and resuming have no effect any more, and raise no error."""
+    """After the end, pausing and resuming have no effect and raise no error."""
     connection = tls.open("client")
     connection.transport.abort()
     connection.run_until_lost()

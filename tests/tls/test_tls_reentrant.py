@@ -38,7 +38,7 @@ def test_get_buffer_ends_the_connection(tls, side, method):
 
 @every_side
 def test_get_buffer_pauses_reading(tls, side):
-    """asyncio fills the buffer all the same."""
+    """asyncio fills the buffer nevertheless."""
     protocol = ViewRecorder()
     connection = tls.open(side, protocol)
     expected = hold_records(connection)
@@ -57,7 +57,7 @@ def test_get_buffer_pauses_reading(tls, side):
 @every_side
 @pytest.mark.parametrize("make_second", [Recorder, ViewRecorder])
 def test_get_buffer_replaces_the_protocol(tls, side, make_second):
-    """Either the first buffer or the second gets the data."""
+    """The data may go into either protocol's buffer, but into one only."""
     first, second = ViewRecorder(), make_second()
     connection = tls.open(side, first)
     expected = hold_records(connection)

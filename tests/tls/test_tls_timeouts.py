@@ -96,7 +96,7 @@ def test_a_peer_that_says_nothing_is_waited_for_that_long(tls, side, version, ti
 @every_timeout
 @pytest.mark.parametrize("reads", [True, False], ids=["reading", "not reading"])
 def test_a_peer_that_keeps_sending(tls, side, version, timeout, reads):
-    """It never answers our close_notify."""
+    """The peer never answers this end's close_notify."""
     connection = tls.open(side, version=version, kind="tcp", **option("shutdown", timeout))
     connection.peer.write(b"s" * 10 * PIECE)
     tls.loop.run_until_complete(asyncio.sleep(0.01))
@@ -126,7 +126,7 @@ def test_a_peer_that_does_not_read(tls, side, timeout):
 @every_side
 @every_timeout
 def test_a_peer_that_closes_but_does_not_read(tls, side, timeout):
-    """The peer's close_notify has come; the data to be sent stays queued."""
+    """The peer's close_notify has come, but the data to be sent stays queued."""
     connection = tls.open(side, kind="tcp", **option("shutdown", timeout))
     if sys.version_info < (3, 14, 10):
         skip_on_asyncio(
@@ -179,7 +179,7 @@ def test_a_peer_that_answers_at_the_last_moment(tls, side, version, timeout):
 @every_side
 @pytest.mark.hotloop(seeds=20)
 def test_a_peer_that_answers_when_the_timeout_is_due(tls, side):
-    """Whichever comes first ends the connection, and only once."""
+    """The answer or the timeout, whichever comes first, ends the connection, and only once."""
     connection = tls.open(side)
 
     def answer():

@@ -69,7 +69,7 @@ def test_after_data_both_ways(tls, side):
 @every_side
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_what_was_written_before_arrives_in_plain_text(tls, side, size):
-    """All of it arrives before the first byte of the handshake, however slowly the peer reads."""
+    """All data written before arrives before the first byte of the handshake, even if the peer reads slowly."""
     plain = UpgradableConnection(tls, side, kind="pair")
     if size > 10:
         skip_on_asyncios_protocol(tls, plain)
@@ -165,7 +165,7 @@ def hello_of(peer):
 @every_version
 @pytest.mark.parametrize("hello_cut", [None, 1, 100])
 def test_a_proxy_header_and_the_clienthello_in_one_segment(impl, certificates, version, hello_cut):
-    """Or with only the first bytes of the ClientHello. The server reads a line, then upgrades."""
+    """The segment may have only the first bytes of the ClientHello. The server reads a line, then upgrades."""
     header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1000 443\r\n"
 
     async def main():
@@ -318,7 +318,7 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
 @every_side
 @pytest.mark.parametrize("close", ["close", "abort"])
 def test_a_connection_that_was_closed(tls, side, close):
-    """The program closes it in the same turn: start_tls() returns None and raises no error."""
+    """The program closes the transport in the same turn: start_tls() returns None and raises no error."""
     plain = UpgradableConnection(tls, side)
     context = tls.certificates.context(side)
     host = {"server_side": True} if side == "server" else {"server_hostname": HOST}

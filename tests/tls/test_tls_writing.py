@@ -53,7 +53,8 @@ def test_views_of_other_shapes(tls, view):
 @pytest.mark.parametrize("size", [0xFFFC, 0x10000, 0x10004, 300_000])
 @pytest.mark.parametrize("shape", ["bytearray", "slice", "strided", "items"])
 def test_much_in_memory_that_others_change(tls, version, shape, size):
-    """The data keeps its place between waiting writes, even if its memory changes later, and also while paused."""
+    """The data keeps its place between waiting writes, also while writing is paused; later changes to its memory have
+    no effect."""
     connection = tls.open(version=version)
     if shape in ("strided", "items"):
         skip_on_asyncio(connection.transport, "OpenSSL takes only contiguous bytes, and the connection is lost")
@@ -330,7 +331,7 @@ REENTRANT = ["connection_made", "pause_writing", "resume_writing", "eof_received
 @every_version
 @pytest.mark.parametrize("lines", [False, True], ids=["write", "writelines"])
 def test_writing_from_every_callback(tls, side, make_protocol, version, lines):
-    """Every write has a number, and they arrive in the order of the calls, from whichever callback."""
+    """Every write has a number; the writes arrive in the order of the calls, whichever callback made them."""
     protocol = make_protocol()
     written = []
     writers = set()
@@ -370,7 +371,7 @@ def test_writing_from_every_callback(tls, side, make_protocol, version, lines):
 
 @pytest.mark.promise("P14")
 def test_each_pause_writes_more(tls):
-    """The protocol answers pause_writing() with one write and resume_writing() with two."""
+    """The protocol writes once in pause_writing() and twice in resume_writing()."""
     connection = tls.open(kind="tcp")
     written = []
 

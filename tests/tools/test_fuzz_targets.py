@@ -1,4 +1,4 @@
-"""The fuzz targets in tests/fuzz: they build, some thousand inputs pass, and each detects the defects that it is for.
+"""The fuzz targets in tests/fuzz: they build, some thousand inputs pass, and each detects its own kinds of defects.
 
 `make fuzz` runs them for longer, with new inputs each time.
 """

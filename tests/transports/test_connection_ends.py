@@ -1,5 +1,5 @@
-"""Data received before a connection's end is delivered before connection_lost(): paused or not, over TLS and plain, on
-TCP, Unix sockets and pipes, in whatever order the end and resume_reading() come.
+"""Data received before a connection's end is delivered before connection_lost(): paused or not, with TLS or without, on
+TCP, Unix sockets and pipes, in whichever order the end and resume_reading() come.
 
 The tests put both into one turn of the loop; on a loaded machine that happens by chance.
 """
@@ -96,7 +96,7 @@ def test_tls_is_resumed_some_turns_from_the_end(tls, side, ending, paused_after,
 @every_protocol
 @pytest.mark.parametrize("ending", TLS_ENDINGS)
 def test_tls_is_paused_by_each_piece(tls, make_protocol, ending):
-    """Also by the pieces that come with the end."""
+    """Each piece pauses the stream, even the pieces that come with the end."""
     protocol = make_protocol(1000) if make_protocol is ViewRecorder else make_protocol()
     connection = tls.open("server", protocol, kind="tcp")
     skip_on_asyncio(connection.transport, "at the end it does not keep its data for a protocol that pauses")

@@ -81,7 +81,7 @@ def test_an_error_in_the_midst_of_a_burst(loop):
 
 @pytest.mark.promise("P23")
 def test_an_error_among_queued_datagrams(loop):
-    """The peer goes while some are queued: error_received() gets the error and the transport stays open."""
+    """The peer goes while datagrams are queued: error_received() gets the error and the transport stays open."""
 
     async def main():
         one, other = datagram_pair()
@@ -311,7 +311,7 @@ def test_a_socket_connected_beforehand_ignores_the_address(loop):
 @pytest.mark.promise("P09")
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_sendto_on_a_closing_transport(loop, asyncio_log, how):
-    """It raises nothing, even after connection_lost(); from the sixth call on asyncio warns."""
+    """sendto() raises nothing, even after connection_lost(); from the sixth call on asyncio warns."""
 
     async def main():
         sender, receiver = await two_endpoints(loop)
@@ -430,7 +430,7 @@ def datagram_socket():
 
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_an_endpoint_that_cannot_be_made(loop, case):
-    """asyncio's exception is raised, and nothing stays open."""
+    """The loop raises asyncio's exception, and nothing stays open."""
     keywords, error = BAD_CALLS[case]
     keywords = dict(keywords)
     sock = keywords["sock"] = keywords["sock"]() if "sock" in keywords else None

@@ -1,7 +1,7 @@
 """Datagram endpoints: a protocol's action in a callback takes effect at once, also for datagrams that have arrived
 already.
 
-However many datagrams an endpoint takes from the kernel at a time, the protocol must not be able to tell.
+An endpoint may take several datagrams from the kernel at a time, but the protocol must not notice.
 """
 
 import asyncio
@@ -229,7 +229,7 @@ def test_exceptions_in_flow_control_are_reported(loop):
 
 
 def test_two_endpoints_that_talk_do_not_starve_the_rest(loop):
-    """Each answers at once, forever; timers, callbacks and other descriptors go on meanwhile."""
+    """The two endpoints answer each other forever; timers, callbacks and other descriptors are served meanwhile."""
 
     class Answering(DatagramRecorder):
         def datagram_received(self, data, address):

@@ -529,7 +529,7 @@ def test_the_transport_is_of_asyncios_classes(loop):
         transport.close()
         assert "closing" in repr(transport)
         await until(lambda: protocol.lost)
-        # The number it had distinguishes it from other closed transports.
+        # Its former descriptor number distinguishes it from other closed transports.
         assert f"closed fd={fd}" in repr(transport)
 
     loop.run_until_complete(main())

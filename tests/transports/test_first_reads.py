@@ -1,7 +1,6 @@
-"""Data that a client sends before, while and after the server makes its transport arrives complete and in order.
+"""A client's data arrives complete and in order, whether sent before, while or after the server makes its transport.
 
-A transport may read an accepted connection before the poller has reported it, or not; the protocol must not be able to
-tell.
+A transport may read an accepted connection before the poller has reported it; the protocol must not notice.
 """
 
 import asyncio
@@ -123,7 +122,7 @@ def test_a_client_that_has_ended_already(loop, served, said, keep_open):
 
 @pytest.mark.parametrize("when", ["in connection_made()", "behind it", "two turns later"])
 def test_paused_before_the_first_word(loop, served, when):
-    """A paused protocol gets nothing; resumed, it gets all."""
+    """A paused protocol gets no data; after resume_reading() it gets all."""
 
     def pause():
         (protocol,) = served.protocols
@@ -162,7 +161,7 @@ def test_closed_before_the_first_word(loop, served, how):
 
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_answered_and_closed_at_the_first_word(loop, served, how):
-    """Again and again, so that descriptor numbers are reused."""
+    """The test repeats it, so that descriptor numbers are reused."""
     for _ in range(MANY):
         protocol = Recorder()
 
@@ -194,7 +193,7 @@ def test_another_protocol_from_connection_made_on(loop, served):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_at_the_first_word(loop, served, kind):
-    """The loop stops; when it runs again the connection goes on."""
+    """The loop stops; the connection goes on when the loop runs again."""
 
     def interrupt():
         del protocol.hooks["data_received"]

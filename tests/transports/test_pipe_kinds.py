@@ -197,7 +197,7 @@ def test_a_device_that_is_paused_is_never_watched(loop):
 
 
 def test_a_socket(loop):
-    """Each direction of a socket can be a pipe transport; a socket object or a file will do."""
+    """Each direction of a socket can be a pipe transport, given as a socket object or as a file."""
 
     async def main():
         one, other = socket.socketpair()
@@ -255,7 +255,7 @@ def test_a_reset_socket(loop):
 @pytest.mark.parametrize("kind", ["read", "write"])
 @pytest.mark.parametrize("what", ["a regular file", "a directory", "a memory file", "a block of nothing"])
 def test_what_is_no_pipe_is_refused(loop, tmp_path, kind, what):
-    """With asyncio's ValueError; the file stays open and remains its owner's."""
+    """They are refused with asyncio's ValueError; the file stays open and remains its owner's."""
 
     async def main():
         with contextlib.ExitStack() as stack:

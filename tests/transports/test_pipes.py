@@ -183,7 +183,7 @@ def test_pausing_in_connection_made(loop):
 
 @pytest.mark.parametrize("inside", [True, False])
 def test_closing_a_read_pipe(loop, inside):
-    """No data is delivered after close(), and no end of file."""
+    """Neither data nor an end of file is delivered after close()."""
 
     class Closing(Recorder):
         def data_received(self, data):
@@ -668,7 +668,7 @@ def test_a_protocol_factory_that_raises(loop, kind):
 @limits_memory
 @pytest.mark.only("c", "python", reason="asyncio writes data twice if it cannot drop it from the buffer")
 def test_no_memory_for_what_is_written(impl):
-    """All of it arrives once, or the pipe ends with a report."""
+    """All data arrives once, or the pipe ends with a report."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script("""if True:
         import _testcapi, contextlib, gc, itertools

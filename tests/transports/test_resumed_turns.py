@@ -86,7 +86,7 @@ async def resumed_when_writing_is_possible(loop, kind):
     drain(peer)
     wait_for(ours, select.POLLOUT)
     await turns(1)
-    # The poll has reported room to write; the data was there before.
+    # The poll has reported room to write; the data arrived before it.
     transport.resume_reading()
     count = await turns_until_received(protocol)
     transport.abort()

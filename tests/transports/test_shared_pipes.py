@@ -278,7 +278,7 @@ def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_wr
         class Writer(Recorder):
             def resume_writing(self):
                 super().resume_writing()
-                # This runs before the next poll, which reports the descriptor as readable and writable.
+                # This callback runs before the next poll, which reports the descriptor as readable and writable.
                 handle.cancel()
                 far.send(b"y")
 

@@ -1,4 +1,5 @@
-"""Stream transports: the ways a connection ends, on either side, and the calls that are still allowed then."""
+"""Stream transports: the ways in which a connection ends, from either side, and the calls that are still allowed
+afterwards."""
 
 import asyncio
 import errno
@@ -230,8 +231,8 @@ def test_close_in_one_turn_with_writes(loop, connections):
 @pytest.mark.parametrize("data", [b"data", b""])
 @pytest.mark.parametrize("pending", [False, True])
 def test_writing_after_write_eof(loop, connections, method, data, pending):
-    """It raises, even with nothing to write, and sends nothing. CPython 3.11's writelines() calls itself write() in the
-    message."""
+    """write() raises, even with nothing to write, and sends nothing. CPython 3.11's writelines() calls itself write()
+    in the message."""
     connection = connections.open("tcp")
     written = connection.fill() if pending else 0
     connection.transport.write_eof()
@@ -291,7 +292,7 @@ def test_writelines_after_the_end_is_no_error(loop, connections, how):
 
 
 def test_writing_after_close_while_data_is_pending(loop, connections):
-    """asyncio sends this too."""
+    """asyncio also sends the data."""
     connection = connections.open("tcp")
     written = connection.fill()
     connection.transport.close()
@@ -366,7 +367,7 @@ def test_a_broken_pipe_after_the_end_of_reading(loop, connections):
 
 @every_way
 def test_closing_after_the_peer_reset(loop, connections, how):
-    """This end closes before it notices the reset: connection_lost() gets None."""
+    """The transport closes before it notices the reset: connection_lost() gets None."""
     connection = connections.open("tcp")
     connection.reset()
     getattr(connection.transport, how)()
@@ -454,12 +455,12 @@ def test_many_connections_end_at_once(loop, connections):
 
 @every_way
 def test_the_end_takes_its_turn_when_it_is_asked_for(loop, connections, how):
-    """An event reported for the connection, in a later turn, does not bring it forward."""
+    """A later event of the connection does not bring connection_lost() forward."""
     first, second = connections.open("tcp"), connections.open("tcp")
     order = []
 
     def end_the_other(other):
-        # Whichever runs first: the event of the other one has been reported already, and waits for its turn.
+        # Whichever runs first, the other one's event has been reported already, and waits for its turn.
         if not order:
             order.append("end")
             loop.call_soon(order.append, "before")

@@ -151,7 +151,7 @@ def test_the_words_of_the_report_on_flow_control(loop, connections, where):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("kind", [ConnectionAbortedError, OSError])
 def test_an_oserror(load_implementation, impl, where, kind):
-    """In a FATAL callback it ends the connection without a report."""
+    """An exception in a FATAL callback ends the connection without a report."""
     expected = happening(load_implementation("asyncio"), where, kind("oops"))
     assert bool(expected[0]) == (where not in FATAL)
     assert happening(impl, where, kind("oops")) == expected
@@ -357,7 +357,7 @@ def test_an_unclosed_transport_of_a_closed_loop(impl):
 
 
 def test_a_transport_that_is_read_stays_alive(loop, connections):
-    """The loop alone keeps it."""
+    """Only the loop refers to the transport."""
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
@@ -470,7 +470,7 @@ def test_the_representation(load_implementation, impl):
 
 
 def test_no_references_leak(loop, connections):
-    """Ten thousand round trips leave no objects behind."""
+    """Ten thousand round trips leave no object behind."""
     connection = connections.open("pair")
 
     def round_trips(count):

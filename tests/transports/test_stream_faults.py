@@ -129,7 +129,7 @@ def test_a_peer_that_reads_single_bytes(loop, connections, kind):
 
 
 def test_a_peer_that_never_reads(loop, connections):
-    """It stops only its own connection; the server notices its end when it leaves."""
+    """Such a client stops only its own connection; the server notices when it leaves."""
     stuck = [connections.open("tcp") for _ in range(5)]
     for connection in stuck:
         connection.fill()

@@ -120,7 +120,8 @@ def test_paused_above_the_high_limit_and_resumed_at_the_low_one(loop, connection
 
 @pytest.mark.promise("P28")
 def test_exactly_at_the_limits(loop, connections):
-    """A size equal to the high limit is not above it; the write that exceeds it pauses before it returns."""
+    """A buffer as large as the high limit is not above it; the write that exceeds the limit pauses the protocol before
+    it returns."""
     connection = connections.open("tcp")
     transport = connection.transport
     transport.set_write_buffer_limits(high=10**12)

@@ -1,6 +1,6 @@
 """P19: when written data reaches the kernel, and in how many system calls. The peers are blocking sockets that the test
-reads while the loop stands still, so all that they get has been sent before. A test that fails hangs in recv() until
-the guard of the `impl` fixture ends it."""
+reads while the loop stands still, so everything they get was sent before. A test that fails hangs in recv() until the
+guard of the `impl` fixture ends it."""
 
 import asyncio
 import contextlib

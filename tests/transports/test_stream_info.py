@@ -377,7 +377,7 @@ def test_a_protocol_factory_that_fails_while_accepting(loop):
 @pytest.mark.parametrize("asked", ["before", "after"])
 @pytest.mark.parametrize("holder", ["protocol", "test", "another protocol"])
 def test_the_addresses_of_a_closed_connection(loop, asked, holder):
-    """Code that still has the transport may ask for them, also for the first time."""
+    """Code that still has the transport may ask for the information, even for the first time."""
     with Serving(loop) as serving, socket.create_connection(serving.address) as client:
         (transport,) = serving.accept()
         names = serving.address, client.getsockname()
@@ -408,7 +408,7 @@ def test_the_addresses_of_a_closed_connection(loop, asked, holder):
 
 @pytest.mark.parametrize("cls", [asyncio.BaseTransport, asyncio.Transport])
 def test_a_program_patches_asyncios_classes(loop, connections, cls):
-    """Tests of libraries do this."""
+    """Tests of libraries patch these classes."""
     transport = connections.open().transport
     with unittest.mock.patch.object(cls, "get_extra_info", return_value="patched") as patched:
         assert transport.get_extra_info("sockname") == "patched"

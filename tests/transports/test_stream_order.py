@@ -133,7 +133,7 @@ PIECES = {"bytes": b"x" * 100, "bytearray": bytearray(100), "much": bytearray(10
 @ways
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_write_to_a_peer_that_is_gone(loop, way, piece):
-    """The connection is closing as soon as write() has returned, and connection_lost() has the error of that write."""
+    """The connection is closing as soon as write() has returned, and connection_lost() gets the error of that write."""
     with connection(loop, way) as opened:
         reset(opened.peer)
 
@@ -198,7 +198,7 @@ def test_a_forked_child_sends_nothing_of_its_parents(loop, end):
 
 @pytest.mark.promise("P35")
 def test_another_thread_may_look_on(loop):
-    """The other thread may ask anything; only the loop's thread sends, and calls the protocol."""
+    """The other thread may ask the transport anything, but only the loop's thread sends and calls the protocol."""
     with connection(loop, "accepted") as opened:
 
         def look():

@@ -141,7 +141,7 @@ def test_a_reset_that_arrives_while_paused_is_noticed_on_resuming(loop, connecti
 @every_kind
 @every_protocol
 def test_pausing_from_inside_the_callback(loop, connections, kind, make_protocol):
-    """A flood, of which the protocol takes one piece at a time."""
+    """The peer sends more and more data, of which the protocol takes one piece at a time."""
     protocol = make_protocol()
     connection = connections.open(kind, protocol)
     pieces = 0
@@ -295,7 +295,7 @@ def test_data_of_the_same_turn_in_which_another_callback_closes(loop, connection
 
 @every_protocol
 def test_data_of_the_same_turn_in_which_another_callback_pauses(loop, connections, make_protocol):
-    """Both are readable in one poll, and pausing takes effect at once all the same."""
+    """Both are readable in one poll, but pausing takes effect at once."""
     one = connections.open("tcp", make_protocol())
     other = connections.open("tcp", make_protocol())
     when_data_comes(one.protocol, other.transport.pause_reading)
@@ -313,7 +313,7 @@ def test_data_of_the_same_turn_in_which_another_callback_pauses(loop, connection
 @every_protocol
 @pytest.mark.parametrize("replacement", RECORDERS)
 def test_another_protocol_takes_over(loop, connections, kind, make_protocol, replacement):
-    """Inside the callback that gets the data; the kind of protocol may change with it."""
+    """The protocol changes inside the callback that gets the data, and may change its kind."""
     first, second = make_protocol(), replacement()
     connection = connections.open(kind, first)
     second.transport = connection.transport
@@ -333,7 +333,7 @@ def test_another_protocol_takes_over(loop, connections, kind, make_protocol, rep
 @every_protocol
 @pytest.mark.parametrize("replacement", RECORDERS)
 def test_another_protocol_takes_over_amid_a_flood(loop, connections, make_protocol, replacement):
-    """Not a byte is lost or doubled between the two, however much waits in the kernel."""
+    """No byte is lost or doubled between the two protocols, even if much waits in the kernel."""
     first, second = make_protocol(), replacement()
     connection = connections.open("tcp", first)
     when_data_comes(first, lambda: connection.transport.set_protocol(second))

@@ -37,7 +37,7 @@ UNIX_NAMES = {
 
 
 class Subclass(socket.socket):
-    """It has its own recv() and send(), which a transport must not bypass."""
+    """A class with its own recv() and send(), which a transport must not bypass."""
 
     used = 0
 
@@ -177,7 +177,7 @@ def test_a_subclass_of_socket_is_read_by_its_own_method(loop):
 @pytest.mark.skipif(not HAS_UNIX, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, getattr(socket, "SOCK_SEQPACKET", socket.SOCK_DGRAM)])
 def test_other_sockets_are_refused_as_streams(loop, kind):
-    """They stay with their owner, untouched."""
+    """Refused sockets stay with their owner, unchanged."""
 
     async def main():
         one, other = socket.socketpair(socket.AF_UNIX, kind)

@@ -166,7 +166,8 @@ WRONG = ["text", 5, None, 1.5, [b"bytes"], object, array.array("B", b"bytes")]
 @pytest.mark.parametrize("number", range(len(WRONG)))
 @pytest.mark.parametrize("blocked", [False, True])
 def test_what_cannot_be_written(load_implementation, impl, method, number, blocked):
-    """It raises asyncio's exception or, where the running Python raises none, nothing; and the transport goes on."""
+    """The call raises asyncio's exception, or none if the running Python's asyncio raises none; the transport goes
+    on."""
 
     def attempt(implementation):
         loop = implementation.new_event_loop()
@@ -199,7 +200,7 @@ def test_lines_that_cannot_be_written(loop, connections, lines):
 
 
 def test_a_view_with_gaps_ends_the_connection(loop, connections):
-    """The system calls take no such buffer; asyncio reports their error and closes."""
+    """The system calls refuse such a buffer; asyncio reports their error and closes."""
     connection = connections.open()
     connection.transport.write(memoryview(b"abcdef")[::2])
     connection.run_until_lost()

@@ -1,4 +1,5 @@
-"""asyncio's streams on the loop's own transports: however the bytes get into the reader, it is asyncio's reader."""
+"""asyncio's streams on the loop's own transports: the reader behaves as asyncio's, whichever way the bytes take into
+it."""
 
 import asyncio
 import contextlib
@@ -60,7 +61,7 @@ async def results(call, arguments, text, pieces):
 @pytest.mark.parametrize("text", TEXTS, ids=[str(number) for number in range(len(TEXTS))])
 @pytest.mark.parametrize(("call", "arguments"), CALLS)
 def test_reading_calls(load_implementation, impl, call, arguments, text):
-    """All of it waits in the kernel, so that the outcome depends on nothing else."""
+    """All data waits in the kernel, so that the outcome depends on nothing else."""
     expected = load_implementation("asyncio").run(results(call, arguments, text, 1))
     assert impl.run(results(call, arguments, text, 1)) == expected
 
@@ -100,7 +101,7 @@ def test_reading_line_by_line(impl):
 
 
 def test_pausing_at_twice_the_limit(impl):
-    """And only beyond it; reading resumes when no more than the limit is left."""
+    """Reading pauses only beyond twice the limit, and resumes when no more than the limit is left."""
 
     async def main():
         async with stream_connection() as wire:
@@ -172,7 +173,7 @@ def test_a_reset(impl):
 
 
 def test_data_before_a_reset_is_lost_to_an_exception(impl):
-    """As in asyncio: the reader keeps its data, but a read raises first."""
+    """The reader keeps its data, but as in asyncio a read raises first."""
 
     async def main():
         async with stream_connection() as wire:

@@ -248,7 +248,8 @@ def test_a_limit_that_does_not_compare_ends_the_connection(impl, limit):
 
 @pytest.mark.parametrize("before", [1, 50_000])
 def test_an_exported_buffer_ends_the_connection(impl, before):
-    """Once, whether the bytes go through the loop's memory or, after a large read, straight into the reader's."""
+    """The error is reported once, whether the bytes go through the loop's memory or, after a large read, straight into
+    the reader's."""
 
     async def main():
         async with stream_connection(limit=1 << 20) as wire:

@@ -81,7 +81,7 @@ def test_no_memory_for_a_write(loop, write, turn):
 
 @pytest.mark.parametrize("end", ["close", "abort"])
 def test_no_memory_for_the_end(loop, end):
-    """Either the end has begun or the call can be repeated: connection_lost() is called."""
+    """Either the end has begun or the call can be repeated: in the end, connection_lost() is called."""
     for number in range(ALLOCATIONS):
         with contextlib.ExitStack() as stack:
             for protocol, _ in [stack.enter_context(opened(loop)) for _ in range(SEVERAL)]:

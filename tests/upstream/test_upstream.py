@@ -1,4 +1,4 @@
-"""Tests of the runner of other projects' suites: it brings the loop in, sees every outcome, and reports no test as
+"""Tests of the runner of other projects' suites: it brings the loop in, sees every outcome, and never reports a test as
 passed that did not run."""
 
 import dataclasses

@@ -1,5 +1,4 @@
-"""The purpose of nest_asyncio2: running the loop to completion from inside one of its tasks. It prints facts about its
-loop."""
+"""A program with nest_asyncio2, which runs the loop from inside one of its tasks. It prints facts about its loop."""
 
 import asyncio
 import json

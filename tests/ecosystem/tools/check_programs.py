@@ -64,7 +64,7 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
 
 
 def test_a_program_on_another_loop_is_found_out(tmp_path):
-    """These tests would detect it."""
+    """The tests above would fail on another loop."""
     copy("asyncio_program.py", tmp_path)
     with pytest.raises(AssertionError):
         check_printed(run([sys.executable, "program.py"], tmp_path))

@@ -1,4 +1,4 @@
-"""Web servers: as the page says, with real requests, until they are told to end."""
+"""Web servers, started as the page says, with real requests, until a signal ends them."""
 
 import shutil
 import signal
@@ -97,7 +97,7 @@ def test_tornado(folder, port, script):
 
 
 def test_a_server_on_another_loop_is_found_out(folder):
-    """These tests would detect it."""
+    """The tests above would fail on another loop."""
     port = free_port()
     with started(["uvicorn", "--port", str(port), "app:app"], folder, port) as server:
         facts = server.wait_until(server.facts, "an answer")

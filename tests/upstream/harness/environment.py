@@ -55,7 +55,8 @@ class Environment:
 
 
 def what_pip_says(output: str) -> str:
-    """The first cause that pip names: rather a failed connection than the version that it then did not find."""
+    """The first cause that pip names: a failed connection comes before the version that pip did not find because of
+    it."""
     for pattern in (r"connection broken by '(.*)'", r"^ERROR: (.*)", r"^(?=.*\S)(.*)"):
         if found := re.search(pattern, output, re.MULTILINE):
             return found[1][:300]

@@ -67,7 +67,7 @@ def _redis_server(program: str, folder: Path, port: int, settings: str, *argumen
 
 
 def _wait_for_answer(process: subprocess.Popen, port: int, log: Path) -> None:
-    """Wait until this process answers, and no other: the tests empty the server's databases."""
+    """Wait until this process answers, and make sure that it is this one: the tests empty the server's databases."""
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:

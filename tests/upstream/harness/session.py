@@ -13,7 +13,7 @@ EXPECTED = Path(__file__).parent.parent / "expected.toml"
 
 
 def run_suite(suite: Suite, impl: str, cache: Path, pattern: str | None = None) -> tuple[Judgement, Run]:
-    """The suite's verdicts, judged; a Run with `no_suite` has the reason why there are none."""
+    """The suite's judged verdicts; if there are none, `no_suite` of the Run has the reason."""
     logs = cache / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{suite.name}-{impl}.log"

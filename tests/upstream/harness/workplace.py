@@ -108,7 +108,7 @@ def tail(log: Path) -> str:
 
 @contextlib.contextmanager
 def open_workplace(suite: Suite, cache: Path) -> Iterator[Workplace]:
-    """Fetch, install and start everything that the suite needs. Raises NotAvailable if a part is not to be had."""
+    """Fetch, install and start everything that the suite needs. Raises NotAvailable if a part is missing."""
     requirements = Path(__file__).parent.parent / "requirements" / f"{suite.name}.txt"
     environment = Environment(suite.name, requirements, cache)
     # Short, because tests put Unix sockets below it, whose paths the kernel limits to 107 characters.

@@ -308,15 +308,15 @@ def test_idle_connections_are_held(server_of):
 @needs_generator
 def test_errors_are_reported():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        nobody = "{}:{}".format(*listener.getsockname())
+        closed_port = "{}:{}".format(*listener.getsockname())
     with pytest.raises(LoadFailed, match="connect: Connection refused"):
-        Generator("tcp", nobody, 1, 64)
+        Generator("tcp", closed_port, 1, 64)
     with pytest.raises(LoadFailed, match="connect: No such file or directory"):
         Generator("unix", "/no/such/socket", 1, 64)
     with pytest.raises(LoadFailed, match="path of the socket is too long"):
         Generator("unix", "/" + "x" * 200, 1, 64)
     with pytest.raises(LoadFailed, match="must be positive"):
-        Generator("tcp", nobody, 0, 64)
+        Generator("tcp", closed_port, 0, 64)
 
 
 @needs_generator

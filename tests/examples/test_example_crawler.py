@@ -196,8 +196,8 @@ def test_ends_after_as_many_pages_as_asked_for(impl, programs, site):
 
 
 def test_server_that_cannot_be_reached(impl, programs):
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     code, line = programs.failure(CRAWLER, "--url", f"http://127.0.0.1:{port}", on=impl.name)
     assert (code, "found no page" in line, "Cannot connect" in line) == (1, True, True)
 

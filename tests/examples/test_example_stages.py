@@ -50,8 +50,8 @@ def test_stage_alone_starts_its_own_site(programs, stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_that_cannot_fetch(programs, stage, site):
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     code, line = programs.failure(stage, "--url", f"http://127.0.0.1:{port}")
     assert (code, "cannot fetch" in line, "refused" in line or "failed" in line) == (1, True, True)
     code, line = programs.failure(stage, "--url", site, f"--pages={SITE_PAGES + 1}")

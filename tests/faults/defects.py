@@ -109,7 +109,7 @@ class SwapsBytes(HalfClosed):
             self.transport.write(self.received[::-1] if _fails() else self.received)
 
 
-class ServesNobody(Serving):
+class StopsServing(Serving):
     """A server that no longer listens."""
 
     async def act(self) -> None:
@@ -129,5 +129,5 @@ DEFECTS: dict[type[Scenario], tuple[str, str]] = {
     Raises: ("pipe2:EMFILE:1", "raises SystemError"),
     LosesAByte: ("pipe2:EMFILE:1", "lost in silence"),
     SwapsBytes: ("pipe2:EMFILE:1", "corrupt"),
-    ServesNobody: ("pipe2:EMFILE:1", "serves no longer"),
+    StopsServing: ("pipe2:EMFILE:1", "serves no longer"),
 }

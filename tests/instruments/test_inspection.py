@@ -323,7 +323,7 @@ def test_top_shows_a_program(impl, path, how, monkeypatch):
     assert not path.exists()
 
 
-def test_top_of_nobody(path, capsys):
+def test_top_without_a_program(path, capsys):
     assert top.run([os.fspath(path)]) == 1
     assert "cannot be asked" in capsys.readouterr().err
 

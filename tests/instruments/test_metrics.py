@@ -455,7 +455,7 @@ def test_iterations_run_by_hand(loop):
     assert happened.busy_ns + 30 * MS <= happened.time_ns
 
 
-def test_a_clock_of_somebody_elses(loop):
+def test_a_replaced_clock(loop):
     clock = Clock.replacing_time_of(loop)
     snapshots = [loop.metrics()]
     loop.call_later(10, int)
@@ -488,7 +488,7 @@ def test_a_loop_that_is_left_by_an_exception(loop):
     assert happened.busy_ns >= NEARLY * 20 * MS
 
 
-def test_a_selector_of_somebody_elses(impl):
+def test_a_selector_of_the_standard_library(impl):
     loop = impl.EventLoop(selectors.SelectSelector())
     try:
         before = loop.metrics()

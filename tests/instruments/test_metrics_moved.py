@@ -484,7 +484,7 @@ def test_a_transport_that_sent_a_file_before_anybody_asked(loop, pair, sendable)
 # -- foreign parts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_selector_of_somebody_elses(impl):
+def test_a_selector_of_the_standard_library(impl):
     """On such a loop, the compiled implementation uses asyncio's transports and methods, whose bytes it does not
     count."""
 
@@ -512,7 +512,7 @@ def test_a_selector_of_somebody_elses(impl):
         runner.run(main())
 
 
-def test_a_socket_class_of_somebody_elses(impl, loop):
+def test_another_librarys_socket_class(impl, loop):
     class Own(socket.socket):
         pass
 

@@ -257,7 +257,7 @@ def test_a_loop_with_nothing_but_queued_work_skips_polls(loop, timer):
 
 
 @pytest.mark.only("c", reason="the pure loop does not skip polls while it watches a descriptor, asyncio never does")
-def test_a_loop_whose_polls_were_in_vain_skips_polls(loop, pair):
+def test_a_loop_whose_polls_found_nothing_skips_polls(loop, pair):
     loop.add_reader(pair[0], print)
     before = loop.metrics().polls
     loop.run_until_complete(spin(5 * TURNS_IN_VAIN))

@@ -341,7 +341,7 @@ BAD_SERVERS = {
     "a context that is true": (("127.0.0.1", 0), {"ssl": True}, TypeError),
     "a timeout without tls": (("127.0.0.1", 0), {"ssl_handshake_timeout": 5}, ValueError),
     "a backlog that is text": (("127.0.0.1", 0), {"backlog": "5"}, TypeError),
-    "a host of nobody here": (("192.0.2.1", 0), {}, OSError),
+    "a host elsewhere": (("192.0.2.1", 0), {}, OSError),
 }
 
 

@@ -116,7 +116,7 @@ def test_the_delay_is_not_waited_for_where_the_first_refuses(loop, refused, list
 
 @black_holes
 @pytest.mark.parametrize("delay", [None, 0.001])
-def test_cancelled_while_nobody_answers(loop, black_hole, delay):
+def test_cancelled_while_no_address_answers(loop, black_hole, delay):
     """However many attempts are under way, none is left."""
     attempts = Attempts(loop, black_hole, black_hole)
 

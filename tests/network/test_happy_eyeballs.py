@@ -106,7 +106,7 @@ async def test_the_families_take_turns(hotloop_network):
 
 
 @pytest.mark.parametrize("all_errors", [False, True])
-async def test_where_nobody_answers(network, hotloop_clock, all_errors):
+async def test_where_no_address_answers(network, hotloop_clock, all_errors):
     if all_errors and sys.version_info < (3, 12):
         pytest.skip("all_errors came with CPython 3.12")
     network.partition("a.test")

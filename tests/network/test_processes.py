@@ -64,7 +64,7 @@ def test_the_loops_own_thread_reaps(impl, refusal):
 
 
 @ours
-def test_a_child_that_was_reaped_by_somebody_else(impl, refusal, asyncio_log):
+def test_a_child_that_other_code_has_reaped(impl, refusal, asyncio_log):
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
         process.kill()

@@ -195,7 +195,7 @@ def test_names_are_resolved(impl):
     impl.run(main())
 
 
-def test_connecting_to_nobody(impl):
+def test_connecting_without_a_listener(impl):
     async def main():
         with socket.socket() as placeholder:
             placeholder.bind(("127.0.0.1", 0))

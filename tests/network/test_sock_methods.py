@@ -240,7 +240,7 @@ def test_both_directions_of_one_socket(loop, pair):
     loop.run_until_complete(main())
 
 
-def test_the_one_who_waits_last_in_a_direction_gets_the_event(loop, pair):
+def test_the_last_waiter_in_a_direction_gets_the_event(loop, pair):
     """asyncio does not support this use, but the end of the first must not disturb the second."""
     one, other = pair
 
@@ -458,7 +458,7 @@ def test_connecting_by_name(loop, listener, client):
     loop.run_until_complete(main())
 
 
-def test_connecting_to_nobody(loop, client):
+def test_connecting_without_a_listener(loop, client):
     async def main():
         with socket.socket() as placeholder:
             placeholder.bind(("127.0.0.1", 0))
@@ -559,7 +559,7 @@ def test_an_accept_cancelled_in_the_turn_in_which_a_connection_arrives(impl, loo
     loop.run_until_complete(main())
 
 
-def test_the_loop_sleeps_while_everybody_waits(loop, pair, listener):
+def test_the_loop_sleeps_while_all_methods_wait(loop, pair, listener):
     """A waiting method costs no iterations: the loop runs the next one when there is work."""
     turns = counted_turns(loop)
 

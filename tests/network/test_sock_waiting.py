@@ -138,7 +138,7 @@ def test_the_loop_sleeps_while_a_duplicate_is_readable(loop):
     loop.run_until_complete(main())
 
 
-def test_the_loop_sleeps_while_data_waits_that_nobody_asks_for(loop, pair):
+def test_the_loop_sleeps_while_data_waits_without_a_reader(loop, pair):
     one, other = pair
     turns_taken = counted_turns(loop)
 
@@ -194,7 +194,7 @@ def test_the_map_shows_what_is_waited_for_and_nothing_else(loop, pair):
     loop.run_until_complete(main())
 
 
-def test_a_reader_in_place_of_who_receives(loop, pair):
+def test_a_reader_in_place_of_a_receiver(loop, pair):
     """The receiver waits on until it is cancelled; then the reader stays."""
     one, other = pair
 
@@ -226,7 +226,7 @@ def test_who_receives_in_place_of_a_reader(loop, pair):
     loop.run_until_complete(main())
 
 
-def test_a_removed_reader_that_is_one_who_receives(loop, pair):
+def test_removing_a_reader_that_is_a_receiver(loop, pair):
     one, other = pair
 
     async def main():
@@ -421,7 +421,7 @@ def test_debug_mode(loop, pair):
     loop.run_until_complete(main())
 
 
-def test_a_call_soon_of_somebody_else(loop, pair):
+def test_a_replaced_call_soon(loop, pair):
     one, other = pair
     called = []
     call_soon = loop.call_soon

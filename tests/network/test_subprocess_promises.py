@@ -143,7 +143,7 @@ def test_no_child_is_left_unreaped(loop):
     loop.run_until_complete(main())
 
 
-def test_a_child_that_was_reaped_by_somebody_else(loop, asyncio_log):
+def test_a_child_that_other_code_has_reaped(loop, asyncio_log):
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
         waiting = asyncio.ensure_future(process.wait())

@@ -141,7 +141,7 @@ def test_a_change_of_a_closed_descriptor(selector, events):
         assert not is_pending(selector)
 
 
-def test_a_pipe_that_nobody_reads_from_is_ready(selector, pipe):
+def test_a_pipe_without_a_reader_is_ready(selector, pipe):
     """Kernels with kqueue refuse to watch it, but a write would fail at once."""
     reading, writing = pipe
     os.close(reading)

@@ -408,7 +408,7 @@ def test_the_end_of_the_other_side_is_both_readable_and_writable(loop, pair):
     loop.remove_reader(one)
 
 
-def test_a_hang_up_reaches_the_only_one_who_watches(loop):
+def test_a_hang_up_reaches_the_only_watcher(loop):
     """The reader of the pipe has gone: its write end reports an error condition, which the watcher did not ask for."""
     for add, remove, mine in ((loop.add_writer, loop.remove_writer, 1), (loop.add_reader, loop.remove_reader, 0)):
         ends = os.pipe()

@@ -37,7 +37,7 @@ def reports(loop):
     loop.set_exception_handler(None)
 
 
-def test_an_exception_that_nobody_saw_is_reported_after_futures_that_had_nothing_to_report(loop, reports):
+def test_an_unretrieved_exception_is_reported_after_futures_without_a_report(loop, reports):
     for turn in AGAIN:
         seen = loop.create_future()
         seen.set_result(None)
@@ -49,7 +49,7 @@ def test_an_exception_that_nobody_saw_is_reported_after_futures_that_had_nothing
         assert reports == ["Future exception was never retrieved"] * (turn + 1)
 
 
-def test_an_exception_of_a_task_that_nobody_saw_is_reported_after_tasks_that_had_nothing_to_report(loop, reports):
+def test_an_unretrieved_exception_of_a_task_is_reported_after_tasks_without_a_report(loop, reports):
     async def failing():
         raise Failure
 
@@ -215,7 +215,7 @@ def test_what_a_done_callback_sets_is_not_there_in_the_next_one(loop):
     assert seen == ["unset"] * len(AGAIN)
 
 
-def test_a_context_that_somebody_keeps_is_his_alone(loop, impl):
+def test_a_context_that_is_still_referenced_is_not_reused(loop, impl):
     if not hasattr(asyncio.Task, "get_context"):
         pytest.skip("tasks have get_context() since CPython 3.12")
     task = loop.create_task(returning())

@@ -72,8 +72,8 @@ def test_threads_and_the_loop_itself_queue_at_once(loop):
     counts = {"threads": 0, "loop": 0}
     running = []
 
-    def count(who):
-        counts[who] += 1
+    def count(name):
+        counts[name] += 1
 
     def own_work():
         count("loop")

@@ -409,7 +409,7 @@ def test_source_traceback_in_debug_mode(impl, loop):
 
 
 @counts_references
-def test_an_exception_nobody_saw_is_reported(impl, loop):
+def test_an_unretrieved_exception_is_reported(impl, loop):
     contexts = []
     loop.set_exception_handler(lambda loop, context: contexts.append(context))
     future = impl.Future(loop=loop)

@@ -311,7 +311,7 @@ def test_print_stack(loop):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="asyncio.capture_call_graph() came with CPython 3.14")
-def test_the_call_graph_shows_who_awaits_whom(loop):
+def test_the_call_graph_shows_which_task_awaits_which(loop):
     graphs = {}
 
     async def inner():
@@ -337,7 +337,7 @@ def test_the_call_graph_shows_who_awaits_whom(loop):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="asyncio.capture_call_graph() came with CPython 3.14")
-def test_the_call_graph_forgets_those_who_no_longer_wait(loop):
+def test_the_call_graph_forgets_former_waiters(loop):
     async def main():
         future = loop.create_future()
         waiter = loop.create_task(waiting(asyncio.shield(future)))

@@ -18,7 +18,7 @@ def contexts(loop):
     gc.collect()
 
 
-def test_an_exception_nobody_saw_is_reported(loop, contexts):
+def test_an_unretrieved_exception_is_reported(loop, contexts):
     async def main():
         raise ZeroDivisionError("unseen")
 

@@ -83,7 +83,7 @@ async def test_a_semaphore_that_clients_leave_while_they_are_let_in(chance):
     clients = [asyncio.create_task(client()) for _ in range(8)]
     await ended([*clients, *(asyncio.create_task(leave(client)) for client in clients[::2])])
     assert most == 2 and inside == 0 and not semaphore.locked()
-    assert served >= 4, "those who were not cancelled"
+    assert served >= 4, "the clients that were not cancelled"
     await semaphore.acquire()
     await semaphore.acquire()
 

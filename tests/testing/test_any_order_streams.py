@@ -92,7 +92,7 @@ def numbered(size, first=0):
 
 
 @pytest.mark.promise("P28")
-async def test_paused_and_resumed_in_turns_whoever_writes(network, chance):
+async def test_pausing_and_resuming_alternate_whichever_task_writes(network, chance):
     """Several tasks write at the same moments and ignore the pauses; the reader pauses, too."""
     writer, reader = await connected(network, chance)
     transport = writer.transport

@@ -124,12 +124,12 @@ def test_a_function_that_two_classes_have_is_ours_in_one(run):
         class TestOurs(Base):
             pass
 
-        class TestNobodys(Base):
+        class TestUnmarked(Base):
             pass
         """
     )
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*TestNobodys.test_it*", "*async def functions are not natively supported*"])
+    result.stdout.fnmatch_lines(["*TestUnmarked.test_it*", "*async def functions are not natively supported*"])
 
 
 def test_a_plain_test_runs_the_loop_itself(run):

@@ -437,7 +437,7 @@ def test_advancing_from_outside(loop):
     assert seen == ["five", "seven"]
 
 
-def test_two_who_advance(run):
+def test_two_tasks_that_advance(run):
     async def main():
         clock = asyncio.get_running_loop().clock
         clock.freeze()

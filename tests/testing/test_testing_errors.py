@@ -20,7 +20,7 @@ async def waiting_for_nothing():
     await asyncio.get_running_loop().create_future()
 
 
-def test_a_deadlock_is_an_error_that_names_who_waits(run):
+def test_a_deadlock_is_an_error_that_names_the_waiting_tasks(run):
     async def main():
         tasks = [asyncio.create_task(waiting_for_nothing(), name=f"waiting {number}") for number in range(2)]
         await asyncio.wait(tasks)
@@ -74,7 +74,7 @@ def test_a_thread_that_may_wake_the_loop_is_waited_for(run):
         run(main())
 
 
-def test_a_worker_without_work_wakes_nobody(run):
+def test_a_worker_without_work_does_not_wake_the_loop(run):
     async def main():
         await asyncio.to_thread(str)
         await asyncio.get_running_loop().create_future()

@@ -95,7 +95,7 @@ def test_the_socket_of_a_transport(run):
 
 def test_names(run, monkeypatch):
     def getaddrinfo(host, port, family, type, proto, flags):
-        assert flags & socket.AI_NUMERICHOST, "nobody is asked"
+        assert flags & socket.AI_NUMERICHOST, "no resolver is asked"
         return system(host, port, family, type, proto, flags)
 
     system = socket.getaddrinfo
@@ -143,7 +143,7 @@ def test_without_a_network_names_are_the_systems(run):
     run(main())
 
 
-def test_nobody_listens(run):
+def test_connecting_where_no_server_listens(run):
     async def main():
         async with pipe_network(latency=0.25) as network:
             server = await asyncio.start_server(echo, "server.test", 80, start_serving=False)

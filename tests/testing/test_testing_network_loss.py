@@ -69,7 +69,7 @@ def test_each_direction_ends_by_itself(run):
     run(main())
 
 
-def test_what_is_sent_to_who_has_closed_is_answered_with_a_reset(run):
+def test_data_for_a_closed_connection_is_answered_with_a_reset(run):
     async def main():
         async with (
             pipe_network(latency=1) as network,
@@ -132,7 +132,7 @@ def test_a_server_that_closes_before_it_has_accepted(run):
     run(main())
 
 
-def test_a_connection_that_nobody_waits_for_any_more(run):
+def test_a_connection_that_its_client_no_longer_waits_for(run):
     async def main():
         async with pipe_network(latency=1) as network:
             server, accepted = await accept_one()
@@ -502,7 +502,7 @@ def test_at_the_end_of_the_network_its_connections_end(run):
     run(main())
 
 
-def test_everybody_sees_the_end_of_the_network(run):
+def test_all_connections_see_the_end_of_the_network(run):
     """Both sides get it before the `async with` ends, even a server whose connection has not yet got the client's
     end."""
 

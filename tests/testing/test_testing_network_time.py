@@ -97,7 +97,7 @@ def test_latency_by_chance_keeps_the_order(run):
     assert run(main(lambda rng: rng.uniform(1, 3))) == between
 
 
-def test_a_latency_function_does_not_see_who_sends(run):
+def test_a_latency_function_does_not_see_the_senders_context(run):
     """The network calls it in the context in which the network began."""
     variable = contextvars.ContextVar("variable", default="network's")
     seen = set()

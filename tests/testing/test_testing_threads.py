@@ -118,7 +118,7 @@ async def deadlock():
 
 
 @pytest.mark.only("c", "python", reason="asyncio's loops have no instruments")
-def test_the_instruments_wake_nobody(run, socket_path):
+def test_the_instruments_do_not_wake_the_loop(run, socket_path):
     async def main():
         loop = asyncio.get_running_loop()
         with watch_stalls(loop, 60), allow_inspection(loop, socket_path):
@@ -128,7 +128,7 @@ def test_the_instruments_wake_nobody(run, socket_path):
         run(main())
 
 
-def test_idle_workers_wake_nobody(run):
+def test_idle_workers_do_not_wake_the_loop(run):
     to_thread = pytest.importorskip("anyio.to_thread", reason="anyio is not installed")
 
     async def main():

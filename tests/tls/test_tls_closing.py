@@ -397,7 +397,7 @@ def test_streams_wait_until_it_is_closed(impl, certificates, version):
     impl.run(main())
 
 
-def test_a_transport_that_nobody_closed(impl, certificates):
+def test_a_transport_that_was_not_closed(impl, certificates):
     """The transport's finalizer warns, like asyncio's, and closes the socket."""
     impl.run_script(
         """

@@ -264,7 +264,7 @@ def test_get_buffer_that_fails(tls):
 
 
 @every_side
-def test_an_os_error_from_data_received_is_reported_to_nobody(tls, side):
+def test_an_os_error_from_data_received_is_not_reported(tls, side):
     """Like asyncio, the transport takes it for the connection's own error: connection_lost() gets it, the debug log has
     it."""
     protocol = Recorder()

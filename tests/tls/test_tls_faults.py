@@ -218,7 +218,7 @@ def test_a_handshake_byte_by_byte(tls, side, version):
 
 
 @every_side
-def test_stalled_handshakes_hold_nobody_up(tls, side):
+def test_stalled_handshakes_delay_no_other_connection(tls, side):
     """While some handshakes stall, other connections are made and used."""
     stalled = [tls.begin(side) for _ in range(20)]
     for _, peer, _ in stalled[::2]:

@@ -237,7 +237,7 @@ def test_read_limits_that_cannot_be(tls, limits):
 
 @every_side
 @pytest.mark.parametrize("high", [1, 10_000, None])
-def test_a_peer_cannot_send_without_end_to_one_who_does_not_read(tls, side, high):
+def test_a_peer_cannot_send_without_end_while_reading_is_paused(tls, side, high):
     """The transport holds a limited amount; the rest stays in the kernel and, when that is full, with the peer. Nothing
     is lost."""
     connection = tls.open(side, kind="tcp")

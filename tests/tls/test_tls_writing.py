@@ -52,7 +52,7 @@ def test_views_of_other_shapes(tls, view):
 @every_version
 @pytest.mark.parametrize("size", [0xFFFC, 0x10000, 0x10004, 300_000])
 @pytest.mark.parametrize("shape", ["bytearray", "slice", "strided", "items"])
-def test_much_in_memory_that_others_change(tls, version, shape, size):
+def test_large_data_in_memory_that_changes(tls, version, shape, size):
     """The data keeps its place between waiting writes, also while writing is paused; later changes to its memory have
     no effect."""
     connection = tls.open(version=version)

@@ -109,12 +109,12 @@ def test_a_refused_datagram(loop):
             transport.sendto(b"anybody?")
             await until(lambda count=count: len(protocol.errors) == count)
         assert all(isinstance(error, ConnectionRefusedError) for error in protocol.errors)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as somebody:
-            somebody.bind(address)
-            somebody.setblocking(False)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+            receiver.bind(address)
+            receiver.setblocking(False)
             transport.sendto(b"hello")
-            assert await loop.sock_recvfrom(somebody, 100) == (b"hello", transport.get_extra_info("sockname"))
-            await loop.sock_sendto(somebody, b"world", transport.get_extra_info("sockname"))
+            assert await loop.sock_recvfrom(receiver, 100) == (b"hello", transport.get_extra_info("sockname"))
+            await loop.sock_sendto(receiver, b"world", transport.get_extra_info("sockname"))
             await until(lambda: protocol.received)
         await close(transport)
         assert protocol.events == ["connection_made", ("connection_lost", None)]
@@ -177,7 +177,7 @@ async def unreachable_then_reachable(loop, sock, channel):
 
 @pytest.mark.promise("P23")
 @pytest.mark.parametrize("target", ["missing", "abandoned", "stream"])
-def test_a_unix_name_that_nobody_listens_to(loop, tmp_path, target):
+def test_a_unix_name_without_a_listener(loop, tmp_path, target):
     async def main():
         sender, protocol = await loop.create_datagram_endpoint(
             DatagramRecorder, local_addr=str(tmp_path / "sender"), family=socket.AF_UNIX

@@ -53,7 +53,7 @@ def test_the_address_of_a_busy_peer_is_one_object(loop, peer):
     loop.run_until_complete(close(transport))
 
 
-def test_answers_go_to_who_is_meant_whoever_has_sent_last(loop):
+def test_answers_go_to_the_given_address(loop):
     async def main():
         server, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
         at = server.get_extra_info("sockname")

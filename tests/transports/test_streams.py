@@ -315,7 +315,7 @@ def test_the_bytes_of_a_read_are_the_callers(impl):
     impl.run(main())
 
 
-def test_a_reader_that_nobody_keeps(impl):
+def test_a_reader_without_references(impl):
     """Its protocol refers to it weakly: later data is dropped, and the connection stays open."""
 
     async def main():

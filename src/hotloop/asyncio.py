@@ -12,7 +12,7 @@ from hotloop._asyncio.compiled_layer import compiled_names
 if TYPE_CHECKING:
     from asyncio import *  # noqa: F403
 
-__all__ = _asyncio.__all__  # noqa: PLE0605
+__all__ = _asyncio.__all__
 
 globals().update(
     {

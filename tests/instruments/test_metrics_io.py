@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import selectors
 import socket
 
 import pytest
@@ -219,6 +220,70 @@ def test_callbacks_of_descriptors_are_watched(loop):
             loop.remove_reader(sock)
             loop.remove_writer(sock)
         assert loop.metrics().watched == {}
+
+
+def wake_up():
+    """Has the name of the function by which the compiled core's socket methods wait."""
+
+
+class Waiter:
+    """Its methods have names of methods of a loop and of a child watcher."""
+
+    def _sock_recv(self):
+        pass
+
+    def _accept_connection(self):
+        pass
+
+    def _read_from_self(self):
+        pass
+
+    def _do_wait(self):
+        pass
+
+
+class Strange:
+    """Its attributes cannot be read."""
+
+    def __call__(self):
+        pass
+
+    def __getattr__(self, name):
+        raise ZeroDivisionError
+
+
+CALLBACKS = {
+    "wake_up": wake_up,
+    "_sock_recv": Waiter()._sock_recv,
+    "_accept_connection": Waiter()._accept_connection,
+    "_read_from_self": Waiter()._read_from_self,
+    "_do_wait": Waiter()._do_wait,
+    "strange": Strange(),
+}
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_a_programs_callback_is_one_whatever_its_name(loop, name):
+    one, other = socket.socketpair()
+    with one, other:
+        loop.add_reader(one, CALLBACKS[name])
+        assert loop.metrics().watched == {"callback": 1}
+        loop.remove_reader(one)
+
+
+def test_a_socket_method_of_a_loop_with_another_selector_is_watched(impl):
+    async def main(loop):
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            task = loop.create_task(loop.sock_recv(one, 1))
+            await until(lambda: loop.metrics().watched)
+            assert loop.metrics().watched == {"sock_method": 1}
+            other.send(b"x")
+            assert await task == b"x"
+
+    with asyncio.Runner(loop_factory=lambda: impl.EventLoop(selectors.SelectSelector())) as runner:
+        runner.run(main(runner.get_loop()))
 
 
 def test_a_waiting_socket_method_is_watched(impl):

@@ -4,8 +4,9 @@ for."""
 import asyncio
 import functools
 import inspect
+import sys
 from contextlib import suppress
-from types import CodeType
+from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
 Description = tuple[str | None, str | None, int | None, str | None]
@@ -80,12 +81,10 @@ def _code_of_coroutine(coroutine: Any) -> CodeType | None:
     return None
 
 
+# The classes of the compiled core that watch a descriptor. A CallbackWatcher has no pair of handles only if a transport
+# is one of its callbacks.
 _WATCHERS = {"ProcessWatcher": "process", "SocketWatcher": "sock_method", "CallbackWatcher": "transport"}
-_METHODS = {
-    "_accept_connection": "server",
-    "_do_wait": "process",
-    "wake_up": "sock_method",
-}
+_SOCKET_OPERATION = "hotloop._c.network.socket_operation"
 
 
 def kind_of_watcher(data: Any) -> str | None:
@@ -93,12 +92,32 @@ def kind_of_watcher(data: Any) -> str | None:
 
     None for the loop's self-pipe."""
     if not isinstance(data, tuple):
-        # An object of the compiled core. A CallbackWatcher comes here only if a transport is one of its callbacks.
-        return _WATCHERS.get(type(data).__name__, "other")
+        cls = type(data)
+        return _WATCHERS.get(cls.__name__, "other") if cls.__module__.startswith("hotloop._c.") else "other"
     callback = next((_unwrapped(getattr(handle, "_callback", None)) for handle in data if handle is not None), None)
-    name = getattr(callback, "__name__", "")
+    # Any other callback is the program's, whatever its name.
+    owner = callback.__self__ if isinstance(callback, (BuiltinMethodType, MethodType)) else None
+    if isinstance(owner, asyncio.BaseTransport):
+        return "transport"
+    if isinstance(owner, asyncio.AbstractEventLoop):
+        return _kind_of_method(callback.__name__)
+    if _is_child_watcher(owner):
+        return "process"
+    # A socket method waits by a callback on a loop with another selector than hotloop's, and beside other callbacks.
+    module = sys.modules.get(_SOCKET_OPERATION)
+    return "sock_method" if module is not None and callback is module.wake_up else "callback"
+
+
+def _kind_of_method(name: str) -> str | None:
+    """The same for a method of the loop."""
     if name in ("_read_from_self", "_read_from_self_threadsafe"):
         return None
-    if isinstance(getattr(callback, "__self__", None), asyncio.BaseTransport):
-        return "transport"
-    return "sock_method" if name.startswith("_sock_") else _METHODS.get(name, "callback")
+    if name == "_accept_connection":
+        return "server"
+    return "sock_method" if name.startswith("_sock_") else "callback"
+
+
+def _is_child_watcher(owner: Any) -> bool:
+    """Whether it is asyncio's, which watches pidfds. Its class has an underscore since Python 3.14."""
+    cls = type(owner)
+    return cls.__module__ == "asyncio.unix_events" and cls.__name__.endswith("PidfdChildWatcher")

@@ -218,16 +218,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if shutil.which("valgrind") is None:
         parser.error("valgrind is not installed")
+    arguments.timed = speeds(arguments.results, arguments.other)
+    arguments.rows = [row for row in arguments.rows if row.subject == "event loop"]
+    if not arguments.rows:
+        parser.error("argument --rows: none of these rows is an event loop's")
+    if arguments.timed:
+        arguments.rows = [row for row in arguments.rows if row.name in arguments.timed]
+        if not arguments.rows:
+            parser.error(f"argument --results: {arguments.results} has none of these rows")
     return arguments
 
 
 def main(argv: Sequence[str]) -> int:
     arguments = parse(argv)
-    timed = speeds(arguments.results, arguments.other)
     floors = []
     for row in arguments.rows:
-        if row.subject != "event loop" or (timed and row.name not in timed):
-            continue
         operations = arguments.operations or row.operations
         try:
             ours = split_per_operation(row, operations)
@@ -235,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
         except RunFailed as error:
             print(f"floor.py: {row.name}: {error}", file=sys.stderr)
             return 1
-        floors.append(Floor(row.name, other, ours, timed.get(row.name)))
+        floors.append(Floor(row.name, other, ours, arguments.timed.get(row.name)))
         print(*floors[-1].cells(), file=sys.stderr)
     title = ["instructions for one operation", arguments.other, OURS, "the loop's own", "what it calls", "Python's"]
     print(report.table([[*title, "factor", "without own", "floor"], *(floor.cells() for floor in floors)]))

@@ -102,8 +102,11 @@ class Experiment:
         return [self.while_serving(generator.run, f"{seconds}s")["p99"] for _ in range(rounds)]
 
     def run(self, name: str, idle: int, active: int, rounds: int, seconds: float) -> Report:
-        room = descriptors_raised() - DESCRIPTORS_FOR_ITSELF - WARM_UP - active
-        held = min(idle, room)
+        limit = descriptors_raised()
+        others = DESCRIPTORS_FOR_ITSELF + WARM_UP + active
+        if limit <= others:
+            raise NotMeasured(f"the hard limit on descriptors, ulimit -Hn, is {limit}; more than {others} are needed")
+        held = min(idle, limit - others)
         self.open_idle(WARM_UP, self.stack)
         generator = self.stack.enter_context(load.Generator("tcp", self.address, active, MESSAGE))
         alone = self.p99(generator, rounds, seconds)

@@ -102,3 +102,25 @@ def test_without_valgrind_it_says_so_in_one_line(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == "floor.py: valgrind is not installed (see --help)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--rows", "select_1"], "argument --rows: none of these rows is an event loop's"),
+        (
+            ["--rows", "queue_put_get", "--results", "results.json"],
+            "argument --results: results.json has none of these rows",
+        ),
+    ],
+)
+def test_without_a_row_to_count_it_says_so_in_one_line(tmp_path, monkeypatch, capsys, arguments, problem):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(floor.shutil, "which", lambda name: name)
+    Path("results.json").write_text(
+        '{"rows": [{"name": "a", "results": {"uvloop": {"median": 3.0}, "hotloop-c": {"median": 2.0}}}]}'
+    )
+    with pytest.raises(SystemExit) as exited:
+        floor.main(arguments)
+    assert exited.value.code == 2
+    assert capsys.readouterr().err == f"floor.py: {problem} (see --help)\n"

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -517,6 +518,19 @@ def test_the_idle_report_for_people():
     assert done.returncode == 0, done.stderr
     assert "An idle connection takes " in done.stdout
     assert "p99 of the active ones: " in done.stdout
+
+
+@needs_generator
+def test_too_few_descriptors_for_idle_connections_are_said_in_one_line():
+    few = ("--idle", "50", "--active", "2", "--rounds", "1", "--seconds", "0.01")
+    limited = f"ulimit -n 302 && exec {shlex.join([sys.executable, os.fspath(IDLE_SCRIPT), '--loop', 'asyncio', *few])}"
+    environ = runner.environment(TARGETS["asyncio"])
+    done = subprocess.run(["sh", "-c", limited], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "idle_connections.py: asyncio: not measured: the hard limit on descriptors, ulimit -Hn, is 302;"
+        " more than 302 are needed\n"
+    )
 
 
 def test_a_loop_that_is_missing_has_no_idle_report():

@@ -128,6 +128,7 @@ build/coverage-venv/.installed: EXTRA := coverage
 debug-test: build/debug-venv/.installed
 	build/debug-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
 	build/debug-venv/bin/python tests/stdlib/run.py --impl c
+	build/debug-venv/bin/python tests/stdlib/run.py --impl c+compiled
 
 # CC must be GCC. A report of a sanitizer is a file in REPORTS, and ends the process that caused it: by an abort in the case
 # of UBSan, which AddressSanitizer reports. Some tests start programs whose end and stderr mean nothing to them, so the files
@@ -144,7 +145,9 @@ sanitize-test: build/sanitize-venv/.installed
 	@code=0; export HOTLOOP_TEST_IMPLS=c; \
 	$(SANITIZED) build/sanitize-venv/bin/python $(RUN_TESTS) $(PYTEST_ARGS) \
 		--deselect tests/stdlib/test_harness.py::test_each_test_has_its_own_verdict || code=$$?; \
-	$(SANITIZED) build/sanitize-venv/bin/python tests/stdlib/run.py --impl c || code=$$?; \
+	for impl in c c+compiled; do \
+		$(SANITIZED) build/sanitize-venv/bin/python tests/stdlib/run.py --impl $$impl || code=$$?; \
+	done; \
 	for report in $(REPORTS)/*; do [ ! -e "$$report" ] || { cat "$$report"; code=1; }; done; \
 	exit $$code
 

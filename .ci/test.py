@@ -1,8 +1,9 @@
 """test.py [--all | --rest] [PYTEST-ARG...]: the project's tests and CPython's own; the last line says what ran.
 
 Without an option: the project's tests on both implementations, and CPython's own asyncio and selector suites on the
-compiled one. --rest runs what that leaves out: the tests on asyncio itself, which show that they ask for what asyncio
-does (marked `oracle`), those that take long (marked `long`), and CPython's suites on the pure implementation.
+compiled one, also with the compiled objects of hotloop.asyncio in asyncio's place. --rest runs what that leaves out:
+the tests on asyncio itself, which show that they ask for what asyncio does (marked `oracle`), those that take long
+(marked `long`), and CPython's suites on the pure implementation, and on asyncio's loop with the compiled objects.
 --all runs everything. HOTLOOP_TEST_IMPLS leaves implementations out.
 
 Exit code: 0 if all that was to run has run and passed. A Python that came without its own tests, as some distributions
@@ -20,11 +21,12 @@ from pathlib import Path
 REPORTS = Path("build", "test")
 # Of pytest's markers, and on which implementations CPython's suites run.
 SELECTIONS = {
-    "usual": ("not conformance and not long and not oracle", ("c",)),
-    "rest": ("not conformance and (long or oracle)", ("python",)),
-    "all": ("not conformance", ("c", "python")),
+    "usual": ("not conformance and not long and not oracle", ("c", "c+compiled")),
+    "rest": ("not conformance and (long or oracle)", ("python", "asyncio+compiled")),
+    "all": ("not conformance", ("c", "c+compiled", "python", "asyncio+compiled")),
 }
-STDLIB_NOT_RUN = 3  # exit code of tests/stdlib/run.py: this Python has no test.test_asyncio
+# Exit codes of tests/stdlib/run.py: this Python has no test.test_asyncio, or no compiled objects for asyncio.
+STDLIB_NOT_RUN, NO_COMPILED_OBJECTS = 3, 4
 
 
 def run_project(markers: str, arguments: list[str]) -> tuple[bool, str]:
@@ -49,6 +51,8 @@ def run_stdlib(implementation: str) -> tuple[bool, str]:
     seconds = time.monotonic() - began
     if code == STDLIB_NOT_RUN:
         return not os.environ.get("CI"), f"CPython's suites on {implementation} NOT RUN: this Python lacks them"
+    if code == NO_COMPILED_OBJECTS:
+        return True, f"CPython's suites on {implementation} NOT RUN: nothing of asyncio is compiled here"
     verdict = "passed" if code == 0 else "FAILED"
     return code == 0, f"CPython's suites on {implementation} {verdict} ({seconds:.0f} s)"
 

@@ -7,7 +7,11 @@ default. Each test has its own verdict; one that hangs is ended and reported. Te
 the reason, in conformance/expected.toml. A failure that is not listed is tried on asyncio, and is no failure of
 hotloop's if asyncio fails too. The tested hotloop is the one that this interpreter imports.
 
-Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed.
+c+compiled and asyncio+compiled are hotloop's loop and asyncio's, each with the compiled objects of hotloop.asyncio in
+asyncio's place, as `python -m hotloop --compiled-asyncio` puts them there.
+
+Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed;
+4 NOT RUN because hotloop has no compiled objects for asyncio on this Python.
 """
 
 import argparse
@@ -21,12 +25,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conformance import catalog, pool
+from conformance import binding, catalog, pool
 from conformance.expected import Expectations, Judgement
 from conformance.report import counts, report
 
-IMPLEMENTATIONS = ("c", "python", "asyncio")
-OK, FAILED, WRONG_USAGE, NOT_RUN = 0, 1, 2, 3
+OK, FAILED, WRONG_USAGE, NOT_RUN, NO_COMPILED_OBJECTS = 0, 1, 2, 3, 4
 
 
 class Session:
@@ -94,7 +97,7 @@ def save(path: str, session: Session, results: dict[str, tuple[Judgement, pool.R
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--impl", choices=IMPLEMENTATIONS, default="c", help="what to bind (default: c)")
+    parser.add_argument("--impl", choices=binding.IMPLEMENTATIONS, default="c", help="what to bind (default: c)")
     parser.add_argument("--only", metavar="PATTERN", help="tests whose suite.Class.test contains or matches PATTERN")
     parser.add_argument("--list", action="store_true", help="print the names of the tests and run none")
     parser.add_argument("--json", metavar="FILE", help="write every verdict to FILE")
@@ -117,6 +120,9 @@ def main(arguments: list[str]) -> int:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell that starts this in the background makes it ignore SIGINT: tests of Ctrl-C would hang.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if options.impl.endswith("+compiled") and (reason := binding.why_nothing_is_compiled()):
+        print(f"NOT RUN: hotloop has no compiled objects for asyncio here: {reason}")
+        return NO_COMPILED_OBJECTS
     try:
         session = Session(options.impl, timeout=options.timeout, only=options.only)
     except catalog.NotAvailable as reason:

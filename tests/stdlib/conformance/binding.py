@@ -9,9 +9,11 @@ import asyncio.unix_events
 import dataclasses
 import os
 import selectors
+import sys
 from collections.abc import Callable
 
-IMPLEMENTATIONS = ("c", "python", "asyncio")
+# "+compiled": with the objects of hotloop.asyncio in asyncio's place.
+IMPLEMENTATIONS = ("c", "python", "asyncio", "c+compiled", "asyncio+compiled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +40,28 @@ def under_test() -> Implementation:
 def choose(name: str) -> Implementation:
     """Load the implementation called `name` and make its loop asyncio's default in this process."""
     global _chosen
-    _chosen = _load_asyncio() if name == "asyncio" else _load_hotloop(name)
+    loop, _, layer = name.partition("+")
+    if layer:
+        _install_compiled_layer()
+    _chosen = _load_asyncio() if loop == "asyncio" else _load_hotloop(loop)
     _make_default(_chosen.EventLoop)
     return _chosen
+
+
+def why_nothing_is_compiled() -> str | None:
+    """Why there are no compiled objects for asyncio here; None if there are, or if the extension is missing: that is a
+    failure."""
+    if sys.version_info >= (3, 13) and not sys._is_gil_enabled():
+        return "this Python runs without the GIL"
+    return None
+
+
+def _install_compiled_layer() -> None:
+    os.environ["HOTLOOP_IMPL"] = "c"
+    from hotloop._asyncio import compiled_layer
+
+    compiled_layer.install()
+    assert compiled_layer.state().installed, compiled_layer.why_unavailable()
 
 
 def _load_hotloop(name: str) -> Implementation:

@@ -197,7 +197,13 @@ cdef class Coroutine:
         """The coroutine has ended: give up what it holds, as a frame does."""
         self.progress = CLOSED
         self.position = 0
-        self.awaiting = self.owner = self.argument = self.extra = None
+        self.owner = None
+        if self.argument is not None:
+            self.argument = None
+        if self.extra is not None:
+            self.extra = None
+        if self.awaiting is not None:
+            self.awaiting = None
         return 0
 
     def __await__(self):

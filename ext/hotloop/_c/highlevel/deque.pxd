@@ -36,7 +36,7 @@ cdef extern from *:
         return PyErr_Occurred() ? -1 : 0;
     }
 
-    #define deque_check(object) Py_IS_TYPE(object, deque_type)
+    #define deque_check(object) ((object) != NULL && Py_IS_TYPE(object, deque_type))
     #define deque_size(deque) Py_SIZE(deque)
     #define deque_new() PyObject_CallNoArgs((PyObject *)deque_type)
 
@@ -50,7 +50,7 @@ cdef extern from *:
     #define deque_remove(deque, item) deque_discard_result(deque_remove_function(deque, item))
     """
     int deque_install(object type) except -1
-    bint deque_check(object) noexcept                       # its class is deque and no subclass
+    bint deque_check(object) noexcept                       # its class is deque and no subclass; false for NULL
     # All that follow are for such an object only.
     Py_ssize_t deque_size(object deque) noexcept
     object deque_new()

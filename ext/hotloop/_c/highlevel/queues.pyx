@@ -36,7 +36,18 @@ cdef extern from *:
 
     #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
     #define INSTANCE_DICT_OWNER QUEUE
-    #define queue_fields_are_set(queue) FIELDS_ARE_SET(QUEUE, queue, _loop, _is_shutdown)
+
+    /* Of an object of our class. A field that a program has deleted is NULL. */
+    #define queue_field(queue, name) (((QUEUE *)(queue))->name)
+    #define is_int(field) ((field) != NULL && PyLong_CheckExact(field))
+    #define is_deque(queue) deque_check(queue_field(queue, _queue))
+    #define is_list(queue) (queue_field(queue, _queue) != NULL && PyList_CheckExact(queue_field(queue, _queue)))
+    #define has_usual_fields(queue, items_are_usual) \
+        ((items_are_usual) && deque_check(queue_field(queue, _getters)) && deque_check(queue_field(queue, _putters)) \
+         && is_int(queue_field(queue, _maxsize)) && queue_field(queue, _loop) != NULL \
+         && queue_field(queue, _is_shutdown) != NULL)
+    #define has_usual_counters(queue) \
+        (is_int(queue_field(queue, _unfinished_tasks)) && queue_field(queue, _finished) != NULL)
     #define QUEUE_FIELDS \\
         FIELD(QUEUE, _loop), FIELD(QUEUE, _maxsize), FIELD(QUEUE, _getters), FIELD(QUEUE, _putters), \\
             FIELD(QUEUE, _unfinished_tasks), FIELD(QUEUE, _finished), FIELD(QUEUE, _queue)
@@ -47,11 +58,13 @@ cdef extern from *:
     #endif
     """
     int add_queue_fields(PyTypeObject *) except -1
-    bint queue_fields_are_set(object) noexcept
+    bint is_deque(object queue) noexcept
+    bint is_list(object queue) noexcept
+    bint has_usual_fields(object queue, bint items_are_usual) noexcept
+    bint has_usual_counters(object queue) noexcept
 
 cdef extern from "Python.h":
-    bint PyLong_CheckExact(object)
-    bint PyList_CheckExact(object)
+    long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 import heapq
 import sys
@@ -95,31 +108,23 @@ cdef inline bint is_of_our_class(PyObject *queue) noexcept:
     return is_unchanged(queue, &fifo_class) or is_unchanged(queue, &priority_class) or is_unchanged(queue, &lifo_class)
 
 
-cdef bint is_plain_queue(PyObject *queue) noexcept:
-    """Whether it is of one of the three classes themselves, and its attributes are there and of the types that the
-    constructor gave them."""
-    return (
-        is_of_our_class(queue)
-        and instance_dict_is_absent(<object>queue)
-        and queue_fields_are_set(<object>queue)
-        and has_usual_types(<QueueFields>queue)
+cdef inline bint is_plain_queue(PyObject *queue) noexcept:
+    """Whether it is of one of the three classes themselves, and the attributes that get() uses are of the types that
+    the constructor gave them."""
+    if is_unchanged(queue, &fifo_class):
+        return instance_dict_is_absent(<object>queue) and has_usual_fields(<object>queue, is_deque(<object>queue))
+    return is_of_our_class(queue) and instance_dict_is_absent(<object>queue) and has_usual_fields(
+        <object>queue, is_list(<object>queue)
     )
 
 
-cdef inline bint has_usual_types(QueueFields queue) noexcept:
+cdef inline bint is_plain_counted_queue(PyObject *queue) noexcept:
+    """is_plain_queue(), and the attributes by which put(), task_done() and join() count."""
     return (
-        (deque_check(queue._queue) if is_unchanged(<PyObject *>queue, &fifo_class) else PyList_CheckExact(queue._queue))
-        and deque_check(queue._getters)
-        and deque_check(queue._putters)
-        and is_plain_event(<PyObject *>queue._finished)
-        and PyLong_CheckExact(queue._unfinished_tasks)
-        and PyLong_CheckExact(queue._maxsize)
+        is_plain_queue(queue)
+        and has_usual_counters(<object>queue)
+        and is_plain_event(<PyObject *>(<QueueFields>queue)._finished)
     )
-
-
-cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
-    """Whether a short cut may do a call: a plain queue, with `wanted` arguments in all."""
-    return count == wanted and keywords == NULL and is_plain_queue(arguments[0])
 
 
 # -- what the methods have in common; all of it for plain queues -------------------------------------------------------
@@ -129,7 +134,10 @@ cdef inline Py_ssize_t size(QueueFields queue) noexcept:
 
 
 cdef inline bint is_full(QueueFields queue) except -1:
-    return queue._maxsize > 0 and size(queue) >= queue._maxsize
+    cdef int overflow = 0
+    cdef long long limit = PyLong_AsLongLongAndOverflow(queue._maxsize, &overflow)
+    # A limit beyond what fits is never reached, or negative.
+    return limit > 0 and size(queue) >= limit
 
 
 cdef int put_item(QueueFields queue, object item) except -1:
@@ -141,7 +149,7 @@ cdef int put_item(QueueFields queue, object item) except -1:
     else:
         heappush(queue._queue, item)
         # The items were compared, which may have run any code.
-        if not is_plain_queue(<PyObject *>queue):
+        if not is_plain_counted_queue(<PyObject *>queue):
             return count_put_item(queue)
     queue._unfinished_tasks = queue._unfinished_tasks + 1
     (<EventFields>queue._finished)._value = False
@@ -162,7 +170,8 @@ cdef object take_item(QueueFields queue):
     if is_unchanged(<PyObject *>queue, &fifo_class):
         item = deque_popleft(queue._queue)
     elif is_unchanged(<PyObject *>queue, &lifo_class):
-        item = (<list>queue._queue).pop()
+        item = (<list>queue._queue)[size(queue) - 1]
+        del (<list>queue._queue)[size(queue) - 1]
     else:
         item = heappop(queue._queue)
         if not is_plain_queue(<PyObject *>queue):
@@ -190,26 +199,26 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 
 
 cdef PyObject *qsize(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]))
 
 
 cdef PyObject *empty(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]) == 0)
 
 
 cdef PyObject *full(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
         return NULL
     return Py_NewRef(is_full(<QueueFields>arguments[0]))
 
 
 cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if not applies(arguments, count, 2, keywords):
+    if count != 2 or keywords != NULL or not is_plain_counted_queue(arguments[0]):
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._is_shutdown:
@@ -222,7 +231,7 @@ cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keyw
 
 cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
         return NULL
     queue = <QueueFields>arguments[0]
     if not size(queue):
@@ -232,7 +241,7 @@ cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keyw
 
 cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_plain_counted_queue(arguments[0]):
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._unfinished_tasks <= 0:
@@ -244,19 +253,19 @@ cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 
 
 cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(get_operation, <object>arguments[0], None))
 
 
 cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 2, keywords):
+    if count != 2 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(put_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(join_operation, <object>arguments[0], None))
 
@@ -300,7 +309,7 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         if is_woken_in_vain(putters, coroutine.extra) and not queue.full():
             queue._wakeup_next(putters)
         raise_again(error)
-    if not is_plain_queue(<PyObject *>queue):
+    if not is_plain_counted_queue(<PyObject *>queue):
         return delegate(coroutine, own_put(queue, coroutine.argument))
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
@@ -330,7 +339,7 @@ cdef object join_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
-    if is_plain_queue(<PyObject *>queue) and (<QueueFields>queue)._unfinished_tasks <= 0:
+    if is_plain_counted_queue(<PyObject *>queue) and (<QueueFields>queue)._unfinished_tasks <= 0:
         return None
     return delegate(coroutine, own_join(queue))
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 import tempfile
 
 import hypothesis
@@ -24,6 +25,8 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="UDP may lose datagrams, and delays them"),
 ]
 
+# asyncio of CPython 3.13.0 adds each datagram's header to the size of its buffer and never subtracts it.
+MISCOUNTS = sys.version_info[:3] == (3, 13, 0)
 MANY = 15  # datagrams; more than the kernel queues for a Unix socket
 TURNS_OF_A_BURST = MANY + 5  # enough for asyncio to receive it
 
@@ -164,7 +167,7 @@ class DatagramStage(Stage):
 
     def set_limits(self, limits):
         # asyncio's transport still counts data that abort() has dropped, and pauses a protocol because of it.
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not MISCOUNTS:
             self.transport.set_write_buffer_limits(*limits)
 
     def close(self):
@@ -179,7 +182,7 @@ class DatagramStage(Stage):
     def look(self):
         # asyncio's transport still counts data that abort() has dropped.
         closing = self.transport.is_closing()
-        self.note("state", closing, None if closing else self.transport.get_write_buffer_size())
+        self.note("state", closing, None if closing or MISCOUNTS else self.transport.get_write_buffer_size())
 
     # -- the other end -------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import contextvars
 import dataclasses
+import itertools
 import sys
 
 import hypothesis
@@ -126,6 +127,7 @@ class Machine:
         self.trace = []
         self.turn = 0
         self.tasks = []
+        self.numbers = itertools.count()
         self.handles = []
         self.futures = [loop.create_future() for _ in range(FUTURES)]
 
@@ -160,9 +162,10 @@ class Machine:
     # -- what tasks are made of ----------------------------------------------------------------------------------------
 
     def spawn(self, step, *, make=None, **keywords):
-        if len(self.tasks) >= TASKS:
+        # An eager task is not in the list yet when it makes others.
+        number = next(self.numbers)
+        if number >= TASKS:
             return None
-        number = len(self.tasks)
         script = self.pick(self.scripts, step.number)
         coroutine = self.run_script(number, script)
         task = (make or self.loop.create_task)(coroutine, name=f"task {number}", **keywords)
@@ -220,7 +223,8 @@ class Machine:
 
     def some_task(self, step):
         """A task that was made later: two that wait for each other cannot be cancelled, on asyncio either."""
-        others = self.tasks[int(asyncio.current_task().get_name().removeprefix("task ")) + 1 :]
+        number = number_of(asyncio.current_task())
+        others = [task for task in self.tasks if number_of(task) > number]
         return self.pick(others, step.number) if others else self.futures[0]
 
     async def task(self, step):
@@ -374,6 +378,10 @@ class Machine:
 
 
 setattr(Machine, "raise", Machine.raises)
+
+
+def number_of(task):
+    return int(task.get_name().removeprefix("task "))
 
 
 def traced(implementation, scripts):

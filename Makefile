@@ -16,15 +16,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 EXT_SOURCES := setup.py $(wildcard ext/hotloop/*.pxd ext/hotloop/_c/* ext/hotloop/_c/*/*)
 
+# The strings of a list in a TOML file.
+TOML_LIST := $(BIN)/python .ci/toml_list.py
+
 # The tests wait more than they compute: more processes than cores.
 TEST_PROCESSES ?= 3
-RUN_TESTS = -m pytest -m "not conformance" --numprocesses=$(TEST_PROCESSES)
+PROJECT_TESTS := -m "not conformance"
+RUN_TESTS = -m pytest $(PROJECT_TESTS) --numprocesses=$(TEST_PROCESSES)
 # A variant of the extension: all but the tests of programs that are the same beside each, which `make test-all` runs.
 SAME_IN_VARIANTS := examples bench package/test_documents.py tools/test_fuzz_targets.py tools/test_soak.py \
 	testing/test_pytest_plugin*.py
 TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')
 
-# What `make upstream` runs: aiohttp, uvicorn, redis, asyncpg, anyio, asyncssh, pytest-asyncio.
+# What `make upstream` runs, of the names in tests/upstream/suites.toml.
 UPSTREAM_SUITES ?= all
 
 # Passed on to pytest, and by `make bench` to benchmarks/compare.py.
@@ -44,8 +48,7 @@ build: $(VENV)/.built
 $(VENV)/.packages: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "hotloop needs CPython 3.11 or newer, and no python3 here is one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
-		> $(VENV)/build-requires.txt
+	$(TOML_LIST) pyproject.toml build-system requires > $(VENV)/build-requires.txt
 	$(PIP) install --quiet --requirement $(VENV)/build-requires.txt
 	HOTLOOP_BUILD_EXT=no $(PIP) install --quiet --no-build-isolation --editable '.[test,examples]'
 	@touch $@
@@ -59,13 +62,13 @@ demo: $(VENV)/.built
 
 # What a change is tried with; the last line says what ran. What it leaves out, because it takes too long: test-rest.
 test: $(VENV)/.built
-	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py $(PYTEST_ARGS)
+	@$(BIN)/python .ci/test.py --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS)
 
 test-rest: $(VENV)/.built
-	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py --rest $(PYTEST_ARGS)
+	@$(BIN)/python .ci/test.py --rest --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS)
 
 test-all: $(VENV)/.built
-	@TEST_PROCESSES=$(TEST_PROCESSES) $(BIN)/python .ci/test.py --all $(PYTEST_ARGS)
+	@$(BIN)/python .ci/test.py --all --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS)
 
 # Beside the packages above, so that mypy and stubtest see hotloop and its compiled modules.
 $(VENV)/.lint: $(VENV)/.packages .ci/lint-requirements.txt
@@ -102,8 +105,7 @@ lint-workflows: $(VENV)/.lint
 # The package is read, not imported, so nothing has to be built for it.
 build/docs-venv/.installed: $(VENV)/.packages
 	$(BIN)/python -m venv $(@D)
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
-		> $(@D)/requirements.txt
+	$(TOML_LIST) pyproject.toml project optional-dependencies docs > $(@D)/requirements.txt
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $(@D)/requirements.txt
 	@touch $@
 
@@ -125,10 +127,12 @@ build/kqueue-venv/.installed kqueue-test: export HOTLOOP_POLLER := kqueue-shim
 build/coverage-venv/.installed: export HOTLOOP_COVERAGE := 1
 build/coverage-venv/.installed: EXTRA := coverage
 
-debug-test: build/debug-venv/.installed
-	build/debug-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
-	build/debug-venv/bin/python tests/stdlib/run.py --impl c
-	build/debug-venv/bin/python tests/stdlib/run.py --impl c+compiled
+kqueue-test: STDLIB_IMPLS := c
+debug-test: STDLIB_IMPLS := c c+compiled
+# The kqueue backend is tested on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
+debug-test kqueue-test: %-test: build/%-venv/.installed
+	build/$*-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
+	for impl in $(STDLIB_IMPLS); do build/$*-venv/bin/python tests/stdlib/run.py --impl $$impl || exit; done
 
 # CC must be GCC. A report of a sanitizer is a file in REPORTS, and ends the process that caused it: by an abort in the case
 # of UBSan, which AddressSanitizer reports. Some tests start programs whose end and stderr mean nothing to them, so the files
@@ -200,11 +204,6 @@ FAULT_MINUTES ?= 10
 fault-test: $(VENV)/.built
 	$(BIN)/python tests/faults/run.py --minutes $(FAULT_MINUTES) $(FAULT_ARGS)
 
-# The kqueue backend, on Linux: see tests/kqueue_shim. The tests expect the backend that HOTLOOP_POLLER names.
-kqueue-test: build/kqueue-venv/.installed
-	build/kqueue-venv/bin/python $(TEST_VARIANT) $(PYTEST_ARGS)
-	build/kqueue-venv/bin/python tests/stdlib/run.py --impl c
-
 # The parsers of what others send, on new inputs each time.
 FUZZ_SECONDS ?= 60
 fuzz: $(VENV)/.packages
@@ -221,7 +220,7 @@ soak: $(VENV)/.built
 	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES)
 
 coverage: build/coverage-venv/.installed
-	.ci/coverage build/coverage-venv -m "not conformance" $(PYTEST_ARGS)
+	.ci/coverage build/coverage-venv $(PROJECT_TESTS) $(PYTEST_ARGS)
 
 # docs/promises.md, from tests/promises.toml and the tests that carry the promises' numbers.
 promises: $(VENV)/.packages
@@ -260,8 +259,7 @@ wheels:
 
 # One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
 $(VENV)/.bench: $(VENV)/.packages
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"], sep="\n")' \
-	| while read -r requirement; do \
+	@$(TOML_LIST) pyproject.toml dependency-groups bench | while read -r requirement; do \
 		$(PIP) install --quiet --only-binary :all: "$$requirement" || echo "NOT INSTALLED, so not measured: $$requirement"; \
 	done
 	@touch $@

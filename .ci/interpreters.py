@@ -1,4 +1,8 @@
-"""The Pythons of this machine: on the PATH, from pyenv, and those HOTLOOP_EXTRA_PYTHONS names."""
+"""The Pythons of this machine: on the PATH, from pyenv, and those HOTLOOP_EXTRA_PYTHONS names.
+
+Run as a program it prints a line for each version of CPython that has wheels: the version, and the command if it is
+here.
+"""
 
 import json
 import os
@@ -6,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +28,13 @@ print(json.dumps({
     "linker": sysconfig.get_config_var("LDSHARED") or "",
 }))
 """
+
+
+def released_versions() -> tuple[str, ...]:
+    """The versions of CPython that have wheels, as Interpreter.version has them: cp314t is 3.14t."""
+    text = Path(__file__).absolute().parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    builds = tomllib.loads(text)["tool"]["cibuildwheel"]["build"].split()
+    return tuple(f"{build[2]}.{build.removesuffix('-*')[3:]}" for build in builds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +108,19 @@ def discover(versions: tuple[str, ...]) -> tuple[dict[str, Interpreter], list[In
         lacking = [what for what in ("environments", "headers") if not answer[what]]
         compiles = answer["name"] == "CPython"
         if "environments" in lacking or (compiles and lacking):
-            print(f"{shlex.join(command)}: lacks {' and '.join(lacking)}; looking for another", flush=True)
+            print(f"{shlex.join(command)}: lacks {' and '.join(lacking)}; looking for another", file=sys.stderr)
             continue
         kind = found if compiles and answer["version"] in versions else pypies if answer["name"] == "PyPy" else {}
         kind.setdefault(str(answer["version"]), described(command, answer))
     return found, list(pypies.values())
+
+
+def main() -> None:
+    versions = released_versions()
+    found, _ = discover(versions)
+    for version in versions:
+        print(version, *(found[version].command if version in found else ()))
+
+
+if __name__ == "__main__":
+    main()

@@ -21,21 +21,17 @@ make_test_rest() {
 
 make_demo() { make demo; }
 
-lint() { make "lint-$1"; }
+lint() { make --keep-going lint; }
 
 documents() { make docs; }
 
 sdist() {
     "$PYTHON" -m venv "$OUT/build-venv"
-    "$OUT/build-venv/bin/python" -m pip install --quiet build
-    rm -rf "$OUT/sdist"
-    "$OUT/build-venv/bin/python" -m build --quiet --sdist --outdir "$OUT/sdist" .
-    "$PYTHON" .ci/check_sdist.py "$OUT"/sdist/*.tar.gz
-    "$OUT/build-venv/bin/python" .ci/check_sdist_rebuilds.py "$OUT"/sdist/*.tar.gz
+    "$OUT/build-venv/bin/python" -m pip install --quiet --requirement .ci/wheel-requirements.txt
+    "$OUT/build-venv/bin/python" .ci/sdist.py "$OUT/sdist"
     mkdir -p "$ELSEWHERE"
     local sources
-    mapfile -t sources < <("$PYTHON" -c 'import tomllib
-print(*tomllib.load(open("pyproject.toml", "rb"))["tool"]["cibuildwheel"]["test-sources"], sep="\n")')
+    mapfile -t sources < <("$PYTHON" .ci/toml_list.py pyproject.toml tool cibuildwheel test-sources)
     cp -r "${sources[@]}" "$ELSEWHERE"
 }
 
@@ -56,21 +52,11 @@ wheel() { # YES-OR-NO FOLDER PYTHON...
     echo "$file"
 }
 
-# Install a wheel into a new environment, and make sure that this is what its tests will import.
-install_wheel() { # WHEEL IMPLEMENTATION PYTHON...
-    local wheel=$1 implementation=$2
-    shift 2
-    "$@" -m pip install --quiet "$wheel[test,examples]"
-    (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/check_install.py" "$ROOT" "$implementation")
-}
-
-# The project's tests on what is installed, or those of `tests`, which must have passed on every implementation named.
-test_installed() { # NAME IMPLEMENTATIONS PYTHON...
-    local report=$OUT/$1.xml implementations=$2
-    shift 2
-    (cd "$ELSEWHERE" && HOTLOOP_TEST_IMPLS=$implementations "$@" -m pytest -m "not conformance" --numprocesses=3 --junitxml="$report" "${tests[@]}")
-    # shellcheck disable=SC2086  # a word for each implementation
-    "$PYTHON" .ci/check_junit.py "$report" ${implementations//,/ }
+# Install a wheel, and run the project's tests on it, or those of `tests`.
+test_wheel() { # NAME WHEEL IMPLEMENTATIONS PYTHON...
+    local report=$OUT/$1.xml wheel=$2 implementations=$3
+    shift 3
+    (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/test_installed.py" "$wheel" "$implementations" "$report" "${tests[@]}")
 }
 
 # The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the other Pythons'
@@ -80,8 +66,7 @@ compiled_wheel() {
     mapfile -t tests <.ci/wheel-tests.txt
     file=$(wheel yes "$OUT/wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/wheel-venv"
-    install_wheel "$file" c "$OUT/wheel-venv/bin/python"
-    test_installed wheel c "$OUT/wheel-venv/bin/python"
+    test_wheel wheel "$file" c "$OUT/wheel-venv/bin/python"
 }
 
 pure_wheel() {
@@ -89,32 +74,26 @@ pure_wheel() {
     mapfile -t tests <.ci/wheel-tests.txt
     file=$(wheel no "$OUT/pure-wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/pure-venv"
-    install_wheel "$file" python "$OUT/pure-venv/bin/python"
-    test_installed pure-wheel python "$OUT/pure-venv/bin/python"
+    test_wheel pure-wheel "$file" python "$OUT/pure-venv/bin/python"
 }
 
-debug_build() {
-    # The interpreter's own headers are not ours to mend: only what comes from ext/ and from Cython is an error.
-    CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make debug-test PYTEST_ARGS="--junitxml=$OUT/debug.xml"
-    "$PYTHON" .ci/check_junit.py "$OUT/debug.xml" c
-}
-
-kqueue_backend() {
-    CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make kqueue-test PYTEST_ARGS="--junitxml=$OUT/kqueue.xml"
-    "$PYTHON" .ci/check_junit.py "$OUT/kqueue.xml" c
+# A variant of the extension, with warnings as errors: those about ext/ and Cython's code, not the interpreter's headers.
+variant() { # debug | kqueue
+    CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make "$1-test" PYTEST_ARGS="--junitxml=$OUT/$1.xml"
+    "$PYTHON" .ci/check_junit.py "$OUT/$1.xml" c
 }
 
 # Wheel, CPython's own suites and the tests on another interpreter. The command's last word is the interpreter, what comes
 # before it is how to get there; the environment made by it is only usable that way.
 other_interpreter() { # VERSION COMMAND IMPLEMENTATIONS
-    local words venv file implementation tests=() conformance=0
+    local words venv file implementation tests=() outcome=0 conformance=0
     read -ra words <<<"$2"
     local way=("${words[@]:0:${#words[@]}-1}")
     venv=$OUT/python$1-venv
     "${words[@]}" -m venv "$venv"
     local python=("${way[@]}" "$venv/bin/python")
     file=$(wheel yes "$OUT/python$1" "${python[@]}")
-    install_wheel "$file" c "${python[@]}"
+    test_wheel "python$1" "$file" "$3" "${python[@]}" || outcome=$?
     "${python[@]}" tests/stdlib/run.py --impl c || conformance=$?
     # Again with hotloop.asyncio's objects in asyncio's place. Code 4: on this Python there are none.
     for implementation in c+compiled asyncio+compiled; do
@@ -122,7 +101,7 @@ other_interpreter() { # VERSION COMMAND IMPLEMENTATIONS
         "${python[@]}" tests/stdlib/run.py --impl "$implementation" || conformance=$?
         [ "$conformance" -ne 4 ] || conformance=0
     done
-    test_installed "python$1" "$3" "${python[@]}"
+    [ "$outcome" -eq 0 ] || return "$outcome"
     # Some distributions package an interpreter's own tests apart.
     if [ "$conformance" -eq 3 ]; then
         echo "the tests passed, but CPython $1 has no test.test_asyncio to run"

@@ -55,7 +55,6 @@ class Failed(Exception):
 class Configuration:
     """[tool.cibuildwheel], as far as this script follows it. What it does not know is an error and not passed over."""
 
-    builds: tuple[str, ...]
     environment: dict[str, str]
     repair: str
     extras: tuple[str, ...]
@@ -66,10 +65,10 @@ class Configuration:
     def read(cls, path: Path) -> "Configuration":
         table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
         linux = table.pop("linux", {})
+        table.pop("build")  # interpreters.released_versions() reads it
         if table.pop("build-frontend") != "build":
             raise SystemExit("wheels: only the frontend `build` is understood")
         configuration = cls(
-            builds=tuple(selector.removesuffix("-*") for selector in table.pop("build").split()),
             environment=table.pop("environment"),
             repair=linux.pop("repair-wheel-command") if sys.platform == "linux" else "",
             extras=tuple(table.pop("test-extras")),
@@ -81,11 +80,6 @@ class Configuration:
         if configuration.test_command[0] != "python":
             raise SystemExit("wheels: the test-command must begin with python")
         return configuration
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """As Interpreter.version has them: cp314t is 3.14t."""
-        return tuple(f"{build[2]}.{build[3:]}" for build in self.builds)
 
 
 @dataclass(slots=True)
@@ -146,13 +140,9 @@ def prepare_tools(log: Path) -> Path:
 
 
 def build_sdist(log: Path, tools: Path) -> Path:
-    python, folder = str(tools / "python"), empty(OUT / "sdist")
-    run(log, "building the sdist", [python, "-m", "build", "--sdist", "--outdir", str(folder), str(ROOT)])
+    folder = OUT / "sdist"
+    run(log, "building the sdist", [str(tools / "python"), str(CI / "sdist.py"), str(folder)])
     (sdist,) = folder.iterdir()
-    # An unpacked sdist has no list of what belongs to it but itself.
-    if (ROOT / ".git").exists():
-        run(log, "what is in the sdist", [python, str(CI / "check_sdist.py"), str(sdist)])
-    run(log, "the sdist from the sdist", [python, str(CI / "check_sdist_rebuilds.py"), str(sdist)])
     return sdist
 
 
@@ -315,7 +305,7 @@ def parse(arguments: list[str], choices: list[str]) -> argparse.Namespace:
 
 
 def make_all(workshop: Workshop, wanted: list[str]) -> list[Row]:
-    versions = tuple(version for version in workshop.configuration.versions if version in wanted)
+    versions = tuple(version for version in interpreters.released_versions() if version in wanted)
     found, pypies = interpreters.discover(versions)
     rows = []
     for version in versions:
@@ -332,7 +322,7 @@ def make_all(workshop: Workshop, wanted: list[str]) -> list[Row]:
 
 def main(arguments: list[str]) -> int:
     configuration = Configuration.read(ROOT / "pyproject.toml")
-    choices = [*configuration.versions, "pure"]
+    choices = [*interpreters.released_versions(), "pure"]
     options = parse(arguments, choices)
     OUT.mkdir(parents=True, exist_ok=True)
     log = OUT / "sdist.log"

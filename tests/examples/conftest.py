@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from programs import SECONDS_BEFORE_A_PROGRAM_HANGS, SITE_PAGES, Programs, start_site
+from example_programs import SECONDS_BEFORE_A_PROGRAM_HANGS, SITE_PAGES, Programs, start_site
 
 
 @pytest.fixture

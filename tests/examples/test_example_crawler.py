@@ -8,7 +8,7 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from programs import (
+from example_programs import (
     CRAWLER,
     SECONDS_BEFORE_A_PROGRAM_HANGS,
     SITE_PAGES,

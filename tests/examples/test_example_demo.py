@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import CRAWLER, EXAMPLES, SECONDS_BEFORE_A_PROGRAM_HANGS, needs_aiohttp, needs_proc
+from example_programs import CRAWLER, EXAMPLES, SECONDS_BEFORE_A_PROGRAM_HANGS, needs_aiohttp, needs_proc
 
 SMALL = ("--pages=30", "--delay=0.01", "--rounds=1")
 

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from programs import SECONDS_BEFORE_A_PROGRAM_HANGS
+from example_programs import SECONDS_BEFORE_A_PROGRAM_HANGS
 
 
 def start_server(programs, on):

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from programs import (
+from example_programs import (
     CRAWLER,
     LOOP_STAGE,
     SECONDS_BEFORE_A_PROGRAM_HANGS,

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from programs import SECONDS_BEFORE_A_PROGRAM_HANGS, requests_seen, split_address, start_site
+from example_programs import SECONDS_BEFORE_A_PROGRAM_HANGS, requests_seen, split_address, start_site
 
 
 def talk(url, data):

@@ -4,7 +4,7 @@ import re
 import socket
 
 import pytest
-from programs import (
+from example_programs import (
     LOOP_STAGE,
     RAW_STAGES,
     SELECTOR_STAGES,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import os
 import selectors
 import signal
@@ -163,48 +164,86 @@ class Tasks(Scenario):
 
     is_hot = True
 
+    @property
+    def module(self) -> Any:
+        """The version of asyncio that is used."""
+        return asyncio
+
     async def act(self) -> None:
+        module = self.module
+
         async def leaf(number: int) -> int:
-            await asyncio.sleep(0)
-            await asyncio.sleep(0.0001)
+            await module.sleep(0)
+            await module.sleep(0.0001)
             return number
 
-        if await asyncio.gather(*[leaf(number) for number in range(10)]) != list(range(10)):
+        if await module.gather(*[leaf(number) for number in range(10)]) != list(range(10)):
             raise Corrupt("gather")
-        async with asyncio.TaskGroup() as group:
+        async with module.TaskGroup() as group:
             tasks = [group.create_task(leaf(number)) for number in range(10)]
         if [task.result() for task in tasks] != list(range(10)):
             raise Corrupt("TaskGroup")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.001):
-                await asyncio.Event().wait()
+            async with module.timeout(0.001):
+                await module.Event().wait()
             raise Lost("timeout")
-        queue: asyncio.Queue[int] = asyncio.Queue(2)
+        queue = module.Queue(2)
 
         async def produce() -> None:
             for number in range(6):
                 await queue.put(number)
 
-        async with asyncio.TaskGroup() as group:
+        async with module.TaskGroup() as group:
             group.create_task(produce())
             taken = [await queue.get() for _ in range(6)]
         if taken != list(range(6)):
             raise Corrupt("Queue")
-        lock, condition = asyncio.Lock(), asyncio.Condition()
+        lock, condition = module.Lock(), module.Condition()
 
         async def locked() -> None:
             async with lock:
-                await asyncio.sleep(0)
+                await module.sleep(0)
 
         async def waiting() -> None:
             async with condition:
                 await condition.wait()
 
         waiters = [self.loop.create_task(waiting()) for _ in range(3)]
-        await asyncio.gather(*[locked() for _ in range(4)])
+        await module.gather(*[locked() for _ in range(4)])
         async with condition:
             condition.notify_all()
-        await asyncio.gather(*waiters)
+        await module.gather(*waiters)
+        await self.act_in_turns(module)
+
+    async def act_in_turns(self, module: Any) -> None:
+        """Semaphore, wait_for(), PriorityQueue with join()."""
+        semaphore, queue = module.Semaphore(2), module.PriorityQueue()
+
+        async def work() -> None:
+            async with semaphore:
+                await module.wait_for(module.sleep(0), 1)
+                queue.put_nowait(1)
+
+        async def consume() -> None:
+            for _ in range(4):
+                await queue.get()
+                queue.task_done()
+
+        await module.gather(*[work() for _ in range(4)])
+        await module.gather(queue.join(), consume())
+        if not queue.empty():
+            raise Lost("PriorityQueue")
+
+
+class CompiledTasks(Tasks):
+    """The same with the compiled objects, on hotloop's compiled implementation."""
+
+    @property
+    def module(self) -> Any:
+        return importlib.import_module("hotloop.asyncio") if self.impl.name == "c" else asyncio
+
+    async def prepare(self) -> None:
+        assert self.module  # it is imported before the fault
 
 
 class EagerTasks(Scenario):

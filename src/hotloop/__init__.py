@@ -3,6 +3,7 @@
     hotloop.run(main())                                         # in place of asyncio.run(main())
     asyncio.run(main(), loop_factory=hotloop.new_event_loop)    # the same, Python 3.12 and later
     python -m hotloop program.py                                # an unchanged program
+    from hotloop import asyncio                                 # for `import asyncio`: with compiled queues, locks, ...
 
 Each public name is imported on first use, for two reasons: `python -m hotloop --impl python ...` chooses the
 implementation after this file has run, and naming EventLoopPolicy loads machinery that Python 3.14 deprecates. This
@@ -34,6 +35,8 @@ _HOMES = {
     "format_tasks": "hotloop.instruments.pictures",
     "dump_tasks_on": "hotloop.instruments.dumps",
     "allow_inspection": "hotloop.instruments.inspection",
+    "compiled_asyncio": "hotloop._asyncio.compiled_layer",
+    "CompiledAsyncio": "hotloop._asyncio.compiled_layer",
 }
 # The selector of this platform; Windows has neither.
 if hasattr(select, "epoll"):
@@ -45,6 +48,8 @@ if hasattr(select, "kqueue"):
 __all__ = [name for name in _HOMES if name != "EventLoopPolicy" or sys.version_info < (3, 16)]
 
 if TYPE_CHECKING:
+    from hotloop._asyncio.compiled_layer import CompiledAsyncio as CompiledAsyncio
+    from hotloop._asyncio.compiled_layer import compiled_asyncio as compiled_asyncio
     from hotloop._impl import DefaultSelector as DefaultSelector
     from hotloop._impl import Future as Future
     from hotloop._impl import Task as Task

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio import compiled_layer
 from hotloop.loop import EventLoop
 
 _GONE = (
@@ -44,12 +45,15 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def install() -> None:
+def install(*, compiled_asyncio: bool | None = None) -> None:
     """Have asyncio make hotloop's event loops in this process: asyncio.set_event_loop_policy(EventLoopPolicy()).
 
-    Python 3.14 and later warn about it; asyncio.run(main(), loop_factory=hotloop.new_event_loop) needs no policy.
-    Raises RuntimeError on Python 3.16 and later, which have no policies.
+    `compiled_asyncio` puts hotloop's compiled queues, locks, timeouts, task groups and streams into asyncio's modules,
+    as for hotloop.run(). Python 3.14 and later warn about the policy; asyncio.run(main(),
+    loop_factory=hotloop.new_event_loop) and hotloop.run(main(), compiled_asyncio=True) need none. Raises RuntimeError
+    on Python 3.16 and later, which have no policies, and changes nothing there.
     """
     if _Base is None:
         raise RuntimeError(_GONE)
+    compiled_layer.install_if_asked(compiled_asyncio)
     asyncio.set_event_loop_policy(EventLoopPolicy())

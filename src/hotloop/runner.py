@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hotloop._asyncio import compiled_layer
 from hotloop.loop import new_event_loop
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def run(
     stall_report: "Callable[[Stall], object] | None" = None,
     dump_tasks_on: int | None = None,
     inspect: "bool | str | os.PathLike[str] | None" = None,
+    compiled_asyncio: bool | None = None,
 ) -> _T:
     """Run the coroutine `main` on a new event loop and return its result, as asyncio.run() does.
 
@@ -34,12 +36,18 @@ def run(
     standard error: see dump_tasks_on(). `inspect` opens a socket for `python -m hotloop top`, at the given path, or if
     it is True at a path that contains the process id: see allow_inspection(). If it is None, the environment variable
     HOTLOOP_INSPECT decides for all loops of the program (1, or a path with a slash); False excludes this loop.
+
+    If `compiled_asyncio` is true, hotloop's compiled queues, locks, timeouts, task groups and streams are put into
+    asyncio's modules before the loop runs, and stay there until the process ends. Names that were imported from asyncio
+    before remain asyncio's own: hotloop.compiled_asyncio() lists them. Where hotloop has no compiled objects, nothing
+    changes. None leaves the decision to the environment variable HOTLOOP_COMPILED_ASYNCIO (1).
     """
     # Runner would raise too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("hotloop.run() cannot be called from a running event loop")
     if stall_report is not None and stall_after is None:
         raise ValueError("stall_report without stall_after: no stall would be reported")
+    compiled_layer.install_if_asked(compiled_asyncio)
     # The instruments stay until the loop is closed: tasks that are cancelled at the end may block it, too.
     with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
         if stall_after is not None:

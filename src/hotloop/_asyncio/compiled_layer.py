@@ -1,14 +1,15 @@
-"""Which of asyncio's objects the compiled layer replaces, and by what; and puts them into asyncio where a program asks
-for it.
+"""The compiled layer: which of asyncio's objects it replaces, and by what.
 
-Nothing here happens by an import: hotloop.asyncio takes the compiled objects for itself, and install() is called by
-`python -m hotloop --compiled-asyncio`, hotloop.run(compiled_asyncio=True) and hotloop.install(compiled_asyncio=True).
+hotloop.asyncio has the compiled objects for modules that import it. install() puts them into asyncio itself. No import
+calls it, only `python -m hotloop --compiled-asyncio`, hotloop.run(compiled_asyncio=True) and
+hotloop.install(compiled_asyncio=True).
 """
 
 import asyncio
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -24,18 +25,43 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class CompiledAsyncio:
-    """The state of hotloop's compiled objects for asyncio in this process: see hotloop.compiled_asyncio()."""
+    """What hotloop.compiled_asyncio() returns."""
 
     available: bool
-    """Whether this Python and this installation of hotloop have them."""
+    """Whether there are compiled objects for this Python."""
     reason: str
-    """Why they are available, or why not."""
+    """Why there are, or why not."""
     installed: bool
-    """Whether they stand in asyncio's place, and not only in hotloop.asyncio."""
+    """Whether they stand in asyncio's place, and not in `hotloop.asyncio` alone."""
     names: tuple[str, ...]
-    """The names that are compiled, as in asyncio."""
+    """The compiled objects, by their names in asyncio."""
     imported_earlier: tuple[str, ...]
-    """Names of other modules that hold asyncio's own objects, such as `program.Queue` after `from asyncio import Queue`."""
+    """Where other modules hold asyncio's own objects: `program.Queue` after `from asyncio import Queue`."""
+
+
+def compiled_asyncio() -> CompiledAsyncio:
+    """Return what of asyncio is compiled in this process, and whether it stands in asyncio's place.
+
+    With `compiled_asyncio=True` or `--compiled-asyncio`, `imported_earlier` has the names that modules had imported
+    from asyncio before. What they name keeps working beside the compiled objects, at asyncio's speed.
+    """
+    why_not = why_unavailable()
+    replaced = _replacements()
+    return CompiledAsyncio(
+        available=why_not is None,
+        reason=why_not or _impl.reason,
+        installed=bool(replaced) and all(getattr(asyncio, name, None) is compiled for name, _, compiled in replaced),
+        names=tuple(name for name, _, _ in replaced),
+        imported_earlier=tuple(_names_of_own_objects({id(own) for _, own, _ in replaced})),
+    )
+
+
+def _names_of_own_objects(ids: set[int]) -> Iterator[str]:
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] not in ("asyncio", "hotloop"):
+            for attribute, value in _contents(module):
+                if id(value) in ids:
+                    yield f"{name}.{attribute}"
 
 
 def why_unavailable() -> str | None:
@@ -47,17 +73,17 @@ def why_unavailable() -> str | None:
     return None
 
 
-def is_available() -> bool:
-    """Whether there is a compiled layer: with the compiled implementation, on a Python with the GIL."""
-    return why_unavailable() is None
+def compiled_names() -> dict[str, object]:
+    """The compiled objects by the names that they have in asyncio; empty if there is no compiled layer."""
+    return {name: compiled for name, _, compiled in _replacements()}
 
 
 @functools.cache
 def _replacements() -> tuple[tuple[str, object, object], ...]:
-    """Of each compiled object its name, asyncio's own object and the compiled one; none if there is no compiled layer.
+    """The name, asyncio's own object and the compiled one, for each; empty if there is no compiled layer.
 
-    To be called before asyncio's own objects are replaced: install() does."""
-    if not is_available():
+    install() calls it before it replaces anything."""
+    if why_unavailable() is not None:
         return ()
     found = []
     for part, (home, names) in _PARTS.items():
@@ -67,71 +93,46 @@ def _replacements() -> tuple[tuple[str, object, object], ...]:
     return tuple(found)
 
 
-def compiled_names() -> dict[str, object]:
-    """The compiled objects by the names that they have in asyncio; empty if there is no compiled layer."""
-    return {name: compiled for name, _, compiled in _replacements()}
-
-
 # -- in asyncio's place ------------------------------------------------------------------------------------------------
 
 _VARIABLE = "HOTLOOP_COMPILED_ASYNCIO"
+_OFF = ("", "0", "false", "no", "off")
+_ON = ("1", "true", "yes", "on")
 
 
-def is_asked_for() -> bool:
-    """Whether the environment asks for the compiled objects. Raises ValueError if its word is none that is known."""
-    asked = os.environ.get(_VARIABLE, "")
-    if asked not in ("", "0", "1"):
-        raise ValueError(f"{_VARIABLE} must be 1 or 0, or unset; it is {asked!r}")
-    return asked == "1"
+def install_if_asked(asked: bool | None) -> None:
+    """install() if `asked` is true, or if it is None and the environment asks for it."""
+    if is_asked_by_environment() if asked is None else asked:
+        install()
 
 
-def ask_children() -> None:
+def is_asked_by_environment() -> bool:
+    """Raises ValueError if HOTLOOP_COMPILED_ASYNCIO is neither on nor off."""
+    value = os.environ.get(_VARIABLE, "")
+    if value.lower() not in (*_OFF, *_ON):
+        raise ValueError(f"{_VARIABLE} must be 1 or 0, or unset; it is {value!r}")
+    return value.lower() in _ON
+
+
+def ask_child_processes() -> None:
     """Have the processes that this one starts ask for the compiled objects, too."""
     os.environ[_VARIABLE] = "1"
 
 
 def install() -> None:
-    """Put the compiled objects into asyncio and its modules, wherever asyncio's own stand; for good.
+    """Put the compiled objects into asyncio and its modules, wherever asyncio's own stand, until the process ends.
 
-    asyncio's own code finds them as well, because it looks its names up when it uses them: a Queue's Event is compiled,
-    and open_connection() makes a compiled StreamReader. Does nothing if there is no compiled layer, or the second time.
+    asyncio's own code then uses them as well, because it looks its names up at each use: a Queue makes a compiled
+    Event, open_connection() a compiled StreamReader. Idempotent. Does nothing if there is no compiled layer.
     """
     compiled = {id(own): replacement for _, own, replacement in _replacements()}
-    for name, module in sorted(sys.modules.items()):
-        if _is_asyncios(name):
-            for attribute, value in list(_names_of(module)):
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "asyncio":
+            for attribute, value in _contents(module):
                 if id(value) in compiled:
                     setattr(module, attribute, compiled[id(value)])
 
 
-def _is_asyncios(module: str) -> bool:
-    return module == "asyncio" or module.startswith("asyncio.")
-
-
-def _names_of(module: ModuleType) -> list[tuple[str, object]]:
+def _contents(module: object) -> list[tuple[str, object]]:
     # A program may put any object into sys.modules.
     return list(vars(module).items()) if isinstance(module, ModuleType) else []
-
-
-def state() -> CompiledAsyncio:
-    """What is compiled in this process, and whether asyncio's names are the compiled objects.
-
-    Use it in a running program to see what `compiled_asyncio=True` or `--compiled-asyncio` has done: names that a module
-    had imported from asyncio before are in `imported_earlier`. They go on working beside the compiled ones."""
-    why_not = why_unavailable()
-    replaced = _replacements()
-    own = {id(own) for _, own, _ in replaced}
-    earlier = [
-        f"{name}.{attribute}"
-        for name, module in sorted(sys.modules.items())
-        if not _is_asyncios(name)
-        for attribute, value in _names_of(module)
-        if id(value) in own
-    ]
-    return CompiledAsyncio(
-        available=why_not is None,
-        reason=why_not or _impl.reason,
-        installed=bool(replaced) and all(getattr(asyncio, name) is compiled for name, _, compiled in replaced),
-        names=tuple(name for name, _, _ in replaced),
-        imported_earlier=tuple(earlier),
-    )

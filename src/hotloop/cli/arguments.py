@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 USAGE = """\
-usage: python -m hotloop [--impl c|python] [--debug] PROGRAM.py [ARGUMENT ...]
-       python -m hotloop [--impl c|python] [--debug] -m MODULE [ARGUMENT ...]
-       python -m hotloop [--impl c|python] info [--json]
+usage: python -m hotloop [OPTION ...] PROGRAM.py [ARGUMENT ...]
+       python -m hotloop [OPTION ...] -m MODULE [ARGUMENT ...]
+       python -m hotloop [OPTION ...] info [--json]
        python -m hotloop top [--once] [--interval SECONDS] PROCESS|SOCKET
 """
 
@@ -18,15 +18,18 @@ HELP = f"""\
 Runs PROGRAM.py (or a folder or zip file with a __main__.py) or MODULE as plain python would, with hotloop as
 asyncio's event loop and as selectors.DefaultSelector.
 
-  --impl c|python   use the compiled implementation or the one in Python, here and in child processes (sets
-                    HOTLOOP_IMPL); without it the compiled one is used where it is installed
-  --debug           switch asyncio's debug mode on, here and in child processes (sets PYTHONASYNCIODEBUG)
-  -h, --help        show this text
-  -V, --version     show hotloop's version
+  --impl c|python     use the compiled implementation or the one in Python, here and in child processes (sets
+                      HOTLOOP_IMPL); without it the compiled one is used where it is installed
+  --compiled-asyncio  put hotloop's compiled queues, locks, timeouts, task groups and streams into asyncio, here and
+                      in child processes that use hotloop (sets HOTLOOP_COMPILED_ASYNCIO); without the compiled
+                      implementation, and on a Python without the GIL, asyncio keeps its own
+  --debug             switch asyncio's debug mode on, here and in child processes (sets PYTHONASYNCIODEBUG)
+  -h, --help          show this text
+  -V, --version       show hotloop's version
 
-  info              show which implementation is in use and why; --json for programs
-  top               show what the event loop of a running program does; the program must have opened a socket for it
-                    by hotloop.run(..., inspect=True); --once shows it once
+  info                show which implementation is in use and why, and what of asyncio is compiled; --json for programs
+  top                 show what the event loop of a running program does; the program must have opened a socket for it
+                      by hotloop.run(..., inspect=True); --once shows it once
 
 A program called info or top is run as ./info or ./top.
 """
@@ -47,6 +50,7 @@ class Invocation:
     arguments: list[str] = field(default_factory=list)  # what follows the target, untouched
     implementation: str | None = None  # one of IMPLEMENTATIONS, None for hotloop's own choice
     debug: bool = False
+    compiled_asyncio: bool = False
 
 
 def _option_value(option: str, rest: list[str]) -> str:
@@ -85,7 +89,7 @@ def parse(arguments: list[str]) -> Invocation:
     """Parse the arguments after `python -m hotloop`. Raises UsageError."""
     rest = list(arguments)
     implementation: str | None = None
-    debug = False
+    debug = compiled_asyncio = False
     while rest:
         word = rest.pop(0)
         if word.partition("=")[0] == "--impl":
@@ -94,11 +98,14 @@ def parse(arguments: list[str]) -> Invocation:
                 raise UsageError(f"--impl must be c or python, not {implementation!r}")
         elif word == "--debug":
             debug = True
+        elif word == "--compiled-asyncio":
+            compiled_asyncio = True
         else:
             invocation = _command(word, rest)
-            if invocation.command == "top" and (implementation or debug):
+            if invocation.command == "top" and (implementation or debug or compiled_asyncio):
                 raise UsageError("top takes its options behind its name")
             invocation.implementation = implementation
             invocation.debug = debug
+            invocation.compiled_asyncio = compiled_asyncio
             return invocation
     raise UsageError("which program is to be run?")

@@ -1,4 +1,5 @@
-"""`python -m hotloop info`: which implementation is in use, and why. Intended for bug reports."""
+"""`python -m hotloop info`: which implementation is in use and why, and what of asyncio is compiled. Intended for bug
+reports."""
 
 import json
 import platform
@@ -17,11 +18,26 @@ def collect() -> dict[str, str]:
         "selector": f"{selector.__module__}.{selector.__qualname__}",
         "backend": getattr(sys.modules[selector.__module__], "BACKEND", "")
         or selector.__name__.removesuffix("Selector").lower(),
+        **_compiled_asyncio(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
         "compiler": platform.python_compiler(),
         "platform": platform.platform(),
     }
+
+
+def _compiled_asyncio() -> dict[str, str]:
+    """hotloop.compiled_asyncio() in words."""
+    state = hotloop.compiled_asyncio()
+    if not state.available:
+        return {"compiled_asyncio": f"not available: {state.reason}"}
+    facts = {
+        "compiled_asyncio": "in asyncio's place" if state.installed else "available, in hotloop.asyncio",
+        "compiled_names": " ".join(state.names),
+    }
+    if state.installed and state.imported_earlier:
+        facts["imported_earlier"] = " ".join(state.imported_earlier)
+    return facts
 
 
 def show(*, as_json: bool) -> None:

@@ -25,6 +25,18 @@ def _prepare(invocation: Invocation) -> None:
         if error.name != "hotloop._c":
             raise
         raise UsageError(str(error)) from error
+    _prepare_compiled_asyncio(invocation)
+
+
+def _prepare_compiled_asyncio(invocation: Invocation) -> None:
+    from hotloop._asyncio import compiled_layer
+
+    if invocation.compiled_asyncio:
+        compiled_layer.ask_child_processes()
+    try:
+        compiled_layer.install_if_asked(None)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _follow(invocation: Invocation) -> int:

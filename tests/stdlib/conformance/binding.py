@@ -61,7 +61,7 @@ def _install_compiled_layer() -> None:
     from hotloop._asyncio import compiled_layer
 
     compiled_layer.install()
-    assert compiled_layer.state().installed, compiled_layer.why_unavailable()
+    assert compiled_layer.compiled_asyncio().installed, compiled_layer.why_unavailable()
 
 
 def _load_hotloop(name: str) -> Implementation:

@@ -137,7 +137,9 @@ def _applies(table: dict, impl: str, versions: dict[str, tuple[int, ...]]) -> bo
     specs = ((spec, versions[name]) for name in versions for spec in filter(None, table.get(name, "").split(",")))
     # What cannot pass on a loop cannot pass there with the compiled layer either.
     names = {impl, impl.removesuffix("+compiled")}
-    return not names.isdisjoint(table.get("impl", [impl])) and all(_version_matches(spec, version) for spec, version in specs)
+    return not names.isdisjoint(table.get("impl", [impl])) and all(
+        _version_matches(spec, version) for spec, version in specs
+    )
 
 
 def _version_matches(spec: str, version: tuple[int, ...]) -> bool:

@@ -84,15 +84,30 @@ cdef extern from *:
         return PyObject_GetAttrString(((compiled_function_object *)self)->function, name);
     }
 
-    /* By pickle and copy: as a function, by its name. */
+    /* For pickle. */
     static PyObject *compiled_function_reduce(PyObject *self, PyObject *unused)
     {
+        PyObject *module = PyImport_ImportModule("hotloop._asyncio.compiled_classes"), *reduced;
+
         (void)unused;
-        return PyObject_GetAttrString(((compiled_function_object *)self)->function, "__qualname__");
+        if (module == NULL)
+            return NULL;
+        reduced = PyObject_CallMethod(module, "reduce_function", "O", self);
+        Py_DECREF(module);
+        return reduced;
+    }
+
+    /* For copy: functions are not copied. */
+    static PyObject *compiled_function_copy(PyObject *self, PyObject *unused)
+    {
+        (void)unused;
+        return Py_NewRef(self);
     }
 
     static PyMethodDef compiled_function_methods[] = {
         {"__reduce__", compiled_function_reduce, METH_NOARGS, NULL},
+        {"__copy__", compiled_function_copy, METH_NOARGS, NULL},
+        {"__deepcopy__", compiled_function_copy, METH_O, NULL},
         {NULL, NULL, 0, NULL},
     };
 

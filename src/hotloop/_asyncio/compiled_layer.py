@@ -18,8 +18,11 @@ from hotloop import _impl
 
 # The names that each module of hotloop._c.highlevel has, by the module of asyncio's that defines them.
 _PARTS = {
+    "condition": ("locks", ["Condition"]),
     "event": ("locks", ["Event"]),
+    "lock": ("locks", ["Lock"]),
     "queues": ("queues", ["Queue", "PriorityQueue", "LifoQueue"]),
+    "semaphores": ("locks", ["Semaphore", "BoundedSemaphore"]),
 }
 
 

@@ -39,6 +39,7 @@ cdef extern from *:
     #define deque_check(object) ((object) != NULL && Py_IS_TYPE(object, deque_type))
     #define deque_size(deque) Py_SIZE(deque)
     #define deque_new() PyObject_CallNoArgs((PyObject *)deque_type)
+    #define deque_item(deque, index) PySequence_GetItem(deque, index)
 
     static inline int deque_discard_result(PyObject *result)
     {
@@ -54,6 +55,7 @@ cdef extern from *:
     # All that follow are for such an object only.
     Py_ssize_t deque_size(object deque) noexcept
     object deque_new()
+    object deque_item(object deque, Py_ssize_t index)
     int deque_append(object deque, object item) except -1
     object deque_popleft(object deque)                      # IndexError if it is empty
     int deque_remove(object deque, object item) except -1   # the first equal item; ValueError if there is none

@@ -1,5 +1,14 @@
+from hotloop._c.tasks.future cimport Future
+
+
+cdef inline bint is_our_future(object waiter) noexcept:
+    """Whether looking at it, and setting its result, runs no code of the program's."""
+    return isinstance(waiter, Future) and (<Future>waiter).is_exact()
+
+
 cdef object create_waiter(object owner, object bound_loop)
 cdef bint is_done(object waiter) except -1
 cdef int wake(object waiter, object result) except -1
 cdef int wake_first(object waiters) except -1
+cdef bint are_all_cancelled(object waiters) except -1
 cdef int remove_waiter(object waiters, object waiter) except -1

@@ -1,7 +1,7 @@
 """The futures by which locks, events and queues make tasks wait."""
 
-from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_popleft, deque_remove, deque_size
-from hotloop._c.tasks.future cimport PENDING, Future, state_of
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_popleft, deque_remove, deque_size
+from hotloop._c.tasks.future cimport CANCELLED, PENDING, Future, state_of
 
 from asyncio import events
 from collections import deque
@@ -22,14 +22,14 @@ cdef object create_waiter(object owner, object bound_loop):
 
 
 cdef bint is_done(object waiter) except -1:
-    if isinstance(waiter, Future) and (<Future>waiter).is_exact():
+    if is_our_future(waiter):
         return state_of(<Future>waiter) != PENDING
     return waiter.done()
 
 
 cdef int wake(object waiter, object result) except -1:
     """Set the result of a waiter that is not done."""
-    if isinstance(waiter, Future) and (<Future>waiter).is_exact():
+    if is_our_future(waiter):
         (<Future>waiter).finish(result)
     else:
         waiter.set_result(result)
@@ -45,6 +45,20 @@ cdef int wake_first(object waiters) except -1:
             wake(waiter, None)
             break
     return 0
+
+
+cdef bint are_all_cancelled(object waiters) except -1:
+    """Whether every waiter in the deque was cancelled. Asks futures of other classes, which may run any code."""
+    cdef object waiter
+    if not deque_size(waiters):
+        return True
+    waiter = deque_item(waiters, 0)
+    if is_our_future(waiter) and state_of(<Future>waiter) != CANCELLED:
+        return False
+    for waiter in waiters:
+        if not waiter.cancelled():
+            return False
+    return True
 
 
 cdef int remove_waiter(object waiters, object waiter) except -1:

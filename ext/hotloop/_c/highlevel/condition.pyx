@@ -1,0 +1,348 @@
+"""asyncio.Condition: the compiled short cuts of its methods.
+
+Source: asyncio/locks.py. Versions differ in wait(), in what follows an exception, which is left to asyncio's own
+wait(): see _asyncio/resumed_wait.py.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport (
+    deque_append,
+    deque_check,
+    deque_install,
+    deque_item,
+    deque_new,
+    deque_popleft,
+    deque_remove,
+    deque_size,
+)
+from hotloop._c.highlevel.lock cimport (
+    LockFields,
+    acquired,
+    await_acquire,
+    is_plain_lock,
+    release_plain_lock,
+    take_if_free,
+)
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.tasks.future cimport PENDING, Future, state_of
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define CONDITION struct __pyx_obj_7hotloop_2_c_9highlevel_9condition_ConditionFields
+    #define INSTANCE_DICT_OWNER CONDITION
+    #define condition_fields_are_set(condition) FIELDS_ARE_SET(CONDITION, condition, _loop, release)
+    #define add_condition_fields(type) \\
+        FIELDS_INSTALL(type, FIELD(CONDITION, _loop), FIELD(CONDITION, _lock), FIELD(CONDITION, _waiters), \\
+                       FIELD(CONDITION, locked), FIELD(CONDITION, acquire), FIELD(CONDITION, release))
+
+    /* Whether `method` is `function`, bound to `owner`. */
+    static inline int is_method(PyObject *method, PyObject *function, PyObject *owner)
+    {
+        return PyMethod_Check(method) && PyMethod_GET_SELF(method) == owner && PyMethod_GET_FUNCTION(method) == function;
+    }
+    """
+    int add_condition_fields(PyTypeObject *) except -1
+    bint condition_fields_are_set(object) noexcept
+    bint is_method(object method, object function, object owner) noexcept
+    object PyMethod_New(object function, object owner)
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+    Py_ssize_t PyLong_AsSsize_t(object) except? -1
+
+from asyncio import locks
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+from hotloop._asyncio.resumed_wait import resumed_wait
+from hotloop._c.highlevel.lock import Lock
+
+deque_install(deque)
+
+cdef object lock_locked = vars(Lock)["locked"]
+cdef object lock_acquire = vars(Lock)["acquire"]
+cdef object lock_release = vars(Lock)["release"]
+cdef object AsyncioLock = locks.Lock
+
+
+cdef class ConditionFields:
+    """What a Condition consists of. The class that programs see derives from this one and from asyncio.Condition."""
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object _loop               # None: not bound to one yet
+    cdef object _lock
+    cdef object _waiters            # a deque of futures
+    cdef object locked              # methods of `_lock`
+    cdef object acquire
+    cdef object release
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+
+
+instance_dict_install(<PyTypeObject *>ConditionFields)
+add_condition_fields(<PyTypeObject *>ConditionFields)
+
+cdef plain_class condition_class
+
+
+cdef bint is_plain_condition(PyObject *condition) noexcept:
+    """Whether its class is Condition itself, its lock is a plain one, and its other attributes are there and of the types
+    that the constructor gave them."""
+    return (
+        is_unchanged(condition, &condition_class)
+        and instance_dict_is_absent(<object>condition)
+        and condition_fields_are_set(<object>condition)
+        and deque_check((<ConditionFields>condition)._waiters)
+        and has_plain_lock(<ConditionFields>condition)
+    )
+
+
+cdef inline bint has_plain_lock(ConditionFields condition) noexcept:
+    return (
+        is_plain_lock(<PyObject *>condition._lock)
+        and is_method(condition.locked, lock_locked, condition._lock)
+        and is_method(condition.acquire, lock_acquire, condition._lock)
+        and is_method(condition.release, lock_release, condition._lock)
+    )
+
+
+cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
+    """Whether a short cut may do a call: a plain condition, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_plain_condition(arguments[0])
+
+
+cdef inline bint is_held(ConditionFields condition) noexcept:
+    """Whether the lock of a plain condition is locked."""
+    return (<LockFields>condition._lock)._locked is True
+
+
+# -- the short cuts ----------------------------------------------------------------------------------------------------
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef ConditionFields condition
+    cdef object lock = None
+    if count == 2 and keywords == NULL:
+        lock = <object>arguments[1]
+    elif count == 1 and keywords != NULL and <object>keywords == ("lock",):
+        lock = <object>arguments[1]
+    elif count != 1 or keywords != NULL:
+        return NULL
+    if not isinstance(<object>arguments[0], ConditionFields):
+        return NULL
+    if lock is None:
+        if locks.Lock is not AsyncioLock and locks.Lock is not Lock:
+            return NULL
+        lock = Lock()
+    if not is_unchanged(arguments[0], &condition_class) or not is_plain_lock(<PyObject *>lock):
+        return Py_NewRef(own_init(<object>arguments[0], lock))
+    condition = <ConditionFields>arguments[0]
+    condition._lock = lock
+    condition.locked = PyMethod_New(lock_locked, lock)
+    condition.acquire = PyMethod_New(lock_acquire, lock)
+    condition.release = PyMethod_New(lock_release, lock)
+    condition._waiters = deque_new()
+    return Py_NewRef(None)
+
+
+cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
+
+
+cdef PyObject *wait_for(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 2, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1]))
+
+
+cdef PyObject *notify(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef Py_ssize_t limit = 1
+    if not 1 <= count <= 2 or keywords != NULL or not is_plain_condition(arguments[0]):
+        return NULL
+    if count == 2:
+        if not PyLong_CheckExact(<object>arguments[1]) or not -LIMIT < <object>arguments[1] < LIMIT:
+            return NULL
+        limit = PyLong_AsSsize_t(<object>arguments[1])
+    return notify_plain_condition(<ConditionFields>arguments[0], limit)
+
+
+cdef PyObject *notify_all(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return notify_plain_condition(<ConditionFields>arguments[0], LIMIT)
+
+
+cdef enum:
+    LIMIT = 1 << 30                 # more waiters than a condition has
+
+
+cdef PyObject *notify_plain_condition(ConditionFields condition, Py_ssize_t limit) except? NULL:
+    """Wake up to `limit` waiters. NULL without an exception: asyncio's own function is to do what remains."""
+    cdef object waiters = condition._waiters
+    cdef object waiter
+    cdef Py_ssize_t index
+    cdef Py_ssize_t woken = 0
+    if not is_held(condition):
+        return NULL
+    for index in range(deque_size(waiters)):
+        if woken >= limit:
+            break
+        waiter = deque_item(waiters, index)
+        if not is_our_future(waiter):
+            if woken == 0:
+                return NULL
+            return Py_NewRef(own_notify(condition, min(limit, len(waiters)) - woken))
+        if state_of(<Future>waiter) == PENDING:
+            woken += 1
+            (<Future>waiter).finish(False)
+    return Py_NewRef(None)
+
+
+cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+
+
+cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 4, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+
+
+# -- the coroutines ----------------------------------------------------------------------------------------------------
+
+# Where wait() is: at the await of its future, and at that of acquire().
+cdef enum:
+    NOTIFIED = 1
+    ACQUIRING = 2
+
+
+cdef object wait_step(Coroutine coroutine, object outcome, object error):
+    cdef object condition, waiter, waiters
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    condition = coroutine.owner
+    waiter = coroutine.extra
+    if coroutine.position == NOTIFIED:
+        if error is not None or not forget_waiter(condition, waiter):
+            return delegate(coroutine, resumed_wait(condition, waiter, error))
+        if is_plain_condition(<PyObject *>condition) and take_if_free((<ConditionFields>condition)._lock):
+            return True
+        coroutine.position = ACQUIRING
+        return await_object(coroutine, condition.acquire())
+    if coroutine.position == ACQUIRING:
+        if error is not None:
+            return delegate(coroutine, resumed_wait(condition, None, error))
+        return True
+    waiter = waiter_if_it_may_wait(condition)
+    if waiter is None or not is_plain_condition(<PyObject *>condition):
+        return delegate(coroutine, own_wait(condition))
+    waiters = (<ConditionFields>condition)._waiters
+    release_plain_lock((<ConditionFields>condition)._lock)
+    deque_append(waiters, waiter)
+    coroutine.extra = waiter
+    coroutine.position = NOTIFIED
+    return await_object(coroutine, waiter)
+
+
+cdef object waiter_if_it_may_wait(object condition):
+    """A future for wait() to await; None if it cannot be had, or wait() would raise something else before."""
+    cdef object waiter = None
+    if is_plain_condition(<PyObject *>condition) and is_held(<ConditionFields>condition):
+        try:
+            waiter = create_waiter(condition, (<ConditionFields>condition)._loop)
+        except BaseException:
+            pass
+    return waiter
+
+
+cdef bint forget_waiter(object condition, object waiter) except -1:
+    """Remove it from a plain condition's waiters; False if it is not there, or the condition is another one."""
+    cdef object waiters
+    if not is_plain_condition(<PyObject *>condition):
+        return False
+    waiters = (<ConditionFields>condition)._waiters
+    if not deque_size(waiters):
+        return False
+    if deque_item(waiters, 0) is waiter:
+        deque_popleft(waiters)
+        return True
+    try:
+        deque_remove(waiters, waiter)
+    except ValueError:
+        waiter = None
+    return waiter is not None
+
+
+cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
+    cdef object result
+    if error is not None:
+        raise_again(error)
+    result = coroutine.argument()
+    if result:
+        return result
+    return await_object(coroutine, coroutine.owner.wait())
+
+
+cdef object enter_step(Coroutine coroutine, object outcome, object error):
+    cdef object condition = coroutine.owner
+    if coroutine.position:
+        return acquired(error)
+    if is_plain_condition(<PyObject *>condition) and take_if_free((<ConditionFields>condition)._lock):
+        return None
+    return await_acquire(coroutine, condition)
+
+
+cdef object exit_step(Coroutine coroutine, object outcome, object error):
+    cdef object condition = coroutine.owner
+    if is_plain_condition(<PyObject *>condition) and is_held(<ConditionFields>condition):
+        release_plain_lock((<ConditionFields>condition)._lock)
+    else:
+        condition.release()
+    return None
+
+
+cdef object own_init = locks.Condition.__init__
+cdef object own_wait = locks.Condition.wait
+cdef object own_wait_for = locks.Condition.wait_for
+cdef object own_notify = locks.Condition.notify
+cdef object own_enter = locks.Condition.__aenter__
+cdef object own_exit = locks.Condition.__aexit__
+cdef Operation wait_operation = new_operation(wait_step, own_wait)
+cdef Operation wait_for_operation = new_operation(wait_for_step, own_wait_for)
+cdef Operation enter_operation = new_operation(enter_step, own_enter)
+cdef Operation exit_operation = new_operation(exit_step, own_exit)
+
+
+Condition = compiled_class(
+    ConditionFields,
+    locks.Condition,
+    __init__=compiled_function(own_init, init),
+    wait=compiled_function(own_wait, wait),
+    wait_for=compiled_function(own_wait_for, wait_for),
+    notify=compiled_function(own_notify, notify),
+    notify_all=compiled_function(locks.Condition.notify_all, notify_all),
+    __aenter__=compiled_function(own_enter, enter),
+    __aexit__=compiled_function(own_exit, exit_),
+)
+plain_class_record(&condition_class, Condition)

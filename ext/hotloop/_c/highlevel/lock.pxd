@@ -1,0 +1,20 @@
+from cpython.object cimport PyObject
+
+from hotloop._c.highlevel.coroutine cimport Coroutine
+
+
+cdef class LockFields:
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object _loop               # None: not bound to one yet
+    cdef object _waiters            # a deque of futures; None: nothing has waited yet
+    cdef object _locked             # True or False
+
+
+cdef bint is_plain_lock(PyObject *lock) noexcept
+# For plain locks:
+cdef bint take_if_free(object lock) except -1
+cdef int release_plain_lock(LockFields lock) except -1
+# For a lock, a semaphore or a condition of any class:
+cdef object await_acquire(Coroutine coroutine, object lock)
+cdef object acquired(object error)

@@ -1,0 +1,254 @@
+"""asyncio.Lock: the compiled short cuts of its methods.
+
+Source: asyncio/locks.py, which is the same in every supported Python.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.tasks.future cimport PENDING, Future, state_of
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define LOCK struct __pyx_obj_7hotloop_2_c_9highlevel_4lock_LockFields
+    #define INSTANCE_DICT_OWNER LOCK
+    #define lock_fields_are_set(lock) FIELDS_ARE_SET(LOCK, lock, _loop, _locked)
+    #define add_lock_fields(type) FIELDS_INSTALL(type, FIELD(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
+    """
+    int add_lock_fields(PyTypeObject *) except -1
+    bint lock_fields_are_set(object) noexcept
+
+from asyncio import exceptions, locks
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+
+deque_install(deque)
+
+cdef object CancelledError = exceptions.CancelledError
+
+
+cdef class LockFields:
+    """What a Lock consists of. The class that programs see derives from this one and from asyncio.Lock."""
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+
+
+instance_dict_install(<PyTypeObject *>LockFields)
+add_lock_fields(<PyTypeObject *>LockFields)
+
+cdef plain_class lock_class
+
+
+cdef bint is_plain_lock(PyObject *lock) noexcept:
+    """Whether its class is Lock itself, and its attributes are there and of the types that the constructor gave them.
+    """
+    return (
+        is_unchanged(lock, &lock_class)
+        and instance_dict_is_absent(<object>lock)
+        and lock_fields_are_set(<object>lock)
+        and has_usual_types(<LockFields>lock)
+    )
+
+
+cdef inline bint has_usual_types(LockFields lock) noexcept:
+    return (lock._locked is True or lock._locked is False) and (lock._waiters is None or deque_check(lock._waiters))
+
+
+cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
+    """Whether a short cut may do a call: a plain lock, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_plain_lock(arguments[0])
+
+
+# -- what the methods have in common -----------------------------------------------------------------------------------
+
+cdef bint take_if_free(object lock) except -1:
+    """Lock a plain lock, unless acquire() would have to wait."""
+    if (<LockFields>lock)._locked:
+        return False
+    if (<LockFields>lock)._waiters is not None and not are_all_cancelled((<LockFields>lock)._waiters):
+        return False
+    set_locked(lock)
+    return True
+
+
+cdef int set_locked(object lock) except -1:
+    """For any lock."""
+    if is_plain_lock(<PyObject *>lock):
+        (<LockFields>lock)._locked = True
+    else:
+        lock._locked = True
+    return 0
+
+
+cdef int release_plain_lock(LockFields lock) except -1:
+    """release(), for a plain lock that is locked."""
+    cdef object waiters, waiter
+    lock._locked = False
+    waiters = lock._waiters
+    if waiters is None or not deque_size(waiters):
+        return 0
+    waiter = deque_item(waiters, 0)
+    if not is_our_future(waiter):
+        lock._wake_up_first()
+    elif state_of(<Future>waiter) == PENDING:
+        (<Future>waiter).finish(True)
+    return 0
+
+
+cdef object await_acquire(Coroutine coroutine, object lock):
+    """`await lock.acquire()` in a coroutine that has no other `await`: for a step function to return."""
+    coroutine.position = WOKEN
+    return await_object(coroutine, lock.acquire())
+
+
+cdef object acquired(object error):
+    """The step after await_acquire(), for an __aenter__()."""
+    if error is not None:
+        raise_again(error)
+    return None
+
+
+# -- the short cuts ----------------------------------------------------------------------------------------------------
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
+        return NULL
+    cdef LockFields lock = <LockFields>arguments[0]
+    lock._waiters = None
+    lock._locked = False
+    return Py_NewRef(None)
+
+
+cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef((<LockFields>arguments[0])._locked)
+
+
+cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
+
+
+cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords) or not (<LockFields>arguments[0])._locked:
+        return NULL
+    release_plain_lock(<LockFields>arguments[0])
+    return Py_NewRef(None)
+
+
+cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+
+
+cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 4, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+
+
+# -- the coroutines ----------------------------------------------------------------------------------------------------
+
+cdef enum:
+    WOKEN = 1
+
+
+cdef object acquire_step(Coroutine coroutine, object outcome, object error):
+    cdef object lock, waiter, waiters
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    lock = coroutine.owner
+    if coroutine.position == WOKEN:
+        if error is not None:
+            fail(lock, coroutine.extra, error)
+        remove_waiter(lock._waiters, coroutine.extra)
+        set_locked(lock)
+        return True
+    if not is_plain_lock(<PyObject *>lock):
+        return delegate(coroutine, own_acquire(lock))
+    if take_if_free(lock):
+        return True
+    if not is_plain_lock(<PyObject *>lock):
+        return delegate(coroutine, own_acquire(lock))
+    waiters = (<LockFields>lock)._waiters
+    if waiters is None:
+        lock._waiters = waiters = deque_new()
+    waiter = create_waiter(lock, lock._loop)
+    deque_append(waiters, waiter)
+    coroutine.extra = waiter
+    coroutine.position = WOKEN
+    return await_object(coroutine, waiter)
+
+
+cdef int fail(object lock, object waiter, object error) except -1:
+    """The end of acquire() after a wait that ended with an exception."""
+    try:
+        try:
+            raise_again(error)
+        finally:
+            lock._waiters.remove(waiter)
+    except CancelledError:
+        if not lock._locked:
+            lock._wake_up_first()
+        raise
+
+
+cdef object enter_step(Coroutine coroutine, object outcome, object error):
+    cdef object lock = coroutine.owner
+    if coroutine.position == WOKEN:
+        return acquired(error)
+    if is_plain_lock(<PyObject *>lock) and take_if_free(lock):
+        return None
+    return await_acquire(coroutine, lock)
+
+
+cdef object exit_step(Coroutine coroutine, object outcome, object error):
+    cdef object lock = coroutine.owner
+    if is_plain_lock(<PyObject *>lock) and (<LockFields>lock)._locked:
+        release_plain_lock(<LockFields>lock)
+    else:
+        lock.release()
+    return None
+
+
+cdef object own_acquire = locks.Lock.acquire
+cdef object own_enter = locks.Lock.__aenter__
+cdef object own_exit = locks.Lock.__aexit__
+cdef Operation acquire_operation = new_operation(acquire_step, own_acquire)
+cdef Operation enter_operation = new_operation(enter_step, own_enter)
+cdef Operation exit_operation = new_operation(exit_step, own_exit)
+
+
+Lock = compiled_class(
+    LockFields,
+    locks.Lock,
+    __init__=compiled_function(locks.Lock.__init__, init),
+    locked=compiled_function(locks.Lock.locked, locked),
+    acquire=compiled_function(own_acquire, acquire),
+    release=compiled_function(locks.Lock.release, release),
+    __aenter__=compiled_function(own_enter, enter),
+    __aexit__=compiled_function(own_exit, exit_),
+)
+plain_class_record(&lock_class, Lock)

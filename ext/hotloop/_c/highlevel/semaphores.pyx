@@ -1,0 +1,355 @@
+"""asyncio.Semaphore and BoundedSemaphore: the compiled short cuts of their methods.
+
+Source: asyncio/locks.py. Two versions of acquire() are known, that of Python 3.11.1 to 3.12 and that of 3.13 and later.
+Where asyncio's is another one, no method has a short cut.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
+from hotloop._c.highlevel.lock cimport acquired, await_acquire
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.tasks.future cimport PENDING, Future, state_of
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define SEMAPHORE struct __pyx_obj_7hotloop_2_c_9highlevel_10semaphores_SemaphoreFields
+    #define INSTANCE_DICT_OWNER SEMAPHORE
+    #define semaphore_fields_are_set(semaphore) FIELDS_ARE_SET(SEMAPHORE, semaphore, _loop, _value)
+    #define bound_is_usual(semaphore) \\
+        (((SEMAPHORE *)(semaphore))->_bound_value != NULL && PyLong_CheckExact(((SEMAPHORE *)(semaphore))->_bound_value))
+    #define remove_bound(semaphore) Py_CLEAR(((SEMAPHORE *)(semaphore))->_bound_value)
+    #define set_bound(semaphore, value) Py_XSETREF(((SEMAPHORE *)(semaphore))->_bound_value, Py_NewRef(value))
+    #define add_semaphore_fields(type) \\
+        FIELDS_INSTALL(type, FIELD(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
+                       FIELD(SEMAPHORE, _bound_value))
+
+    /* Less than, equal to or greater than 0 as the integer is. */
+    static inline int sign_of(PyObject *integer)
+    {
+        int overflow;
+        long value = PyLong_AsLongAndOverflow(integer, &overflow);
+
+        return overflow != 0 ? overflow : (value > 0) - (value < 0);
+    }
+    """
+    int add_semaphore_fields(PyTypeObject *) except -1
+    bint semaphore_fields_are_set(object) noexcept
+    bint bound_is_usual(object) noexcept
+    void remove_bound(object) noexcept
+    void set_bound(object, object) noexcept
+    int sign_of(object integer) noexcept
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(object)
+
+from asyncio import exceptions, locks
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+
+deque_install(deque)
+
+cdef object CancelledError = exceptions.CancelledError
+
+
+cdef class SemaphoreFields:
+    """What a semaphore consists of. The classes that programs see derive from this one and from asyncio's."""
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object _loop               # None: not bound to one yet
+    cdef object _waiters            # a deque of futures; None: nothing has waited yet
+    cdef object _value
+    cdef object _bound_value        # NULL unless it is a BoundedSemaphore
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+        remove_bound(self)
+
+
+instance_dict_install(<PyTypeObject *>SemaphoreFields)
+add_semaphore_fields(<PyTypeObject *>SemaphoreFields)
+
+cdef plain_class unbounded_class, bounded_class
+
+
+cdef bint is_plain_semaphore(PyObject *semaphore) noexcept:
+    """Whether it is of one of the two classes themselves, and its attributes are there and of the types that the
+    constructor gave them."""
+    return (
+        (is_unchanged(semaphore, &unbounded_class) or is_unchanged(semaphore, &bounded_class))
+        and instance_dict_is_absent(<object>semaphore)
+        and semaphore_fields_are_set(<object>semaphore)
+        and PyLong_CheckExact((<SemaphoreFields>semaphore)._value)
+        and ((<SemaphoreFields>semaphore)._waiters is None or deque_check((<SemaphoreFields>semaphore)._waiters))
+    )
+
+
+cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
+    """Whether a short cut may do a call: a plain semaphore, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_plain_semaphore(arguments[0])
+
+
+# -- what the methods have in common -----------------------------------------------------------------------------------
+
+cdef bint is_locked(SemaphoreFields semaphore) except -1:
+    """locked(), for a plain semaphore."""
+    return sign_of(semaphore._value) == 0 or (
+        semaphore._waiters is not None and not are_all_cancelled(semaphore._waiters)
+    )
+
+
+cdef bint take_if_free(object semaphore) except -1:
+    """Decrement a plain semaphore, unless acquire() would have to wait."""
+    if is_locked(<SemaphoreFields>semaphore):
+        return False
+    if is_plain_semaphore(<PyObject *>semaphore):
+        (<SemaphoreFields>semaphore)._value = (<SemaphoreFields>semaphore)._value - 1
+    else:
+        semaphore._value -= 1
+    return True
+
+
+cdef int release_plain_semaphore(SemaphoreFields semaphore) except -1:
+    semaphore._value = semaphore._value + 1
+    wake_next(semaphore)
+    return 0
+
+
+cdef bint wake_next(object semaphore) except -1:
+    """_wake_up_next(), for a plain semaphore: wake the first waiter that is not done; False if there is none."""
+    cdef object waiters = (<SemaphoreFields>semaphore)._waiters
+    cdef object waiter
+    cdef Py_ssize_t index
+    if waiters is None:
+        return False
+    for index in range(deque_size(waiters)):
+        waiter = deque_item(waiters, index)
+        if not is_our_future(waiter):
+            return semaphore._wake_up_next() is True
+        if state_of(<Future>waiter) == PENDING:
+            (<SemaphoreFields>semaphore)._value = (<SemaphoreFields>semaphore)._value - 1
+            (<Future>waiter).finish(True)
+            return True
+    return False
+
+
+cdef int wake_as_many_as_may_run(object semaphore) except -1:
+    """The end of acquire(), for any semaphore."""
+    while is_plain_semaphore(<PyObject *>semaphore):
+        if sign_of((<SemaphoreFields>semaphore)._value) <= 0 or not wake_next(semaphore) or not wakes_all:
+            return 0
+    while semaphore._value > 0:
+        if not semaphore._wake_up_next() or not wakes_all:
+            break
+    return 0
+
+
+# -- the short cuts ----------------------------------------------------------------------------------------------------
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef SemaphoreFields semaphore
+    cdef object value
+    if not 1 <= count <= 2 or keywords != NULL:
+        return NULL
+    if not is_unchanged(arguments[0], &unbounded_class) and not is_unchanged(arguments[0], &bounded_class):
+        return NULL
+    value = 1 if count == 1 else <object>arguments[1]
+    if not PyLong_CheckExact(value) or sign_of(value) < 0:
+        return NULL
+    semaphore = <SemaphoreFields>arguments[0]
+    if is_unchanged(arguments[0], &bounded_class):
+        set_bound(semaphore, value)
+    semaphore._waiters = None
+    semaphore._value = value
+    return Py_NewRef(None)
+
+
+cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(is_locked(<SemaphoreFields>arguments[0]))
+
+
+cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
+
+
+cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords) or not may_release(<SemaphoreFields>arguments[0]):
+        return NULL
+    release_plain_semaphore(<SemaphoreFields>arguments[0])
+    return Py_NewRef(None)
+
+
+cdef bint may_release(SemaphoreFields semaphore) except -1:
+    """Whether release() of a plain semaphore raises nothing, as far as is known."""
+    if is_unchanged(<PyObject *>semaphore, &unbounded_class):
+        return True
+    return bound_is_usual(semaphore) and semaphore._value < semaphore._bound_value
+
+
+cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+
+
+cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 4, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+
+
+# -- the coroutines ----------------------------------------------------------------------------------------------------
+
+cdef enum:
+    WOKEN = 1
+
+
+cdef object acquire_step(Coroutine coroutine, object outcome, object error):
+    cdef object semaphore, waiter, waiters
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    semaphore = coroutine.owner
+    if coroutine.position == WOKEN:
+        if error is not None:
+            fail(semaphore, coroutine.extra, error)
+        remove_waiter(semaphore._waiters, coroutine.extra)
+        wake_as_many_as_may_run(semaphore)
+        return True
+    if not is_plain_semaphore(<PyObject *>semaphore):
+        return delegate(coroutine, own_acquire(semaphore))
+    if take_if_free(semaphore):
+        return True
+    if not is_plain_semaphore(<PyObject *>semaphore):
+        return delegate(coroutine, own_acquire(semaphore))
+    waiters = (<SemaphoreFields>semaphore)._waiters
+    if waiters is None:
+        semaphore._waiters = waiters = deque_new()
+    waiter = create_waiter(semaphore, semaphore._loop)
+    deque_append(waiters, waiter)
+    coroutine.extra = waiter
+    coroutine.position = WOKEN
+    return await_object(coroutine, waiter)
+
+
+cdef int fail(object semaphore, object waiter, object error) except -1:
+    """The end of acquire() after a wait that ended with an exception."""
+    if wakes_all:
+        fail_and_wake_all(semaphore, waiter, error)
+    try:
+        try:
+            raise_again(error)
+        finally:
+            semaphore._waiters.remove(waiter)
+    except CancelledError:
+        if not waiter.cancelled():
+            semaphore._value += 1
+            semaphore._wake_up_next()
+        raise
+
+
+cdef int fail_and_wake_all(object semaphore, object waiter, object error) except -1:
+    try:
+        try:
+            raise_again(error)
+        finally:
+            semaphore._waiters.remove(waiter)
+    except CancelledError:
+        if waiter.done() and not waiter.cancelled():
+            semaphore._value += 1
+        raise
+    finally:
+        wake_as_many_as_may_run(semaphore)
+
+
+cdef object enter_step(Coroutine coroutine, object outcome, object error):
+    cdef object semaphore = coroutine.owner
+    if coroutine.position == WOKEN:
+        return acquired(error)
+    if is_plain_semaphore(<PyObject *>semaphore) and take_if_free(semaphore):
+        return None
+    return await_acquire(coroutine, semaphore)
+
+
+cdef object exit_step(Coroutine coroutine, object outcome, object error):
+    cdef object semaphore = coroutine.owner
+    if is_plain_semaphore(<PyObject *>semaphore) and may_release(<SemaphoreFields>semaphore):
+        release_plain_semaphore(<SemaphoreFields>semaphore)
+    else:
+        semaphore.release()
+    return None
+
+
+# -- asyncio's own, and ours -------------------------------------------------------------------------------------------
+
+cdef object own_init = locks.Semaphore.__init__
+cdef object own_acquire = locks.Semaphore.acquire
+cdef object own_enter = locks.Semaphore.__aenter__
+cdef object own_exit = locks.Semaphore.__aexit__
+cdef Operation acquire_operation = new_operation(acquire_step, own_acquire)
+cdef Operation enter_operation = new_operation(enter_step, own_enter)
+cdef Operation exit_operation = new_operation(exit_step, own_exit)
+
+# The names that acquire() uses, and whether it ends by waking every waiter that may run (gh-111693), not just one.
+cdef dict known_versions = {
+    (
+        "locked", "_value", "_waiters", "collections", "deque", "_get_loop", "create_future", "append", "remove",
+        "exceptions", "CancelledError", "cancelled", "_wake_up_next",
+    ): False,
+    (
+        "locked", "_value", "_waiters", "collections", "deque", "_get_loop", "create_future", "append", "remove",
+        "exceptions", "CancelledError", "done", "cancelled", "_wake_up_next",
+    ): True,
+}   # fmt: skip
+cdef tuple version = own_acquire.__code__.co_names
+cdef bint wakes_all = known_versions.get(version, False)
+
+
+def short_cuts():
+    if version not in known_versions:
+        return {}
+    return {
+        "__init__": compiled_function(own_init, init),
+        "locked": compiled_function(locks.Semaphore.locked, locked),
+        "acquire": compiled_function(own_acquire, acquire),
+        "release": compiled_function(locks.Semaphore.release, release),
+        "__aenter__": compiled_function(own_enter, enter),
+        "__aexit__": compiled_function(own_exit, exit_),
+    }
+
+
+def bounded_short_cuts():
+    own = locks.BoundedSemaphore
+    # Without the short cuts, too: in the order of the bases, Semaphore is ahead of asyncio's BoundedSemaphore.
+    if version not in known_versions:
+        return {}
+    return {
+        "__init__": compiled_function(own.__init__, init),
+        "release": compiled_function(own.release, release),
+    }
+
+
+Semaphore = compiled_class(SemaphoreFields, locks.Semaphore, **short_cuts())
+BoundedSemaphore = compiled_class(Semaphore, locks.BoundedSemaphore, **bounded_short_cuts())
+plain_class_record(&unbounded_class, Semaphore)
+plain_class_record(&bounded_class, BoundedSemaphore)

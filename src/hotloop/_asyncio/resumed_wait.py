@@ -1,0 +1,65 @@
+"""asyncio's Condition.wait() from the middle on.
+
+The compiled wait() does what is always the same. Where an exception ends one of its two waits, what follows differs
+between versions of asyncio. There asyncio's own wait() takes over: it begins on a stand-in for the condition, on which
+the part that has been done does nothing, and goes on with the exception on the condition itself.
+"""
+
+from asyncio import Condition, Future
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+
+def resumed_wait(
+    condition: Any, waiter: "Future[bool] | None", error: BaseException | None
+) -> Coroutine[Any, Any, bool]:
+    """What remains of wait(), which has waited for `waiter`, or for acquire() if that is None, and got `error`."""
+    return Condition.wait(_HalfWaited(condition, waiter, error))  # type: ignore[arg-type, return-value]
+
+
+class _HalfWaited:
+    """A condition as wait() sees it: unlocked and waited for already."""
+
+    def __init__(self, condition: Any, waiter: "Future[bool] | None", error: BaseException | None) -> None:
+        self._condition = condition
+        self._waiter = waiter
+        self._error = error
+        self._waiters = self._loop = self  # wait() calls append() and remove() of one, create_future() of the other
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._condition, name)
+
+    def locked(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+    def _get_loop(self) -> "_HalfWaited":
+        return self
+
+    def create_future(self) -> "_HalfWaited":
+        return self
+
+    def append(self, _: "_HalfWaited") -> None:
+        pass
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._waiter is not None:
+            self._raise_error()
+        return
+        yield
+
+    def remove(self, _: "_HalfWaited") -> None:
+        if self._waiter is not None:
+            self._condition._waiters.remove(self._waiter)
+
+    async def acquire(self) -> None:
+        if self._waiter is None:
+            self._raise_error()
+        await self._condition.acquire()
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

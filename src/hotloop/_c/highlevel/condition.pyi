@@ -1,0 +1,8 @@
+import asyncio
+
+# What the class Condition has in C; not for programs.
+class ConditionFields: ...
+
+Condition = asyncio.Condition
+
+__test__: dict[str, str]

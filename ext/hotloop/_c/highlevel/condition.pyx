@@ -23,8 +23,6 @@ from hotloop._c.highlevel.deque cimport (
     deque_install,
     deque_item,
     deque_new,
-    deque_popleft,
-    deque_remove,
     deque_size,
 )
 from hotloop._c.highlevel.lock cimport (
@@ -36,7 +34,7 @@ from hotloop._c.highlevel.lock cimport (
     take_if_free,
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
-from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future
+from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
@@ -55,7 +53,8 @@ cdef extern from *:
     /* Whether `method` is `function`, bound to `owner`. */
     static inline int is_method(PyObject *method, PyObject *function, PyObject *owner)
     {
-        return PyMethod_Check(method) && PyMethod_GET_SELF(method) == owner && PyMethod_GET_FUNCTION(method) == function;
+        return PyMethod_Check(method) && PyMethod_GET_SELF(method) == owner
+               && PyMethod_GET_FUNCTION(method) == function;
     }
     """
     int add_condition_fields(PyTypeObject *) except -1
@@ -104,8 +103,8 @@ cdef plain_class condition_class
 
 
 cdef bint is_plain_condition(PyObject *condition) noexcept:
-    """Whether its class is Condition itself, its lock is a plain one, and its other attributes are there and of the types
-    that the constructor gave them."""
+    """Whether its class is Condition itself, its lock is a plain one, and its other attributes are there and of the
+    types that the constructor gave them."""
     return (
         is_unchanged(condition, &condition_class)
         and instance_dict_is_absent(<object>condition)
@@ -163,13 +162,13 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 
 
 cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
     return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
 
 
 cdef PyObject *wait_for(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 2, keywords):
+    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
     return Py_NewRef(new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1]))
 
@@ -218,15 +217,15 @@ cdef PyObject *notify_plain_condition(ConditionFields condition, Py_ssize_t limi
 
 
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
     return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 4, keywords):
+    if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -244,6 +243,8 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     condition = coroutine.owner
     waiter = coroutine.extra
     if coroutine.position == NOTIFIED:
+        if error is not None and may_raise_at_once(condition) and forget_waiter(condition, waiter):
+            raise_holding_the_lock(condition, error)
         if error is not None or not forget_waiter(condition, waiter):
             return delegate(coroutine, resumed_wait(condition, waiter, error))
         if is_plain_condition(<PyObject *>condition) and take_if_free((<ConditionFields>condition)._lock):
@@ -276,22 +277,28 @@ cdef object waiter_if_it_may_wait(object condition):
     return waiter
 
 
+cdef bint may_raise_at_once(object condition) noexcept:
+    """Whether it is a plain condition, and a wait() that was cancelled need not wait for the lock."""
+    return is_plain_condition(<PyObject *>condition) and is_free((<ConditionFields>condition)._lock)
+
+
+cdef inline bint is_free(LockFields lock) noexcept:
+    return lock._locked is False and (lock._waiters is None or deque_size(lock._waiters) == 0)
+
+
+cdef int raise_holding_the_lock(object condition, object error) except -1:
+    """The end of a wait() that was cancelled. From 3.13 on it passes on the notification it may have had."""
+    (<LockFields>(<ConditionFields>condition)._lock)._locked = True
+    if passes_on and deque_size((<ConditionFields>condition)._waiters):
+        condition._notify(1)
+    raise_again(error)
+
+
 cdef bint forget_waiter(object condition, object waiter) except -1:
     """Remove it from a plain condition's waiters; False if it is not there, or the condition is another one."""
-    cdef object waiters
-    if not is_plain_condition(<PyObject *>condition):
-        return False
-    waiters = (<ConditionFields>condition)._waiters
-    if not deque_size(waiters):
-        return False
-    if deque_item(waiters, 0) is waiter:
-        deque_popleft(waiters)
-        return True
-    try:
-        deque_remove(waiters, waiter)
-    except ValueError:
-        waiter = None
-    return waiter is not None
+    return is_plain_condition(<PyObject *>condition) and remove_waiter(
+        (<ConditionFields>condition)._waiters, waiter
+    )
 
 
 cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
@@ -325,6 +332,7 @@ cdef object exit_step(Coroutine coroutine, object outcome, object error):
 cdef object own_init = locks.Condition.__init__
 cdef object own_wait = locks.Condition.wait
 cdef object own_wait_for = locks.Condition.wait_for
+cdef bint passes_on = hasattr(locks.Condition, "_notify")
 cdef object own_notify = locks.Condition.notify
 cdef object own_enter = locks.Condition.__aenter__
 cdef object own_exit = locks.Condition.__aexit__

@@ -4,7 +4,7 @@ inline."""
 cdef extern from *:
     """
     static PyTypeObject *deque_type = NULL; /* owned */
-    static PyCFunction deque_append_function, deque_popleft_function, deque_remove_function;
+    static PyCFunction deque_append_function, deque_popleft_function;
 
     /* The C function of a method of deque; NULL and an exception if it takes other arguments than expected. */
     static PyCFunction deque_method(const char *name, int flags)
@@ -32,7 +32,6 @@ cdef extern from *:
         deque_type = (PyTypeObject *)Py_NewRef(type);
         deque_append_function = deque_method("append", METH_O);
         deque_popleft_function = deque_method("popleft", METH_NOARGS);
-        deque_remove_function = deque_method("remove", METH_O);
         return PyErr_Occurred() ? -1 : 0;
     }
 
@@ -40,6 +39,7 @@ cdef extern from *:
     #define deque_size(deque) Py_SIZE(deque)
     #define deque_new() PyObject_CallNoArgs((PyObject *)deque_type)
     #define deque_item(deque, index) PySequence_GetItem(deque, index)
+    #define deque_delete(deque, index) PySequence_DelItem(deque, index)
 
     static inline int deque_discard_result(PyObject *result)
     {
@@ -48,7 +48,6 @@ cdef extern from *:
     }
     #define deque_append(deque, item) deque_discard_result(deque_append_function(deque, item))
     #define deque_popleft(deque) deque_popleft_function(deque, NULL)
-    #define deque_remove(deque, item) deque_discard_result(deque_remove_function(deque, item))
     """
     int deque_install(object type) except -1
     bint deque_check(object) noexcept                       # its class is deque and no subclass; false for NULL
@@ -58,4 +57,4 @@ cdef extern from *:
     object deque_item(object deque, Py_ssize_t index)
     int deque_append(object deque, object item) except -1
     object deque_popleft(object deque)                      # IndexError if it is empty
-    int deque_remove(object deque, object item) except -1   # the first equal item; ValueError if there is none
+    int deque_delete(object deque, Py_ssize_t index) except -1

@@ -127,7 +127,8 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     event = coroutine.owner
     if coroutine.position == WOKEN:
-        remove_waiter(event._waiters, coroutine.extra)
+        if not is_plain_event(<PyObject *>event) or not remove_waiter((<EventFields>event)._waiters, coroutine.extra):
+            event._waiters.remove(coroutine.extra)
         if error is not None:
             raise_again(error)
         return True

@@ -145,7 +145,7 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 
 
 cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
         return NULL
     return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
 
@@ -158,15 +158,15 @@ cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 
 
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
         return NULL
     return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 4, keywords):
+    if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -183,7 +183,8 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WOKEN:
         if error is not None:
             fail(lock, coroutine.extra, error)
-        remove_waiter(lock._waiters, coroutine.extra)
+        if not is_plain_lock(<PyObject *>lock) or not remove_waiter((<LockFields>lock)._waiters, coroutine.extra):
+            lock._waiters.remove(coroutine.extra)
         set_locked(lock)
         return True
     if not is_plain_lock(<PyObject *>lock):

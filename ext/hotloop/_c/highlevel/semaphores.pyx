@@ -32,10 +32,10 @@ cdef extern from *:
     #define SEMAPHORE struct __pyx_obj_7hotloop_2_c_9highlevel_10semaphores_SemaphoreFields
     #define INSTANCE_DICT_OWNER SEMAPHORE
     #define semaphore_fields_are_set(semaphore) FIELDS_ARE_SET(SEMAPHORE, semaphore, _loop, _value)
-    #define bound_is_usual(semaphore) \\
-        (((SEMAPHORE *)(semaphore))->_bound_value != NULL && PyLong_CheckExact(((SEMAPHORE *)(semaphore))->_bound_value))
-    #define remove_bound(semaphore) Py_CLEAR(((SEMAPHORE *)(semaphore))->_bound_value)
-    #define set_bound(semaphore, value) Py_XSETREF(((SEMAPHORE *)(semaphore))->_bound_value, Py_NewRef(value))
+    #define bound_of(semaphore) (((SEMAPHORE *)(semaphore))->_bound_value)
+    #define bound_is_usual(semaphore) (bound_of(semaphore) != NULL && PyLong_CheckExact(bound_of(semaphore)))
+    #define remove_bound(semaphore) Py_CLEAR(bound_of(semaphore))
+    #define set_bound(semaphore, value) Py_XSETREF(bound_of(semaphore), Py_NewRef(value))
     #define add_semaphore_fields(type) \\
         FIELDS_INSTALL(type, FIELD(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
                        FIELD(SEMAPHORE, _bound_value))
@@ -89,11 +89,15 @@ add_semaphore_fields(<PyTypeObject *>SemaphoreFields)
 cdef plain_class unbounded_class, bounded_class
 
 
+cdef inline bint is_of_our_class(PyObject *semaphore) noexcept:
+    return is_unchanged(semaphore, &unbounded_class) or is_unchanged(semaphore, &bounded_class)
+
+
 cdef bint is_plain_semaphore(PyObject *semaphore) noexcept:
     """Whether it is of one of the two classes themselves, and its attributes are there and of the types that the
     constructor gave them."""
     return (
-        (is_unchanged(semaphore, &unbounded_class) or is_unchanged(semaphore, &bounded_class))
+        is_of_our_class(semaphore)
         and instance_dict_is_absent(<object>semaphore)
         and semaphore_fields_are_set(<object>semaphore)
         and PyLong_CheckExact((<SemaphoreFields>semaphore)._value)
@@ -166,9 +170,7 @@ cdef int wake_as_many_as_may_run(object semaphore) except -1:
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef SemaphoreFields semaphore
     cdef object value
-    if not 1 <= count <= 2 or keywords != NULL:
-        return NULL
-    if not is_unchanged(arguments[0], &unbounded_class) and not is_unchanged(arguments[0], &bounded_class):
+    if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     value = 1 if count == 1 else <object>arguments[1]
     if not PyLong_CheckExact(value) or sign_of(value) < 0:
@@ -188,7 +190,7 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 
 
 cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
 
@@ -208,15 +210,15 @@ cdef bint may_release(SemaphoreFields semaphore) except -1:
 
 
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 4, keywords):
+    if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], <object>arguments[1]))
+    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -233,7 +235,8 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WOKEN:
         if error is not None:
             fail(semaphore, coroutine.extra, error)
-        remove_waiter(semaphore._waiters, coroutine.extra)
+        if not is_plain_semaphore(<PyObject *>semaphore) or not remove_waiter((<SemaphoreFields>semaphore)._waiters, coroutine.extra):
+            semaphore._waiters.remove(coroutine.extra)
         wake_as_many_as_may_run(semaphore)
         return True
     if not is_plain_semaphore(<PyObject *>semaphore):
@@ -340,7 +343,6 @@ def short_cuts():
 
 def bounded_short_cuts():
     own = locks.BoundedSemaphore
-    # Without the short cuts, too: in the order of the bases, Semaphore is ahead of asyncio's BoundedSemaphore.
     if version not in known_versions:
         return {}
     return {

@@ -1,6 +1,6 @@
 """The futures by which locks, events and queues make tasks wait."""
 
-from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_popleft, deque_remove, deque_size
+from hotloop._c.highlevel.deque cimport deque_delete, deque_install, deque_item, deque_popleft, deque_size
 from hotloop._c.tasks.future cimport CANCELLED, PENDING, Future, state_of
 
 from asyncio import events
@@ -61,10 +61,12 @@ cdef bint are_all_cancelled(object waiters) except -1:
     return True
 
 
-cdef int remove_waiter(object waiters, object waiter) except -1:
-    """waiters.remove(waiter), for whatever the program may have put in the deque's place."""
-    if deque_check(waiters):
-        deque_remove(waiters, waiter)
-    else:
-        waiters.remove(waiter)
-    return 0
+cdef bint remove_waiter(object waiters, object waiter) except -1:
+    """Remove a waiter from None or a deque of them, running no code of the program's; False if it is not there."""
+    cdef Py_ssize_t index
+    if waiters is not None:
+        for index in range(deque_size(waiters)):
+            if deque_item(waiters, index) is waiter:
+                deque_delete(waiters, index)
+                return True
+    return False

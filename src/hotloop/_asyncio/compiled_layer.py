@@ -20,9 +20,11 @@ from hotloop import _impl
 _PARTS = {
     "condition": ("locks", ["Condition"]),
     "event": ("locks", ["Event"]),
+    "gathering": ("tasks", ["gather"]),
     "lock": ("locks", ["Lock"]),
     "queues": ("queues", ["Queue", "PriorityQueue", "LifoQueue"]),
     "semaphores": ("locks", ["Semaphore", "BoundedSemaphore"]),
+    "task_group": ("taskgroups", ["TaskGroup"]),
 }
 
 

@@ -139,7 +139,7 @@ cdef double LONGEST_WAIT = 24 * 3600.0
 # A poll that cannot block keeps the GIL. Every 8th releases it, or callbacks that are all C would starve other threads.
 cdef unsigned int POLLS_PER_GIL_RELEASE = 8
 # Methods that a program may replace, on the class or on the loop object: the compiled code then calls the replacement.
-cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "_run_once", "_process_events"})
+cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"})
 # Since 3.13.3 create_task() passes unknown keywords on to the task.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
@@ -757,6 +757,7 @@ cdef class LoopCore(LoopState):
         seen_set_bint(&self.run_once_is_original, "_run_once" not in replaced)
         self.call_soon_is_original = "call_soon" not in replaced
         self.call_at_is_original = "call_at" not in replaced
+        self.create_task_is_original = "create_task" not in replaced
         self.process_events_is_original = "_process_events" not in replaced
         seen_set_version(&self.type_version, type_version_of(self) or NO_VERSION)
         self.update_direct_version()

@@ -46,8 +46,9 @@ cdef class LoopState:
         return self.process_generation != process_generation()
 
     cdef int update_direct_version(self) noexcept:
-        """See may_queue_directly()."""
+        """See may_queue_directly() and may_create_directly()."""
         self.ready.direct_version = self.type_version if self.call_soon_is_original and not self.debug else NO_VERSION
+        self.ready.creates_plain_tasks = self.create_task_is_original and self.task_factory is None
         return 0
 
     # -- other threads -------------------------------------------------------------------------------------------------
@@ -172,6 +173,7 @@ cdef class LoopState:
     @_task_factory.setter
     def _task_factory(self, value):
         self.task_factory = value
+        self.update_direct_version()
 
     # -- slow callbacks ------------------------------------------------------------------------------------------------
 

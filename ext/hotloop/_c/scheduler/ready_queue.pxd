@@ -42,6 +42,7 @@ cdef class ReadyQueue:
     cdef Py_ssize_t count           # the number of queued Runnables
     cdef Py_ssize_t mask            # len(ring) - 1
     cdef unsigned int direct_version  # see may_queue_directly()
+    cdef bint creates_plain_tasks   # see may_create_directly()
     cdef bint closed                # the loop is closed: queueing raises
     cdef uint64_t steps             # how many steps tasks have run, eager first steps included
     cdef object entered_task        # the task that current_task() returns, left lazily: see Task.run(); None: no task
@@ -91,6 +92,11 @@ cdef inline bint may_queue_directly(ReadyQueue queue, object loop) noexcept:
     """True if futures, tasks and transports may queue themselves without call_soon(), because the program cannot tell:
     the loop is not in debug mode, and its class has not changed since call_soon() was found to be LoopCore's own."""
     return queue.direct_version == type_version_of(loop)
+
+
+cdef inline bint may_create_directly(ReadyQueue queue, object loop) noexcept:
+    """True if new_task() does what the loop's create_task() would: there is no task factory either."""
+    return queue.creates_plain_tasks and may_queue_directly(queue, loop) and not queue.closed
 
 
 cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:

@@ -1,0 +1,99 @@
+"""DoneCallback: a done callback that is compiled, but looks like asyncio's own to code that asks for it.
+
+asyncio's groups of tasks add a Python function or a bound method to each child. A DoneCallback takes its place: the
+child puts it on the ready queue itself, without a handle, an argument or a context of its own. What it does for a child
+that succeeded is compiled; in all other cases it runs asyncio's own callback, as a Handle would.
+"""
+
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
+from cpython.object cimport PyObject
+
+from hotloop._c.scheduler.ready_queue cimport Handle, Runnable, new_handle, run_reporting
+from hotloop._c.tasks.future cimport Future
+
+cdef extern from "runtime/context_cache.h":
+    int context_cache_install() except -1
+    bint context_is_like_current(PyObject *context)
+
+context_cache_install()
+
+import asyncio
+
+
+cdef object shared_context(object known):
+    """A copy of the current context for any number of callbacks: `known`, an earlier one or None, if it is equal."""
+    if known is not None and context_is_like_current(<PyObject *>known):
+        return known
+    return PyContext_CopyCurrent()
+
+
+cdef class DoneCallback(Runnable):
+    """To be added by Future.wait_for()."""
+
+    cdef bint act(self) except -1:
+        """Do what asyncio's callback does; False: it is to be called, nothing was done."""
+        raise NotImplementedError
+
+    cdef object function(self):
+        """asyncio's callback, which is called with the future."""
+        raise NotImplementedError
+
+    cdef int run(self) except -1:
+        if self.was_cancelled:
+            return 1
+        if not self.act():
+            run_reporting(self.handle(), self.future.loop)
+        return 0
+
+    cdef Handle handle(self):
+        return new_handle(self.function(), (self.future,), self.future.loop, PyContext_Copy(self.context))
+
+    cdef tuple done_callback(self):
+        return (self.function(), PyContext_Copy(self.context))
+
+    cdef int is_cancelled(self) except -1:
+        return self.was_cancelled
+
+    # -- for code that finds it in loop._ready -------------------------------------------------------------------------
+
+    @property
+    def __class__(self):
+        return asyncio.Handle
+
+    def __repr__(self):
+        return repr(self.handle())
+
+    def _run(self):
+        run_reporting(self, self.future.loop)
+
+    def cancel(self):
+        """Make sure that the callback will not be called. Idempotent."""
+        self.was_cancelled = True
+
+    def cancelled(self):
+        """True if cancel() was called."""
+        return self.was_cancelled
+
+    def get_context(self):
+        """The context that the callback runs in."""
+        return PyContext_Copy(self.context)
+
+    @property
+    def _callback(self):
+        return None if self.was_cancelled else self.function()
+
+    @property
+    def _args(self):
+        return None if self.was_cancelled else (self.future,)
+
+    @property
+    def _context(self):
+        return PyContext_Copy(self.context)
+
+    @property
+    def _loop(self):
+        return self.future.loop
+
+    @property
+    def _source_traceback(self):
+        return None

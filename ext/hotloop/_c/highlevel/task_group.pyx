@@ -1,0 +1,443 @@
+"""asyncio.TaskGroup: the compiled short cuts of its methods, for a group in which no task fails.
+
+Where a task fails, or the group is left with an exception, asyncio's own methods do the rest, on the same attributes.
+
+Source: asyncio/taskgroups.py. Versions differ in what __aexit__() leaves behind, which is tried out below.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+)
+from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.waiters cimport is_done, wake
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
+from hotloop._c.tasks.future cimport Future, new_future
+from hotloop._c.tasks.task cimport Task, new_task
+
+cdef extern from *:
+    """
+    #define FREE_MEMORY_CAPACITY 1024
+    #include "runtime/recycling.h"
+    #include "runtime/fields.h"
+
+    #define GROUP struct __pyx_obj_7hotloop_2_c_9highlevel_10task_group_TaskGroupFields
+    #define INSTANCE_DICT_OWNER GROUP
+    #define group_fields_are_set(group) FIELDS_ARE_SET(GROUP, group, _entered, _cancel_on_enter)
+    #define GROUP_FIELDS \\
+        FIELD(GROUP, _entered), FIELD(GROUP, _exiting), FIELD(GROUP, _aborting), FIELD(GROUP, _loop), \\
+            FIELD(GROUP, _parent_task), FIELD(GROUP, _parent_cancel_requested), FIELD(GROUP, _tasks), \\
+            FIELD(GROUP, _errors), FIELD(GROUP, _base_error), FIELD(GROUP, _on_completed_fut)
+    #if PY_VERSION_HEX >= 0x030F0000
+    #define add_group_fields(type) FIELDS_INSTALL(type, GROUP_FIELDS, FIELD(GROUP, _cancel_on_enter))
+    #else
+    #define add_group_fields(type) FIELDS_INSTALL(type, GROUP_FIELDS)
+    #endif
+    """
+    void free_memory_install(PyTypeObject *)
+    int add_group_fields(PyTypeObject *) except -1
+    bint group_fields_are_set(object) noexcept
+
+cdef extern from "Python.h":
+    bint PyCoro_CheckExact(object)
+    bint PyContext_CheckExact(object)
+    bint PyUnicode_CheckExact(object)
+    bint PyList_CheckExact(object)
+    bint PySet_CheckExact(object)
+    Py_ssize_t PySet_GET_SIZE(object) noexcept
+    int PySet_Add(object, object) except -1
+    int PySet_Discard(object, object) except -1
+    object PyMethod_New(object, object)
+
+from asyncio import events, taskgroups, tasks
+
+from hotloop._asyncio.compiled_classes import compiled_class
+
+cdef object OwnTaskGroup = taskgroups.TaskGroup
+cdef object get_running_loop = events._get_running_loop
+cdef object current_task = tasks.current_task
+cdef object NAME = "name"
+cdef object CONTEXT = "context"
+
+
+cdef class TaskGroupFields:
+    """What a TaskGroup consists of. The class that programs see derives from this one and from asyncio.TaskGroup."""
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object context             # of the latest create_task(); None: none. Not an attribute
+    cdef object _entered
+    cdef object _exiting
+    cdef object _aborting
+    cdef object _loop               # None: not entered yet
+    cdef object _parent_task
+    cdef object _parent_cancel_requested
+    cdef object _tasks              # a set of those that are not done
+    cdef object _errors
+    cdef object _base_error
+    cdef object _on_completed_fut   # while __aexit__() waits for the tasks; else None
+    cdef object _cancel_on_enter    # None before Python 3.15
+
+    def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
+
+
+instance_dict_install(<PyTypeObject *>TaskGroupFields)
+add_group_fields(<PyTypeObject *>TaskGroupFields)
+
+cdef plain_class group_class
+
+
+cdef bint is_plain_group(PyObject *group) noexcept:
+    """Whether its class is TaskGroup itself, and its attributes are there and of the types that the constructor gave
+    them."""
+    return (
+        is_unchanged(group, &group_class)
+        and instance_dict_is_absent(<object>group)
+        and group_fields_are_set(<object>group)
+        and PySet_CheckExact((<TaskGroupFields>group)._tasks)
+    )
+
+
+cdef bint is_unharmed(TaskGroupFields group) noexcept:
+    """Whether no task of a plain group has failed and the group was not cancelled."""
+    return (
+        group._aborting is False
+        and group._parent_cancel_requested is False
+        and group._base_error is None
+        and PyList_CheckExact(group._errors)
+        and not (<list>group._errors)
+    )
+
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef TaskGroupFields group
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &group_class):
+        return NULL
+    group = <TaskGroupFields>arguments[0]
+    group._entered = group._exiting = group._aborting = group._parent_cancel_requested = False
+    group._loop = group._parent_task = group._base_error = group._on_completed_fut = None
+    group._tasks = set()
+    group._errors = []
+    group._cancel_on_enter = False
+    return Py_NewRef(None)
+
+
+# -- entering ----------------------------------------------------------------------------------------------------------
+
+cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_group(arguments[0]):
+        return NULL
+    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+
+
+cdef object enter_step(Coroutine coroutine, object outcome, object error):
+    cdef object owner = coroutine.owner, loop, task
+    cdef TaskGroupFields group
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if is_plain_group(<PyObject *>owner):
+        group = owner
+        if group._entered is False and not group._cancel_on_enter:
+            loop = get_running_loop() if group._loop is None else group._loop
+            task = None if loop is None else current_task(loop)
+            if task is not None:
+                group._loop = loop
+                group._parent_task = task
+                group._entered = True
+                return group
+    return delegate(coroutine, own_enter(owner))
+
+
+# -- creating tasks ----------------------------------------------------------------------------------------------------
+
+cdef PyObject *create_task(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef PyObject *name = NULL
+    cdef PyObject *context = NULL
+    if (
+        count != 2
+        or not is_plain_group(arguments[0])
+        or (keywords != NULL and not take_keywords(arguments + count, <tuple>keywords, &name, &context))
+        or not accepts_tasks(<TaskGroupFields>arguments[0])
+        or not is_coroutine(arguments[1])
+    ):
+        return NULL
+    return Py_NewRef(
+        create(
+            <TaskGroupFields>arguments[0],
+            <object>arguments[1],
+            None if name == NULL else <object>name,
+            None if context == NULL else <object>context,
+        )
+    )
+
+
+cdef bint take_keywords(PyObject **values, tuple names, PyObject **name, PyObject **context) noexcept:
+    """False for any that are not of the usual kind."""
+    cdef Py_ssize_t index
+    for index in range(len(names)):
+        if <object>values[index] is None:
+            pass
+        elif names[index] is NAME and PyUnicode_CheckExact(<object>values[index]):
+            name[0] = values[index]
+        elif names[index] is CONTEXT and PyContext_CheckExact(<object>values[index]):
+            context[0] = values[index]
+        else:
+            return False
+        if names[index] is not NAME and names[index] is not CONTEXT:
+            return False
+    return True
+
+
+cdef inline bint is_coroutine(PyObject *argument) noexcept:
+    return PyCoro_CheckExact(<object>argument) or type(<object>argument) is Coroutine
+
+
+cdef bint accepts_tasks(TaskGroupFields group) noexcept:
+    """Whether a plain group takes a task now, and its loop makes hotloop's."""
+    cdef object parent = group._parent_task
+    return (
+        group._entered is True
+        and group._aborting is False
+        and (group._exiting is False or (group._exiting is True and PySet_GET_SIZE(group._tasks)))
+        and type(parent) is Task
+        and (<Task>parent).loop is group._loop
+        and (<Task>parent).queue is not None
+        and may_create_directly((<Task>parent).queue, group._loop)
+    )
+
+
+cdef Task create(TaskGroupFields group, object coro, object name, object context):
+    cdef Task task = new_task(coro, group._loop, (<Task>group._parent_task).queue, name, context, False)
+    cdef GroupCallback callback = GroupCallback.__new__(GroupCallback)
+    callback.group = group
+    callback.future = task
+    callback.context = group.context = shared_context(group.context)
+    if is_plain_group(<PyObject *>group):
+        task.wait_for(callback)
+        PySet_Add(group._tasks, task)
+    else:
+        # An allocation has run the garbage collector, and with it any code.
+        task.add_done_callback((<object>group)._on_task_done)
+        (<object>group)._tasks.add(task)
+    return task
+
+
+# -- the end of a task -------------------------------------------------------------------------------------------------
+
+cdef class GroupCallback(DoneCallback):
+    """In place of the bound method `_on_task_done`."""
+    cdef TaskGroupFields group
+
+    cdef bint act(self) except -1:
+        cdef object waited
+        if not is_plain_group(<PyObject *>self.group):
+            return False
+        waited = self.group._on_completed_fut
+        if waited is not None and not (
+            type(waited) is Future and may_queue_directly((<Future>waited).queue, (<Future>waited).loop)
+        ):
+            return False
+        return task_is_done(self.group, self.future)
+
+    cdef object function(self):
+        return PyMethod_New(on_task_done_function, self.group)
+
+
+free_memory_install(<PyTypeObject *>GroupCallback)
+
+
+cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
+    """_on_task_done(), for a plain group and a task that has not failed; else False."""
+    cdef object waited = group._on_completed_fut
+    if task.error is not None:
+        return False
+    PySet_Discard(group._tasks, task)
+    if waited is not None and not PySet_GET_SIZE(group._tasks) and not is_done(waited):
+        wake(waited, True)
+    return True
+
+
+cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 2 or keywords != NULL or not is_plain_group(arguments[0]) or type(<object>arguments[1]) is not Task:
+        return NULL
+    if not task_is_done(<TaskGroupFields>arguments[0], <Task>arguments[1]):
+        return NULL
+    return Py_NewRef(None)
+
+
+# -- leaving -----------------------------------------------------------------------------------------------------------
+#
+# Since 3.13.2, and 3.14, __aexit__() awaits _aexit(), and clears attributes at its end.
+
+cdef enum:
+    WAITING = 1
+
+cdef enum Place:
+    AWAITS
+    ENDED
+    UNUSUAL
+
+
+cdef class Handover:
+    """What the compiled _aexit() returns where asyncio's code is to go on: the exception that was raised at its `await`,
+    or None."""
+    cdef object error
+
+
+cdef PyObject *leave(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if (
+        count != 4
+        or keywords != NULL
+        or <object>arguments[1] is not None
+        or <object>arguments[2] is not None
+        or <object>arguments[3] is not None
+        or not is_plain_group(arguments[0])
+    ):
+        return NULL
+    return Py_NewRef(new_coroutine(leave_operation, <object>arguments[0], None))
+
+
+cdef object leave_step(Coroutine coroutine, object outcome, object error):
+    """__aexit__() that awaits the tasks itself."""
+    cdef Place place
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    place = advance(coroutine, coroutine.owner, error)
+    if place == AWAITS:
+        return None
+    if place == ENDED:
+        return result_of_leaving
+    return delegate(coroutine, own_leave_at(coroutine.position, coroutine.owner, error))
+
+
+cdef object outer_step(Coroutine coroutine, object outcome, object error):
+    """__aexit__() that awaits _aexit()."""
+    cdef object group = coroutine.owner
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if coroutine.position == WAITING:
+        if error is not None:
+            return delegate(coroutine, own_leave_at(WAITING, group, error))
+        if type(outcome) is Handover:
+            return delegate(coroutine, own_leave_at(WAITING, group, (<Handover>outcome).error))
+        group._parent_task = group._errors = group._base_error = None
+        return outcome
+    if not is_plain_group(<PyObject *>group) or not is_unharmed(group):
+        return delegate(coroutine, own_leave(group, None, None, None))
+    coroutine.position = WAITING
+    return await_object(coroutine, new_coroutine(inner_operation, group, None))
+
+
+cdef object inner_step(Coroutine coroutine, object outcome, object error):
+    """_aexit()."""
+    cdef Handover handover
+    cdef Place place = advance(coroutine, coroutine.owner, error)
+    if place == AWAITS:
+        return None
+    if place == ENDED:
+        return result_of_leaving
+    handover = Handover.__new__(Handover)
+    handover.error = error
+    return handover
+
+
+cdef Place advance(Coroutine coroutine, object owner, object error) except *:
+    """Go on to the next `await` or the end."""
+    cdef TaskGroupFields group
+    cdef object waited
+    if error is not None or not is_plain_group(<PyObject *>owner) or not is_unharmed(owner):
+        return UNUSUAL
+    group = owner
+    if coroutine.position == WAITING:
+        group._on_completed_fut = None
+    group._exiting = True
+    if not PySet_GET_SIZE(group._tasks):
+        group.context = None
+        return ENDED
+    waited = group._on_completed_fut
+    if waited is None:
+        waited = group._loop.create_future()
+        (<object>group)._on_completed_fut = waited
+    coroutine.position = WAITING
+    await_object(coroutine, waited)
+    return AWAITS
+
+
+cdef object own_leave_at(int position, object group, object error):
+    """asyncio's own __aexit__(), which goes on from the same place when it is resumed, with the error if there is one.
+
+    It gets to its `await` on stand-ins: what it does until then has been done."""
+    cdef object tasks, waited, requested, own
+    cdef Future stand_in
+    own = own_leave(group, None, None, None)
+    if position != WAITING:
+        return own
+    tasks = group._tasks
+    waited = group._on_completed_fut
+    requested = group._parent_cancel_requested
+    stand_in = new_future(group._loop, None)
+    group._tasks = {None}
+    group._on_completed_fut = stand_in
+    group._parent_cancel_requested = False
+    try:
+        own.send(None)
+    finally:
+        group._tasks = tasks
+        group._on_completed_fut = waited
+        group._parent_cancel_requested = requested
+    stand_in.blocking = False
+    if error is None:
+        stand_in.finish(True)
+    else:
+        stand_in.fail(error)
+    return own
+
+
+def find_result_of_leaving():
+    """What asyncio's own __aexit__() returns for a group without tasks."""
+    try:
+        OwnTaskGroup().__aexit__(None, None, None).send(None)
+    except StopIteration as stopped:
+        result = stopped.value
+    return result
+
+
+cdef object result_of_leaving = find_result_of_leaving()
+cdef object own_enter = OwnTaskGroup.__aenter__
+cdef object own_leave = OwnTaskGroup.__aexit__
+cdef object own_inner = getattr(OwnTaskGroup, "_aexit", None)
+cdef Operation enter_operation = new_operation(enter_step, own_enter)
+cdef Operation leave_operation = new_operation(leave_step if own_inner is None else outer_step, own_leave)
+cdef Operation inner_operation = new_operation(inner_step, own_inner)
+cdef object on_task_done_function = compiled_function(OwnTaskGroup._on_task_done, on_task_done)
+
+
+def make_task_group():
+    """The compiled class; asyncio's own if that has other attributes than expected."""
+    expected = set(TaskGroupFields.__slots__)
+    if set(vars(OwnTaskGroup())) != expected:
+        return OwnTaskGroup
+    return compiled_class(
+        TaskGroupFields,
+        OwnTaskGroup,
+        __init__=compiled_function(OwnTaskGroup.__init__, init),
+        __aenter__=compiled_function(own_enter, enter),
+        __aexit__=compiled_function(own_leave, leave),
+        create_task=compiled_function(OwnTaskGroup.create_task, create_task),
+        _on_task_done=on_task_done_function,
+    )
+
+
+TaskGroup = make_task_group()
+plain_class_record(&group_class, TaskGroup)

@@ -7,23 +7,21 @@ keep whatever is set.
 
 from hotloop._c.poller.poller cimport process_generation
 from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.runtime.locking cimport (
+    FREE_THREADED,
+    inbox_acquire,
+    inbox_release,
+    load_acquire_bint,
+    load_acquire_id,
+    shared_peek,
+    store_release_bint,
+    store_release_id,
+)
 from hotloop._c.scheduler.ready_deque cimport ReadyDeque
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION
-from hotloop._c.scheduler.thread_inbox cimport Inbox, shared_flag
+from hotloop._c.scheduler.thread_inbox cimport Inbox
 from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
-
-cdef extern from "runtime/locking.h":
-    bint FREE_THREADED
-    ctypedef struct inbox_lock:
-        pass
-    void inbox_acquire(inbox_lock *)
-    void inbox_release(inbox_lock *)
-    int shared_peek(shared_flag *)
-    bint seen_bint "seen_get" (bint *)
-    void seen_set_bint "seen_set" (bint *, bint)
-    void seen_set_id "seen_set" (unsigned long *, unsigned long)
-    unsigned long seen_id "seen_get" (unsigned long *)
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
@@ -54,13 +52,13 @@ cdef class LoopState:
     # -- other threads -------------------------------------------------------------------------------------------------
 
     cdef int check_open(self) except -1:
-        if seen_bint(&self.closed):
+        if load_acquire_bint(&self.closed):
             raise RuntimeError("Event loop is closed")
         return 0
 
     cdef bint runs_elsewhere(self) noexcept:
         """True while another thread runs the loop."""
-        cdef unsigned long runner = seen_id(&self.thread_id)
+        cdef unsigned long runner = load_acquire_id(&self.thread_id)
         return runner != 0 and runner != PyThread_get_thread_ident()
 
     cdef int check_thread(self) except -1:
@@ -142,7 +140,7 @@ cdef class LoopState:
 
     @_closed.setter
     def _closed(self, value):
-        seen_set_bint(&self.closed, bool(value))
+        store_release_bint(&self.closed, bool(value))
         self.ready.closed = self.closed
         self.inbox.set_closed(self.closed)
         if value:
@@ -160,11 +158,11 @@ cdef class LoopState:
 
     @property
     def _thread_id(self):
-        return seen_id(&self.thread_id) or None
+        return load_acquire_id(&self.thread_id) or None
 
     @_thread_id.setter
     def _thread_id(self, value):
-        seen_set_id(&self.thread_id, value or 0)
+        store_release_id(&self.thread_id, value or 0)
 
     @property
     def _task_factory(self):

@@ -29,6 +29,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -39,7 +40,7 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, Handle, may_queue_directly, new_handle, push
+from hotloop._c.scheduler.ready_queue cimport Handle, may_queue_directly, new_handle, push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 

@@ -7,20 +7,9 @@ on the queue directly; the others run on a deque of its handles, whose contents 
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyObject_RichCompare
 
+from hotloop._c.runtime.locking cimport object_section, publish_size, section_enter, section_leave
 from hotloop._c.runtime.references cimport steal
-from hotloop._c.scheduler.ready_queue cimport (
-    ReadyQueue,
-    Runnable,
-    as_runnable,
-    object_section,
-    pop,
-    publish_size,
-    push,
-    queued,
-    section_enter,
-    section_leave,
-    unwrap,
-)
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, as_runnable, pop, push, queued, unwrap
 
 from collections import deque
 

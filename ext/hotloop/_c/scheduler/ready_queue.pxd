@@ -3,6 +3,15 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport uint64_t
 
+from hotloop._c.runtime.locking cimport (
+    FREE_THREADED,
+    object_section,
+    publish_size,
+    published_size,
+    section_enter,
+    section_leave,
+)
+
 cdef extern from *:
     """
     static inline unsigned int type_version_of(PyObject *object)
@@ -12,15 +21,6 @@ cdef extern from *:
     }
     """
     unsigned int type_version_of(object)
-
-cdef extern from "runtime/locking.h":
-    bint FREE_THREADED
-    ctypedef struct object_section:
-        pass
-    void section_enter(object_section *, object)
-    void section_leave(object_section *)
-    Py_ssize_t published_size "published" (Py_ssize_t *) noexcept
-    void publish_size "publish" (Py_ssize_t *, Py_ssize_t) noexcept
 
 
 # A version tag that no class ever has. 0 would not do: a modified class has it until the interpreter assigns a new tag.

@@ -9,6 +9,14 @@ from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
+from hotloop._c.runtime.locking cimport (
+    FREE_THREADED,
+    load_acquire_bint,
+    object_section,
+    section_enter,
+    section_leave,
+    store_release_bint,
+)
 from hotloop._c.runtime.references cimport steal
 
 import asyncio
@@ -19,10 +27,6 @@ from asyncio import events, format_helpers
 
 cdef extern from "runtime/vectorcall.h":
     object call_with_tuple(object callable, object args)
-
-cdef extern from "runtime/locking.h":
-    void seen_set_bint "seen_set" (bint *, bint)
-    bint seen_bint "seen_get" (bint *)
 
 cdef extern from "pythread.h":
     unsigned long PyThread_get_thread_ident()
@@ -336,7 +340,7 @@ cdef class Handle(Runnable):
         return 0
 
     cdef int is_cancelled(self) except -1:
-        return seen_bint(&self.was_cancelled)
+        return load_acquire_bint(&self.was_cancelled)
 
     cdef object own_context(self):
         """The context to run in, which is the handle's own from now on."""
@@ -360,7 +364,7 @@ cdef class Handle(Runnable):
         if self.was_cancelled:
             section_leave(&section)
             return 0
-        seen_set_bint(&self.was_cancelled, True)
+        store_release_bint(&self.was_cancelled, True)
         section_leave(&section)
         if self.source_traceback is not None:
             # Made in debug mode: keep the repr(), because the callback is dropped below.
@@ -383,7 +387,7 @@ cdef class Handle(Runnable):
 
     def cancelled(self):
         """True if cancel() was called."""
-        return seen_bint(&self.was_cancelled)
+        return load_acquire_bint(&self.was_cancelled)
 
     def get_context(self):
         """The context that the callback runs in."""
@@ -459,7 +463,7 @@ cdef class Handle(Runnable):
     @_cancelled.setter
     def _cancelled(self, value):
         cdef bint cancelled = bool(value)
-        seen_set_bint(&self.was_cancelled, cancelled)
+        store_release_bint(&self.was_cancelled, cancelled)
 
     @property
     def _loop(self):
@@ -551,7 +555,7 @@ cdef class _ThreadSafeHandle(Handle):
     def cancelled(self):
         """True if cancel() was called."""
         self.wait_for_run()
-        return seen_bint(&self.was_cancelled)
+        return load_acquire_bint(&self.was_cancelled)
 
 
 context_cache_install()

@@ -1,13 +1,7 @@
 cimport cython
 
+from hotloop._c.runtime.locking cimport inbox_lock, shared_flag
 from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue
-
-
-cdef extern from "runtime/locking.h":
-    ctypedef struct shared_flag:
-        pass
-    ctypedef struct inbox_lock:
-        pass
 
 
 @cython.final

@@ -1,6 +1,7 @@
 from libc.math cimport INFINITY
 
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue
 
 cdef extern from "scheduler/timer_heap.h":
     ctypedef struct timer_due:

@@ -28,7 +28,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_CopyCurrent
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext, new_engine
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.stream cimport StreamTransport

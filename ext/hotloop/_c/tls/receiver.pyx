@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 
-from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size

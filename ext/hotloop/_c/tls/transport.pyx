@@ -13,7 +13,7 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_install,
     instance_dict_set,
 )
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
 from hotloop._c.transports.write_queue cimport write_queue_append_data

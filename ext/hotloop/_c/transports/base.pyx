@@ -23,16 +23,8 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_install,
     instance_dict_set,
 )
-from hotloop._c.scheduler.ready_queue cimport (
-    FREE_THREADED,
-    may_queue_directly,
-    new_handle,
-    object_section,
-    push,
-    report_exception,
-    section_enter,
-    section_leave,
-)
+from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.scheduler.ready_queue cimport may_queue_directly, new_handle, push, report_exception
 
 import os
 import warnings

@@ -26,7 +26,7 @@ from libc.string cimport memcpy
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
+from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.system.address cimport (
     address_from_python,
     address_is_native,

@@ -23,7 +23,7 @@ from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_ot
 from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
 from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
+from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (

@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EBADF
 
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
-from hotloop._c.scheduler.ready_queue cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
 from hotloop._c.transports.base cimport Transport, os_error
 

@@ -1,0 +1,31 @@
+"""locking.h: numbers that several threads read and change, locks, and the critical section of an object."""
+
+cdef extern from "runtime/locking.h":
+    bint FREE_THREADED
+
+    ctypedef struct object_section:
+        pass
+    void section_enter(object_section *, object)
+    void section_leave(object_section *)
+
+    ctypedef struct inbox_lock:
+        pass
+    void inbox_acquire(inbox_lock *)
+    void inbox_release(inbox_lock *)
+
+    ctypedef struct shared_flag:
+        pass
+    void shared_set(shared_flag *, int)
+    int shared_peek(shared_flag *)
+
+    ctypedef struct shared_count:
+        pass
+    unsigned long long shared_next(shared_count *)
+
+    bint load_acquire_bint "seen_get" (bint *)
+    void store_release_bint "seen_set" (bint *, bint)
+    unsigned long load_acquire_id "seen_get" (unsigned long *)
+    void store_release_id "seen_set" (unsigned long *, unsigned long)
+
+    Py_ssize_t published_size "published" (Py_ssize_t *) noexcept
+    void publish_size "publish" (Py_ssize_t *, Py_ssize_t) noexcept

@@ -585,15 +585,16 @@ cdef class LoopCore(LoopState):
     cdef object report_flush(self, object error):
         """Report what flush() has raised, which is no callback's error. Returns an exception that flush_watchers() is to
         raise, or None."""
+        cdef object raised = error
         if not isinstance(error, (SystemExit, KeyboardInterrupt)):
             try:
                 self.call_exception_handler(
                     {"message": "Exception while data was sent at the end of a turn", "exception": error}
                 )
+                raised = None
             except BaseException as failure:
-                return failure
-            return None
-        return error
+                raised = failure
+        return raised
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

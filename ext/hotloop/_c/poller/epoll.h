@@ -2,6 +2,7 @@
 #ifndef HOTLOOP_POLLER_EPOLL_H
 #define HOTLOOP_POLLER_EPOLL_H
 
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -68,6 +69,12 @@ static inline void poller_close(poller *p)
 /* The child's descriptors are its own, for the same set: closing them does not change the set. */
 static inline void poller_close_inherited(poller *p) { poller_close(p); }
 
+/* Edge-triggered: each write is one event, so the counter never has to be read. */
+static inline int poller_add_waker(poller *p)
+{
+    return poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET, 0);
+}
+
 static inline int poller_open(poller *p)
 {
     int error;
@@ -77,13 +84,34 @@ static inline int poller_open(poller *p)
     if (p->fd < 0)
         return -errno;
     p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (p->wake_fd < 0)
-        error = -errno;
-    else /* Edge-triggered: each write is one event, so the counter never has to be read. */
-        error = poller_control(p, EPOLL_CTL_ADD, p->wake_fd, EPOLLIN | EPOLLET, 0);
+    error = p->wake_fd < 0 ? -errno : poller_add_waker(p);
     if (error < 0)
         poller_close(p);
     return error;
+}
+
+/* A file that is closed stays in the set as long as another descriptor keeps it open, and without its own descriptor
+ * it cannot be removed (epoll(7), question 6). */
+static inline int poller_begin_renewal(const poller *p, poller *fresh)
+{
+    int error;
+
+    fresh->wake_fd = p->wake_fd;
+    fresh->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fresh->fd < 0)
+        return -errno;
+    /* Reports the waker's past events again, as one that is spurious. */
+    error = poller_add_waker(fresh);
+    if (error < 0)
+        close(fresh->fd);
+    return error;
+}
+
+static inline void poller_end_renewal(poller *p, poller *fresh, int complete)
+{
+    if (complete)
+        (void)dup3(fresh->fd, p->fd, O_CLOEXEC); /* if it fails, the set stays */
+    close(fresh->fd);
 }
 
 static inline int poller_add(poller *p, int fd, int events, unsigned generation)

@@ -243,4 +243,16 @@ static inline int poller_event(const poller *p, const poller_batch *batch, int i
 
 static inline int poller_wake(poller *p) { return poller_user_event(p, POLLER_WAKER, 0, NOTE_TRIGGER, 0); }
 
+/* A filter is its descriptor's, and goes with it. */
+static inline int poller_begin_renewal(const poller *p, poller *fresh)
+{
+    (void)p, (void)fresh;
+    return -ENOSYS;
+}
+
+static inline void poller_end_renewal(poller *p, poller *fresh, int complete)
+{
+    (void)p, (void)fresh, (void)complete;
+}
+
 #endif

@@ -45,5 +45,10 @@ static inline int poller_wait(poller *p, poller_batch *b, int64_t ns) POLLER_MIS
 static inline int poller_event(const poller *p, const poller_batch *b, int i, int *fd, unsigned *generation)
     POLLER_MISSING((void)p, (void)b, (void)i, (void)fd, (void)generation)
 static inline int poller_wake(poller *p) POLLER_MISSING((void)p)
+static inline int poller_begin_renewal(const poller *p, poller *fresh) POLLER_MISSING((void)p, (void)fresh)
+static inline void poller_end_renewal(poller *p, poller *fresh, int complete)
+{
+    (void)p, (void)fresh, (void)complete;
+}
 
 #endif

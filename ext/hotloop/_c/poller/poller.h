@@ -28,6 +28,13 @@
  *                                                                0: the waker, nothing to report
  *     int  poller_wake(poller *p)                                from any thread: ends the current wait, or the next
  *
+ *     int  poller_begin_renewal(const poller *p, poller *fresh)  a second, empty set with the same waker, for when the
+ *                                                                first reports a file whose descriptor was closed;
+ *                                                                -ENOSYS where the kernel never does
+ *     void poller_end_renewal(poller *p, poller *fresh, int complete)
+ *                                                                put `fresh` in the place of the set, under the same
+ *                                                                number, if it is `complete`; close it otherwise
+ *
  *     POLLER_NAME                                                the backend's name; "": there is none
  *     POLLER_RESOLUTION                                          nanoseconds; the unit to which the standard library's
  *                                                                selector for this interface rounds a timeout up

@@ -26,6 +26,10 @@ cdef class Poller:
     cdef unsigned int last_generation
     cdef Py_ssize_t registered      # the number of registered descriptors
     cdef unsigned int waits         # the number of calls of wait()
+    cdef int stale_fd               # the descriptor, generation and wait of an event without a registration
+    cdef unsigned int stale_generation, stale_wait
+    cdef bint renewal_due           # the kernel reports a file that cannot be removed from the set
+    cdef bint number_taken          # the program knows the set's number, and may watch the set
     cdef unsigned int process       # the fork_generation() of the process that owns the kernel's set
 
     # Registrations.
@@ -46,10 +50,12 @@ cdef class Poller:
     cdef bint owns_set(self) noexcept
     cdef int ensure_own_set(self) except -1
     cdef int close_set(self) noexcept
+    cdef int renew_set(self) noexcept
 
     # Events.
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL
     cdef PyObject *event(self, poller_batch *batch, int index, int *fd, int *events) noexcept
+    cdef int note_stale(self, int fd, unsigned int generation) noexcept
     cdef void recycle_batch(self, poller_batch *batch) noexcept
     cdef int rearm(self, int fd) noexcept
     cdef int rearm_event(self, poller_batch *batch, int index) noexcept

@@ -11,7 +11,7 @@ kernel's events lives as long as the poller.
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
-from libc.errno cimport EINTR, ENOENT
+from libc.errno cimport EINTR, ENOENT, ENOMEM, ENOSPC
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -32,6 +32,8 @@ cdef extern from "poller/poller.h":
     int poller_wait(poller *, poller_batch *, int64_t nanoseconds) nogil
     int poller_event(const poller *, const poller_batch *, int index, int *fd, unsigned int *generation)
     int poller_wake(poller *)
+    int poller_begin_renewal(const poller *, poller *fresh)
+    void poller_end_renewal(poller *, poller *fresh, int complete)
 
 cdef extern from "system/fork.h":
     int fork_watch()
@@ -231,6 +233,25 @@ cdef class Poller:
                 poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
 
+    cdef int renew_set(self) noexcept:
+        """Have the kernel forget the files whose descriptors were closed while they were registered. If that fails, the
+        next stale event tries again. A set that the program may watch from outside cannot be replaced."""
+        cdef poller fresh
+        cdef registration *registered
+        cdef int fd, error
+        cdef bint complete = True
+        self.renewal_due = False
+        if self.number_taken or poller_begin_renewal(&self.poller, &fresh) < 0:
+            return 0
+        for fd in range(<int>PyList_GET_SIZE(self.entries)):
+            registered = &self.registrations[fd]
+            if registered.events:
+                error = poller_add(&fresh, fd, registered.events, registered.generation)
+                # Other errors mean that the descriptor is closed: it is never ready, and detach() drops its entry.
+                complete = complete and error != -ENOMEM and error != -ENOSPC
+        poller_end_renewal(&self.poller, &fresh, complete)
+        return 0
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     cdef poller_batch *wait(self, int64_t nanoseconds, bint release_gil, int *count) except NULL:
@@ -241,6 +262,8 @@ cdef class Poller:
         # The most events that all descriptors and the waker can have.
         cdef Py_ssize_t needed = POLLER_EVENTS_EACH * self.registered + 1
         self.ensure_own_set()
+        if self.renewal_due:
+            self.renew_set()
         self.waits += 1
         if self.idle_batch == NULL or self.idle_batch.capacity < needed:
             batch = poller_batch_new(<int>min(2 * needed, 1 << 30))
@@ -276,7 +299,10 @@ cdef class Poller:
             return NULL
         registered = &self.registrations[fd[0]]
         events[0] &= registered.events | POLLER_MORE
-        if registered.generation != generation or events[0] & ~POLLER_MORE == 0:
+        if registered.generation != generation or registered.events == 0:
+            self.note_stale(fd[0], generation)
+            return NULL
+        if events[0] & ~POLLER_MORE == 0:
             return NULL
         entry = PyList_GET_ITEM(self.entries, fd[0])
         if entry == <PyObject *>None:
@@ -286,6 +312,19 @@ cdef class Poller:
                 registered.events = 0
             return NULL
         return entry
+
+    cdef int note_stale(self, int fd, unsigned int generation) noexcept:
+        """An event came without a registration. Once that is usual, because an earlier event of the batch may have
+        removed it. After a later wait it is not: the program has closed the descriptor while it was registered, another
+        one keeps the file open, and the kernel would report it again and again."""
+        if fd == self.stale_fd and generation == self.stale_generation:
+            if self.stale_wait != self.waits:
+                self.renewal_due = True
+        elif self.waits - self.stale_wait > 1:
+            self.stale_fd = fd
+            self.stale_generation = generation
+            self.stale_wait = self.waits
+        return 0
 
     cdef int rearm_event(self, poller_batch *batch, int index) noexcept:
         """Have the kernel report an event again that could not be handled."""

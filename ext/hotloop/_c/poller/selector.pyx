@@ -236,6 +236,7 @@ cdef class PollerSelector(Poller):
     def fileno(self):
         """The descriptor of the kernel's set. ValueError once closed."""
         self.ensure_own_set()
+        self.number_taken = True
         return self.poller.fd
 
     def __enter__(self):

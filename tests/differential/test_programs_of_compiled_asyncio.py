@@ -1,0 +1,286 @@
+"""Random programs of queues, locks, timeouts and groups of tasks, with asyncio's own objects and with compiled ones.
+
+Both run on the same kind of loop, with virtual time. Everything that a task can notice goes into a trace, in order: the
+outcome of each step, exceptions with their causes and contexts, and what the objects look like in the end.
+"""
+
+import asyncio
+import contextlib
+import sys
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+from support.interpreter import uses_hypothesis
+from support.virtual_time import virtual_class
+
+import hotloop.asyncio
+
+pytestmark = [pytest.mark.differential, uses_hypothesis]
+
+DELAYS = st.sampled_from([0, 0, 1, 1, 2, 3])
+SIMPLE = [
+    ("sleep", DELAYS),
+    ("put", st.integers(0, 3)),
+    ("put_nowait", st.integers(0, 3)),
+    ("get", None),
+    ("get_nowait", None),
+    ("task_done", None),
+    ("join", None),
+    ("set", None),
+    ("clear", None),
+    ("wait", None),
+    ("acquire", None),
+    ("release", None),
+    ("release_room", None),
+    ("notify", st.integers(1, 2)),
+    ("cancel", st.integers(0, 8)),
+    ("uncancel", None),
+    ("fail", st.integers(0, 2)),
+    ("sibling", None),
+]
+if sys.version_info >= (3, 13):
+    SIMPLE.append(("shutdown", st.booleans()))
+
+
+def simple_step():
+    return st.one_of(
+        *[st.tuples(st.just(name), st.none() if argument is None else argument, st.none()) for name, argument in SIMPLE]
+    )
+
+
+def nested_steps(children):
+    block = st.lists(children, max_size=4)
+    blocks = st.lists(block, max_size=3)
+    return st.one_of(
+        st.tuples(st.sampled_from(["locked", "room", "condition", "shield"]), st.none(), block),
+        st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), st.one_of(st.none(), DELAYS), block),
+        st.tuples(st.just("reschedule"), st.one_of(st.none(), DELAYS), block),
+        st.tuples(st.sampled_from(["gather", "group", "wait_all"]), st.booleans(), blocks),
+        st.tuples(st.just("caught"), st.sampled_from(["Exception", "CancelledError"]), block),
+    )
+
+
+STEPS = st.recursive(simple_step(), nested_steps, max_leaves=12)
+PROGRAMS = st.lists(st.lists(STEPS, max_size=5), min_size=1, max_size=4)
+
+
+def described(error, depth=3):
+    """An exception's class and arguments, those that it holds, and those that led to it."""
+    if error is None or depth == 0:
+        return None
+    held = tuple(described(one, depth) for one in getattr(error, "exceptions", ()))
+    arguments = () if held else error.args
+    return (
+        type(error).__name__,
+        *(str(argument) for argument in arguments),
+        held,
+        described(error.__cause__, depth - 1),
+        described(error.__context__, depth - 1),
+        error.__suppress_context__,
+    )
+
+
+class Stage:
+    """One run of a program with one version of asyncio."""
+
+    def __init__(self, module, maxsize):
+        self.module = module
+        self.queue = module.Queue(maxsize)
+        self.lock = module.Lock()
+        self.room = module.Semaphore(1)
+        self.event = module.Event()
+        self.condition = module.Condition()
+        self.tasks = []
+        self.trace = []
+
+    def note(self, *what):
+        self.trace.append((asyncio.get_running_loop().time(), *what))
+
+    async def play(self, program):
+        tasks = [self.start(steps, (number,)) for number, steps in enumerate(program)]
+        await asyncio.sleep(20)
+        self.note("over")
+        # Some tasks catch their cancellation and go on.
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await asyncio.sleep(1)
+        for task in self.tasks:
+            if not task.cancelled():
+                task.exception()
+        self.note(*[task.cancelled() for task in tasks])
+        self.note(str(self.queue), *[self.look(one) for one in (self.lock, self.room, self.event, self.condition)])
+        return self.trace
+
+    @staticmethod
+    def look(one):
+        return repr(one).partition(" at 0x")[0], repr(one).rpartition("[")[2]
+
+    def start(self, steps, path):
+        task = asyncio.create_task(self.run(steps, path))
+        self.tasks.append(task)
+        return task
+
+    async def run(self, steps, path):
+        """Take the steps; anything raised ends the task."""
+        for number, step in enumerate(steps):
+            await self.take(step, (*path, number))
+        return path
+
+    async def take(self, step, path):
+        name, argument, block = step
+        task = asyncio.current_task()
+        try:
+            result = await getattr(self, f"do_{name}")(argument, block, path)
+        except BaseException as error:
+            self.note(path, name, described(error), task.cancelling())
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+            if name in (
+                "locked",
+                "room",
+                "condition",
+                "timeout",
+                "timeout_at",
+                "wait_for",
+                "gather",
+                "group",
+                "cancel",
+            ):
+                raise
+            if isinstance(error, asyncio.CancelledError) or name == "fail":
+                raise
+        else:
+            self.note(path, name, result, task.cancelling())
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    async def do_sleep(self, delay, block, path):
+        return await self.module.sleep(delay, "slept")
+
+    async def do_put(self, item, block, path):
+        return await self.queue.put(item)
+
+    async def do_put_nowait(self, item, block, path):
+        return self.queue.put_nowait(item)
+
+    async def do_get(self, argument, block, path):
+        return await self.queue.get()
+
+    async def do_get_nowait(self, argument, block, path):
+        return self.queue.get_nowait()
+
+    async def do_task_done(self, argument, block, path):
+        return self.queue.task_done()
+
+    async def do_join(self, argument, block, path):
+        return await self.queue.join()
+
+    async def do_shutdown(self, immediate, block, path):
+        return self.queue.shutdown(immediate)
+
+    async def do_set(self, argument, block, path):
+        return self.event.set()
+
+    async def do_clear(self, argument, block, path):
+        return self.event.clear()
+
+    async def do_wait(self, argument, block, path):
+        return await self.event.wait()
+
+    async def do_acquire(self, argument, block, path):
+        return await self.lock.acquire()
+
+    async def do_release(self, argument, block, path):
+        return self.lock.release()
+
+    async def do_release_room(self, argument, block, path):
+        return self.room.release()
+
+    async def do_notify(self, number, block, path):
+        async with self.condition:
+            self.condition.notify(number)
+
+    async def do_cancel(self, number, block, path):
+        return self.tasks[number % len(self.tasks)].cancel(f"by {path}")
+
+    async def do_uncancel(self, argument, block, path):
+        return asyncio.current_task().uncancel()
+
+    async def do_fail(self, number, block, path):
+        raise ValueError(number)
+
+    async def do_sibling(self, argument, block, path):
+        self.start([("sleep", 1, None), ("put", 5, None)], (*path, "sibling"))
+
+    async def do_locked(self, argument, block, path):
+        async with self.lock:
+            return await self.run(block, path)
+
+    async def do_room(self, argument, block, path):
+        async with self.room:
+            return await self.run(block, path)
+
+    async def do_condition(self, argument, block, path):
+        async with self.condition:
+            await self.run(block, path)
+            return await self.condition.wait()
+
+    async def do_shield(self, argument, block, path):
+        return await self.module.shield(self.start(block, path))
+
+    async def do_timeout(self, delay, block, path):
+        async with self.module.timeout(delay) as scope:
+            await self.run(block, path)
+        return scope.expired(), repr(scope)
+
+    async def do_timeout_at(self, delay, block, path):
+        when = None if delay is None else asyncio.get_running_loop().time() + delay
+        async with self.module.timeout_at(when) as scope:
+            await self.run(block, path)
+        return scope.when() == when, repr(scope)
+
+    async def do_reschedule(self, delay, block, path):
+        async with self.module.timeout(1) as scope:
+            scope.reschedule(None if delay is None else asyncio.get_running_loop().time() + delay)
+            await self.run(block, path)
+        return repr(scope)
+
+    async def do_wait_for(self, delay, block, path):
+        return await self.module.wait_for(self.run(block, path), delay)
+
+    async def do_gather(self, return_exceptions, blocks, path):
+        parts = [self.run(block, (*path, number)) for number, block in enumerate(blocks)]
+        found = await self.module.gather(*parts, return_exceptions=return_exceptions)
+        return [described(one) if isinstance(one, BaseException) else one for one in found]
+
+    async def do_group(self, argument, blocks, path):
+        async with self.module.TaskGroup() as group:
+            tasks = [group.create_task(self.run(block, (*path, number))) for number, block in enumerate(blocks)]
+            self.tasks += tasks
+        return [task.cancelled() or task.result() for task in tasks]
+
+    async def do_wait_all(self, any_will_do, blocks, path):
+        tasks = [self.start(block, (*path, number)) for number, block in enumerate(blocks)] or [self.start([], path)]
+        when = asyncio.FIRST_COMPLETED if any_will_do else asyncio.ALL_COMPLETED
+        done, pending = await self.module.wait(tasks, timeout=2, return_when=when)
+        return [task in done for task in tasks], len(pending)
+
+    async def do_caught(self, kind, block, path):
+        with contextlib.suppress(Exception if kind == "Exception" else asyncio.CancelledError):
+            await self.run(block, path)
+
+
+@hypothesis.given(program=PROGRAMS, maxsize=st.integers(0, 2))
+def test_any_program_is_the_same_with_compiled_objects(impl, program, maxsize):
+    traces = []
+    for module in (asyncio, hotloop.asyncio):
+        with asyncio.Runner(loop_factory=virtual_class(impl.EventLoop)) as runner:
+            runner.get_loop().set_exception_handler(lambda loop, context: None)
+            traces.append(runner.run(play(module, program, maxsize)))
+    assert traces[0] == traces[1]
+
+
+async def play(module, program, maxsize):
+    return await Stage(module, maxsize).play(program)

@@ -1,4 +1,4 @@
-"""The compiled objects in asyncio's place: by the command line, run(), install() and the environment, and by nothing else."""
+"""The compiled objects in asyncio's place: by the command line, run(), install() and the environment alone."""
 
 import json
 import os
@@ -163,7 +163,7 @@ assert all(vars(hotloop.asyncio)[name] is value for name, value in vars(asyncio)
 
 class TestWhere:
     def test_everywhere_in_asyncio(self, python):
-        """No module of asyncio's holds an object of its own that is compiled, and none holds anything else than before."""
+        """asyncio's modules hold no object of their own that is compiled, and everything else as before."""
         source = """
 import sys
 from hotloop._asyncio import compiled_layer

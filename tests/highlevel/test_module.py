@@ -1,4 +1,4 @@
-"""hotloop.asyncio: every name of asyncio's, the compiled ones in place of asyncio's own, and nothing by import alone."""
+"""hotloop.asyncio: every name of asyncio's, some of them compiled; and nothing changes by import alone."""
 
 import asyncio
 import importlib

@@ -62,6 +62,8 @@ class TestNames:
             "format_tasks",
             "dump_tasks_on",
             "allow_inspection",
+            "compiled_asyncio",
+            "CompiledAsyncio",
         }
         expected |= {"EpollSelector"} if hasattr(select, "epoll") else set()
         expected |= {"KqueueSelector"} if hasattr(select, "kqueue") else set()

@@ -19,7 +19,8 @@ def frame_at(function: FunctionType, arguments: tuple[object, ...], waiting: boo
     keywords = dict.fromkeys(code.co_varnames[wanted : wanted + code.co_kwonlyargcount])
     copy: Any = FunctionType(code, function.__globals__, closure=function.__closure__)
     coroutine: CoroutineType[Any, Any, Any] = copy(*filled, **keywords)
-    frame: FrameType = coroutine.cr_frame
+    frame = coroutine.cr_frame
+    assert frame is not None
     coroutine.close()
     return frame
 
@@ -37,7 +38,7 @@ def _at_await(code: CodeType) -> CodeType:
 
 def creation_origin(depth: int) -> tuple[tuple[str, int, str], ...]:
     """What a coroutine has in `cr_origin`: the innermost `depth` frames, as (file, line, function)."""
-    origin = []
+    origin: list[tuple[str, int, str]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(origin) < depth:
         origin.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))

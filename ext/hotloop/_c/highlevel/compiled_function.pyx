@@ -6,7 +6,7 @@ patched, goes to asyncio's function. To whoever looks at it, a CompiledFunction 
 docstring, code and defaults are the function's own.
 """
 
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyTypeObject
 
 cdef extern from *:
     """
@@ -21,7 +21,8 @@ cdef extern from *:
         PyObject *weak_references;
     } compiled_function_object;
 
-    static PyObject *compiled_function_call(PyObject *self, PyObject *const *arguments, size_t count, PyObject *keywords)
+    static PyObject *compiled_function_call(PyObject *self, PyObject *const *arguments, size_t count,
+                                            PyObject *keywords)
     {
         compiled_function_object *called = (compiled_function_object *)self;
         PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);

@@ -2,9 +2,9 @@
 am_send or tp_iternext, without a frame.
 
 A Python coroutine keeps its place in a frame. A compiled one is a step function, which is called once for each stretch
-between two `await`s, and the few fields that it needs in between. asyncio's own function of the same name is at hand for
-everything that is seldom needed: its name, code and lines, a frame for stack traces, and the work itself, where a step
-function cannot know that a short cut is right (delegate()).
+between two `await`s, and the few fields that it needs in between. asyncio's own function of the same name is at hand
+for everything that is seldom needed: its name, code and lines, a frame for stack traces, and the work itself, where a
+step function cannot know that a short cut is right (delegate()).
 """
 
 from cpython.object cimport PyObject, PyTypeObject

@@ -29,7 +29,8 @@ cdef extern from *:
     #define EVENT struct __pyx_obj_7hotloop_2_c_9highlevel_5event_EventFields
     #define INSTANCE_DICT_OWNER EVENT
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
-    #define add_event_fields(type) FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
+    #define add_event_fields(type) \\
+        FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
     """
     int add_event_fields(PyTypeObject *) except -1
     bint event_fields_are_set(object) noexcept

@@ -1,5 +1,6 @@
 """Whether an object is of one exact class, and that class is as it was made: a short cut may then do what the class's
-methods do, unless an attribute of the object itself replaces one. All of it is in a .pxd, so that every module compiles it inline."""
+methods do, unless an attribute of the object itself replaces one. All of it is in a .pxd, so that every module compiles
+it inline."""
 
 from cpython.object cimport PyObject
 

@@ -18,7 +18,7 @@ from hotloop._c.highlevel.coroutine cimport (
 )
 from hotloop._c.highlevel.deque cimport (
     deque_append,
-    deque_check,
+    deque_check,  # no-cython-lint: the C code above uses it
     deque_install,
     deque_new,
     deque_popleft,
@@ -67,7 +67,6 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 import heapq
-import sys
 from asyncio import queues
 from collections import deque
 

@@ -24,6 +24,12 @@ _PARTS = {
     "lock": ("locks", ["Lock"]),
     "queues": ("queues", ["Queue", "PriorityQueue", "LifoQueue"]),
     "semaphores": ("locks", ["Semaphore", "BoundedSemaphore"]),
+    "stream_reader": ("streams", ["StreamReader"]),
+    "stream_protocol": ("streams", ["StreamReaderProtocol"]),
+    "stream_writer": (
+        "streams",
+        ["StreamWriter", "open_connection", "start_server", "open_unix_connection", "start_unix_server"],
+    ),
     "task_group": ("taskgroups", ["TaskGroup"]),
 }
 

@@ -12,6 +12,7 @@
 #if PY_VERSION_HEX < 0x030C0000
 #include <structmember.h>
 #define Py_T_OBJECT_EX T_OBJECT_EX
+#define _Py_T_OBJECT T_OBJECT
 #endif
 
 static PyGetSetDef fields_instance_dict = {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL};
@@ -43,6 +44,9 @@ static int fields_install(PyTypeObject *type, PyMemberDef *fields)
 /* For the second macro: the field `name` of the C structure `owner`. */
 #define FIELD(owner, name) {#name, Py_T_OBJECT_EX, offsetof(owner, name), 0, NULL}
 
+/* FIELD() for one that is None to Python code while it is missing, as if the class had it. */
+#define FIELD_OR_NONE(owner, name) {#name, _Py_T_OBJECT, offsetof(owner, name), 0, NULL}
+
 /* fields_install() with the fields that follow. Returns 0, or -1 and an exception. */
 #define FIELDS_INSTALL(type, ...) \
     ({ \
@@ -62,5 +66,17 @@ static inline int fields_are_set(PyObject **field, PyObject **last)
         missing |= *field == NULL;
     return !missing;
 }
+
+/* Begin without the fields from `first` to `last`, as a Python object does. Cython has filled them with None. */
+#define FIELDS_CLEAR(owner, object, first, last) fields_clear(&((owner *)(object))->first, &((owner *)(object))->last)
+
+static inline void fields_clear(PyObject **field, PyObject **last)
+{
+    for (; field <= last; field++)
+        Py_CLEAR(*field);
+}
+
+/* Store a new value in the field `name`, which may be missing. */
+#define FIELD_SET(owner, object, name, value) Py_XSETREF(((owner *)(object))->name, Py_NewRef(value))
 
 #endif

@@ -1,0 +1,219 @@
+"""asyncio.StreamReaderProtocol: the compiled short cuts of its methods.
+
+A connection's beginning and end are asyncio's own code; what is compiled is received data and flow control.
+
+Source: asyncio/streams.py.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.deque cimport deque_check, deque_install
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.stream_reader cimport feed_plain_reader
+from hotloop._c.highlevel.waiters cimport is_done, remove_waiter, wake
+from hotloop._c.runtime.bound_methods cimport is_method
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.runtime.weak_references cimport PyWeakref_CheckRefExact, referent_of
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define PROTOCOL struct __pyx_obj_7hotloop_2_c_9highlevel_15stream_protocol_StreamReaderProtocolFields
+    #define INSTANCE_DICT_OWNER PROTOCOL
+    #define protocol_fields_are_set(protocol) FIELDS_ARE_SET(PROTOCOL, protocol, _loop, _closed)
+    #define clear_protocol_fields(protocol) FIELDS_CLEAR(PROTOCOL, protocol, _loop, _source_traceback)
+    #define add_protocol_fields(type) \\
+        FIELDS_INSTALL(type, FIELD(PROTOCOL, _loop), FIELD(PROTOCOL, _paused), FIELD(PROTOCOL, _drain_waiters), \\
+                       FIELD(PROTOCOL, _connection_lost), FIELD(PROTOCOL, _stream_reader_wr), \\
+                       FIELD(PROTOCOL, _closed), FIELD(PROTOCOL, _strong_reader), \\
+                       FIELD(PROTOCOL, _reject_connection), FIELD(PROTOCOL, _stream_writer), FIELD(PROTOCOL, _task), \\
+                       FIELD(PROTOCOL, _transport), FIELD(PROTOCOL, _client_connected_cb), \\
+                       FIELD(PROTOCOL, _over_ssl), \\
+                       FIELD_OR_NONE(PROTOCOL, _source_traceback))
+    """
+    int add_protocol_fields(PyTypeObject *) except -1
+    bint protocol_fields_are_set(object) noexcept
+    void clear_protocol_fields(object) noexcept
+
+cdef extern from "Python.h":
+    bint PyBool_Check(object)
+
+from asyncio import streams
+from collections import deque
+
+from hotloop._asyncio.compiled_classes import compiled_class
+from hotloop._asyncio.compiled_streams import with_compiled_streams
+
+deque_install(deque)
+
+
+cdef class StreamReaderProtocolFields:
+    """What a StreamReaderProtocol consists of. The class that programs see derives from this one and from
+    asyncio.StreamReaderProtocol."""
+
+    def __cinit__(self):
+        instance_dict_clear(self)
+        clear_protocol_fields(self)
+
+
+instance_dict_install(<PyTypeObject *>StreamReaderProtocolFields)
+add_protocol_fields(<PyTypeObject *>StreamReaderProtocolFields)
+
+cdef plain_class protocol_class
+
+
+cdef bint is_plain_protocol(PyObject *protocol) noexcept:
+    """Whether its class is StreamReaderProtocol itself, and its attributes are there and of the types that the
+    constructor gave them."""
+    return (
+        is_unchanged(protocol, &protocol_class)
+        and instance_dict_is_absent(<object>protocol)
+        and protocol_fields_are_set(<object>protocol)
+        and has_usual_types(<StreamReaderProtocolFields>protocol)
+    )
+
+
+cdef inline bint has_usual_types(StreamReaderProtocolFields protocol) noexcept:
+    return (
+        PyBool_Check(protocol._paused)
+        and PyBool_Check(protocol._connection_lost)
+        and deque_check(protocol._drain_waiters)
+    )
+
+
+cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
+    """Whether a short cut may do a call: a plain protocol, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_plain_protocol(arguments[0])
+
+
+# -- received data -----------------------------------------------------------------------------------------------------
+
+cdef bint is_compiled_protocol(object protocol) noexcept:
+    """Whether its class is StreamReaderProtocol itself, changed or not."""
+    return type(protocol) is compiled_protocol
+
+
+cdef bint receives_directly(object protocol) except -1:
+    """Whether data_received(), of an object whose class is StreamReaderProtocol itself, is the class's own."""
+    return is_plain_protocol(<PyObject *>protocol) or is_method(
+        protocol.data_received, protocol, compiled_data_received
+    )
+
+
+cdef object reader_reference(object protocol):
+    """`_stream_reader_wr`, of any protocol."""
+    if is_plain_protocol(<PyObject *>protocol):
+        return (<StreamReaderProtocolFields>protocol)._stream_reader_wr
+    return protocol._stream_reader_wr
+
+
+cdef PyObject *data_received(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object reader
+    if not applies(arguments, count, 2, keywords):
+        return NULL
+    reader = (<StreamReaderProtocolFields>arguments[0])._stream_reader_wr
+    if not PyWeakref_CheckRefExact(reader):
+        return NULL
+    reader = referent_of(reader)
+    if not feed_plain_reader(reader, <object>arguments[1]):
+        return NULL
+    return Py_NewRef(None)
+
+
+# -- flow control ------------------------------------------------------------------------------------------------------
+
+cdef PyObject *pause_writing(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not may_toggle(arguments, count, keywords, False):
+        return NULL
+    (<StreamReaderProtocolFields>arguments[0])._paused = True
+    return Py_NewRef(None)
+
+
+cdef PyObject *resume_writing(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not may_toggle(arguments, count, keywords, True):
+        return NULL
+    cdef StreamReaderProtocolFields protocol = <StreamReaderProtocolFields>arguments[0]
+    protocol._paused = False
+    for waiter in protocol._drain_waiters:
+        if not is_done(waiter):
+            wake(waiter, None)
+    return Py_NewRef(None)
+
+
+cdef bint may_toggle(PyObject **arguments, Py_ssize_t count, PyObject *keywords, bint paused) except -1:
+    """Whether a plain protocol is `paused`, and its loop is not in debug mode, where asyncio logs each change."""
+    if not applies(arguments, count, 1, keywords):
+        return False
+    cdef StreamReaderProtocolFields protocol = <StreamReaderProtocolFields>arguments[0]
+    if protocol._paused is not (True if paused else False):
+        return False
+    cdef object loop = protocol._loop
+    return not loop.get_debug() and is_plain_protocol(arguments[0])
+
+
+cdef PyObject *drain_helper(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if not applies(arguments, count, 1, keywords):
+        return NULL
+    return Py_NewRef(new_coroutine(drain_helper_operation, <object>arguments[0], None))
+
+
+cdef enum:
+    WOKEN = 1
+
+
+cdef object drain_helper_step(Coroutine coroutine, object outcome, object error):
+    cdef object protocol = coroutine.owner, waiter, loop
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if coroutine.position == WOKEN:
+        remove_waiter(protocol._drain_waiters, coroutine.extra)
+        if error is not None:
+            raise_again(error)
+        return None
+    if not is_plain_protocol(<PyObject *>protocol) or (<StreamReaderProtocolFields>protocol)._connection_lost:
+        return delegate(coroutine, own_drain_helper(protocol))
+    if not (<StreamReaderProtocolFields>protocol)._paused:
+        return None
+    loop = (<StreamReaderProtocolFields>protocol)._loop
+    waiter = loop.create_future()
+    protocol._drain_waiters.append(waiter)
+    coroutine.extra = waiter
+    coroutine.position = WOKEN
+    try:
+        return await_object(coroutine, waiter)
+    except:
+        remove_waiter(protocol._drain_waiters, waiter)
+        raise
+
+
+# -- the class ---------------------------------------------------------------------------------------------------------
+
+cdef object Own = streams.StreamReaderProtocol
+cdef object own_drain_helper = Own._drain_helper
+cdef object compiled_data_received = compiled_function(Own.data_received, data_received)
+cdef Operation drain_helper_operation = new_operation(drain_helper_step, own_drain_helper)
+
+StreamReaderProtocol = compiled_class(
+    StreamReaderProtocolFields,
+    Own,
+    connection_made=with_compiled_streams(Own.connection_made),
+    data_received=compiled_data_received,
+    pause_writing=compiled_function(Own.pause_writing, pause_writing),
+    resume_writing=compiled_function(Own.resume_writing, resume_writing),
+    _drain_helper=compiled_function(own_drain_helper, drain_helper),
+)
+cdef object compiled_protocol = StreamReaderProtocol
+plain_class_record(&protocol_class, StreamReaderProtocol)

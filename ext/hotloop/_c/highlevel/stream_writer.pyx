@@ -1,0 +1,227 @@
+"""asyncio.StreamWriter: the compiled short cuts of its methods, and open_connection() and start_server() with the
+compiled classes.
+
+Source: asyncio/streams.py.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+)
+from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.stream_protocol cimport StreamReaderProtocolFields, is_plain_protocol
+from hotloop._c.highlevel.stream_reader cimport StreamReaderFields, is_plain_reader
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.references cimport Py_NewRef
+
+cdef extern from *:
+    """
+    #include "runtime/fields.h"
+
+    #define WRITER struct __pyx_obj_7hotloop_2_c_9highlevel_13stream_writer_StreamWriterFields
+    #define INSTANCE_DICT_OWNER WRITER
+    #define writer_fields_are_set(writer) FIELDS_ARE_SET(WRITER, writer, _transport, _complete_fut)
+    #define clear_writer_fields(writer) FIELDS_CLEAR(WRITER, writer, _transport, _complete_fut)
+    #define add_writer_fields(type) \\
+        FIELDS_INSTALL(type, FIELD(WRITER, _transport), FIELD(WRITER, _protocol), FIELD(WRITER, _reader), \\
+                       FIELD(WRITER, _loop), FIELD(WRITER, _complete_fut))
+    """
+    int add_writer_fields(PyTypeObject *) except -1
+    bint writer_fields_are_set(object) noexcept
+    void clear_writer_fields(object) noexcept
+
+from asyncio import streams
+
+from hotloop._asyncio.compiled_classes import compiled_class
+from hotloop._asyncio.compiled_streams import set_compiled_streams, with_compiled_streams
+from hotloop._c.highlevel.stream_protocol import StreamReaderProtocol
+from hotloop._c.highlevel.stream_reader import StreamReader
+
+
+cdef class StreamWriterFields:
+    """What a StreamWriter consists of. The class that programs see derives from this one and from
+    asyncio.StreamWriter."""
+    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef object __weakref__
+    cdef object _transport
+    cdef object _protocol
+    cdef object _reader             # None: there is none
+    cdef object _loop
+    cdef object _complete_fut       # a future that is done
+
+    def __cinit__(self):
+        instance_dict_clear(self)
+        clear_writer_fields(self)
+
+
+instance_dict_install(<PyTypeObject *>StreamWriterFields)
+add_writer_fields(<PyTypeObject *>StreamWriterFields)
+
+cdef plain_class writer_class
+
+
+cdef bint is_plain_writer(PyObject *writer) noexcept:
+    """Whether its class is StreamWriter itself, and its attributes are there."""
+    return (
+        is_unchanged(writer, &writer_class)
+        and instance_dict_is_absent(<object>writer)
+        and writer_fields_are_set(<object>writer)
+    )
+
+
+cdef object transport_of(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords):
+    """The transport that a short cut may call: that of a plain writer, if there are `wanted` arguments in all. None:
+    asyncio's own method has to be called."""
+    if count != wanted or keywords != NULL or not is_plain_writer(arguments[0]):
+        return None
+    return (<StreamWriterFields>arguments[0])._transport
+
+
+cdef PyObject *write(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 2, keywords)
+    if transport is None:
+        return NULL
+    transport.write(<object>arguments[1])
+    return Py_NewRef(None)
+
+
+cdef PyObject *writelines(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 2, keywords)
+    if transport is None:
+        return NULL
+    transport.writelines(<object>arguments[1])
+    return Py_NewRef(None)
+
+
+cdef PyObject *write_eof(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 1, keywords)
+    if transport is None:
+        return NULL
+    return Py_NewRef(transport.write_eof())
+
+
+cdef PyObject *close(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 1, keywords)
+    if transport is None:
+        return NULL
+    return Py_NewRef(transport.close())
+
+
+cdef PyObject *is_closing(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 1, keywords)
+    if transport is None:
+        return NULL
+    return Py_NewRef(transport.is_closing())
+
+
+cdef PyObject *get_extra_info(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object transport = transport_of(arguments, count, 3 if count == 3 else 2, keywords)
+    if transport is None:
+        return NULL
+    return Py_NewRef(transport.get_extra_info(<object>arguments[1], None if count == 2 else <object>arguments[2]))
+
+
+cdef PyObject *drain(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_writer(arguments[0]):
+        return NULL
+    return Py_NewRef(new_coroutine(drain_operation, <object>arguments[0], None))
+
+
+cdef PyObject *wait_closed(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    if count != 1 or keywords != NULL or not is_plain_writer(arguments[0]):
+        return NULL
+    return Py_NewRef(new_coroutine(wait_closed_operation, <object>arguments[0], None))
+
+
+# -- the coroutines ----------------------------------------------------------------------------------------------------
+
+cdef enum:
+    TURN_PASSED = 1                 # of the event loop, so that a closed transport has told its protocol
+    DRAINED = 2
+    CONNECTION_CLOSED = 3
+
+
+cdef object drain_step(Coroutine coroutine, object outcome, object error):
+    cdef object writer = coroutine.owner, transport, protocol
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if error is not None:
+        raise_again(error)
+    if coroutine.position == DRAINED:
+        return None
+    if coroutine.position == 0:
+        if not is_plain_writer(<PyObject *>writer) or not reads_on((<StreamWriterFields>writer)._reader):
+            return delegate(coroutine, own_drain(writer))
+        transport = (<StreamWriterFields>writer)._transport
+        if transport.is_closing():
+            coroutine.position = TURN_PASSED
+            return await_object(coroutine, streams.sleep(0))
+    # Any code may have run by now.
+    if is_plain_writer(<PyObject *>writer):
+        protocol = (<StreamWriterFields>writer)._protocol
+        if is_plain_protocol(<PyObject *>protocol) and has_room(<StreamReaderProtocolFields>protocol):
+            return None
+    coroutine.position = DRAINED
+    return await_object(coroutine, writer._protocol._drain_helper())
+
+
+cdef inline bint reads_on(object reader) noexcept:
+    """Whether a writer's reader is known to have no exception."""
+    return reader is None or (is_plain_reader(<PyObject *>reader) and (<StreamReaderFields>reader)._exception is None)
+
+
+cdef inline bint has_room(StreamReaderProtocolFields protocol) noexcept:
+    """Whether _drain_helper() returns at once."""
+    return not protocol._connection_lost and not protocol._paused
+
+
+cdef object wait_closed_step(Coroutine coroutine, object outcome, object error):
+    cdef object writer = coroutine.owner
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if error is not None:
+        raise_again(error)
+    if coroutine.position == CONNECTION_CLOSED:
+        return None
+    if not is_plain_writer(<PyObject *>writer):
+        return delegate(coroutine, own_wait_closed(writer))
+    coroutine.position = CONNECTION_CLOSED
+    return await_object(coroutine, writer._protocol._get_close_waiter(writer))
+
+
+# -- the class, and the functions that make its objects ----------------------------------------------------------------
+
+cdef object Own = streams.StreamWriter
+cdef object own_drain = Own.drain
+cdef object own_wait_closed = Own.wait_closed
+cdef Operation drain_operation = new_operation(drain_step, own_drain)
+cdef Operation wait_closed_operation = new_operation(wait_closed_step, own_wait_closed)
+
+StreamWriter = compiled_class(
+    StreamWriterFields,
+    Own,
+    write=compiled_function(Own.write, write),
+    writelines=compiled_function(Own.writelines, writelines),
+    write_eof=compiled_function(Own.write_eof, write_eof),
+    close=compiled_function(Own.close, close),
+    is_closing=compiled_function(Own.is_closing, is_closing),
+    get_extra_info=compiled_function(Own.get_extra_info, get_extra_info),
+    drain=compiled_function(own_drain, drain),
+    wait_closed=compiled_function(own_wait_closed, wait_closed),
+)
+plain_class_record(&writer_class, StreamWriter)
+
+set_compiled_streams(StreamReader, StreamReaderProtocol, StreamWriter)
+open_connection = with_compiled_streams(streams.open_connection)
+start_server = with_compiled_streams(streams.start_server)
+open_unix_connection = with_compiled_streams(streams.open_unix_connection)
+start_unix_server = with_compiled_streams(streams.start_unix_server)

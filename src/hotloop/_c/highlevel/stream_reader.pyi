@@ -1,0 +1,10 @@
+import asyncio
+
+# What the class StreamReader has in C; not for programs.
+class StreamReaderFields: ...
+
+StreamReader = asyncio.StreamReader
+
+# Made by Cython: the functions that other compiled modules cimport.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

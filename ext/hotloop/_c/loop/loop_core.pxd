@@ -45,6 +45,7 @@ cdef class LoopCore(LoopState):
     cdef int dispatch_rest(
         self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
     ) except -1
+    cdef int dispatch_foreign(self, object entry, int happened) except -1
     cdef int report_and_rearm(self, PollerSelector poller, int fd, object error) except -1
     cdef int wake(self) except -1
     cdef Handle schedule_call(self, object callback, tuple args, object context)

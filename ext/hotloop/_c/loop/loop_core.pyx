@@ -396,12 +396,16 @@ cdef class LoopCore(LoopState):
                 if poller.registrations[fd].watched:
                     (<Watcher>held).on_events(happened)
                 else:
-                    # The program has registered asyncio's kind of entry with the selector itself. An error ends the
-                    # run of the loop, as under asyncio.
                     foreign[0] = True
-                    self._process_events([(held, happened)])
+                    self.dispatch_foreign(held, happened)
                     foreign[0] = False
             next[0] += 1
+        return 0
+
+    cdef int dispatch_foreign(self, object entry, int happened) except -1:
+        """Dispatch an event of asyncio's kind of entry, which the program has registered with the selector itself. An
+        error ends the run of the loop, as under asyncio."""
+        self._process_events([(entry, happened)])
         return 0
 
     cdef int report_and_rearm(self, PollerSelector poller, int fd, object error) except -1:

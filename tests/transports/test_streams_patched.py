@@ -2,9 +2,12 @@
 the bytes take into an unchanged reader."""
 
 import asyncio
+import socket
 from fractions import Fraction
 
 import pytest
+from support.endpoints import close, datagram_sockets, pipe_files
+from support.recording import DatagramRecorder, Recorder
 from support.stream_readers import stream_connection
 
 
@@ -301,3 +304,35 @@ def test_large_and_small_reads_in_turn(impl):
                     del expected[:-5]
 
     impl.run(main())
+
+
+@pytest.mark.only("c", reason="asyncio's own raise AttributeError in some versions")
+@pytest.mark.parametrize("kind", ["stream", "datagram", "read pipe", "write pipe"])
+def test_private_methods_after_the_end_raise_nothing(loop, kind):
+    """Programs replace them in asyncio's classes because asyncio's raise there, which has no effect on hotloop's."""
+
+    async def main():
+        if kind == "stream":
+            ours, peer = socket.socketpair()
+            transport, protocol = await loop.create_connection(Recorder, sock=ours)
+        elif kind == "datagram":
+            ours, peer = datagram_sockets()
+            transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, sock=ours)
+        else:
+            reading, writing = pipe_files()
+            if kind == "read pipe":
+                peer = writing
+                transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+            else:
+                peer = reading
+                transport, protocol = await loop.connect_write_pipe(Recorder, writing)
+        with peer:
+            await close(transport)
+            for _ in range(2):
+                transport._fatal_error(OSError(), "late")
+                transport._fatal_error(ZeroDivisionError())
+                transport._force_close(None)
+                transport._call_connection_lost(None)
+        assert protocol.calls.count("connection_lost") == 1
+
+    loop.run_until_complete(main())

@@ -30,6 +30,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "rsloop": ("down", "green"),
     "zuvloop": ("cross", "violet"),
     "hotloop-c": ("diamond", "red"),
+    "hotloop-compiled": ("square", "red"),
     "hotloop-python": ("diamond", "rose"),
     LIMIT: ("bar", "ink"),
 }

@@ -176,6 +176,8 @@ def standing_ratios(section: Section) -> dict[str, Ratio]:
     found: dict[str, Ratio] = {}
     if "hotloop-c" in section.loops:
         found["hotloop-c/best"] = partial(speed_over_best_other, loop="hotloop-c")
+    if {"hotloop-compiled", "hotloop-c"} <= set(section.loops):
+        found["hotloop-compiled/hotloop-c"] = partial(speed, loop="hotloop-compiled", reference="hotloop-c")
     if {"hotloop-python", "asyncio"} <= set(section.loops):
         title = f"hotloop-python/{section.names['asyncio']}"
         found[title] = partial(speed, loop="hotloop-python", reference="asyncio")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from .load import Load
 
-OURS = ("hotloop-c", "hotloop-python")
+OURS = ("hotloop-c", "hotloop-compiled", "hotloop-python")
 LIMIT = "bare-c"
 """The bare C server: no loop, and so no rival."""
 
@@ -142,6 +142,9 @@ def comparisons(rows: Mapping[str, Outcomes], loops: Sequence[str]) -> list[Comp
     wanted = [
         ("hotloop-c", "best other"),
         *(("hotloop-c", loop) for loop in loops if loop not in (*OURS, LIMIT)),
+        ("hotloop-compiled", "best other"),
+        ("hotloop-compiled", "hotloop-c"),
+        *(("hotloop-compiled", loop) for loop in loops if loop == "uvloop"),
         ("hotloop-python", "asyncio"),
     ]
     found = (compare(rows, loop, reference) for loop, reference in wanted)

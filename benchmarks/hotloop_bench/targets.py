@@ -37,12 +37,16 @@ class Target:
     """The package that the loop's LoopCore must come from."""
     tasks: str | None = None
     """The module that the loop's tasks must come from."""
+    compiled_asyncio: bool = False
+    """Whether hotloop's compiled objects stand in asyncio's place."""
 
     def prepare(self) -> None:
         """Import the loop's module. The worker calls this once, before anything else."""
         if self.name == "hotloop-python":
             hide_compiled_modules()
         importlib.import_module(self.module)
+        if self.compiled_asyncio:
+            install_compiled_asyncio()
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         loop: asyncio.AbstractEventLoop = importlib.import_module(self.module).new_event_loop()
@@ -71,6 +75,15 @@ TARGETS = {
             core="hotloop._c",
             tasks="hotloop._c.tasks.task",
         ),
+        Target(
+            "hotloop-compiled",
+            "hotloop",
+            selector_module="hotloop",
+            environment={"HOTLOOP_IMPL": "c"},
+            core="hotloop._c",
+            tasks="hotloop._c.tasks.task",
+            compiled_asyncio=True,
+        ),
         # What a program gets where the extension could not be built: hotloop's own loop, the interpreter's own tasks.
         # HOTLOOP_IMPL=python is not measured: it has everything in Python, for debugging.
         Target(
@@ -93,6 +106,14 @@ def hide_compiled_modules() -> None:
             name = f"{path.parent.name}.{path.name.partition('.')[0]}"
             if path.name.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
                 sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # importing it raises ImportError
+
+
+def install_compiled_asyncio() -> None:
+    """Put hotloop's compiled objects in asyncio's place. WrongImplementation where there are none."""
+    layer = importlib.import_module("hotloop._asyncio.compiled_layer")
+    layer.install()
+    if not layer.compiled_asyncio().installed:
+        raise WrongImplementation(f"nothing of asyncio is compiled: {layer.compiled_asyncio().reason}")
 
 
 def facts(target: Target) -> dict[str, str]:

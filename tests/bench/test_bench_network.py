@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import hotloop
 from hotloop_bench import cli, load, report, results, runner, targets, timing, worker
 from hotloop_bench.load import Load, LoadFailed
 from hotloop_bench.results import Measurement, NotMeasured
@@ -294,7 +295,8 @@ def test_a_profiler_can_run_a_network_row(capsys):
 
 def loops_that_must_do_every_row():
     extension = importlib.util.find_spec("hotloop._c.loop.loop_core") is not None
-    return {"asyncio", "hotloop-python"} | ({"hotloop-c"} if extension else set())
+    compiled = {"hotloop-compiled"} if hotloop.compiled_asyncio().available else set()
+    return {"asyncio", "hotloop-python"} | ({"hotloop-c"} if extension else set()) | compiled
 
 
 @needs_generator

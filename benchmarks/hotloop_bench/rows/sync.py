@@ -31,3 +31,34 @@ async def wait_for(loop: asyncio.AbstractEventLoop, n: int) -> None:
 
     for _ in range(n):
         await asyncio.wait_for(finish_in_time(), 60)
+
+
+@rows.in_task(operations=10_000)
+async def timeout(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does timeout() cost around a block that finishes in time, after one iteration?"""
+    for _ in range(n):
+        async with asyncio.timeout(60):
+            await asyncio.sleep(0)
+
+
+@rows.in_task(operations=20_000)
+async def lock(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does it cost to take a Lock that is free, and to release it?"""
+    held = asyncio.Lock()
+    for _ in range(n):
+        async with held:
+            pass
+
+
+@rows.in_task(operations=10_000)
+async def semaphore_contended(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does it cost to take and release a Semaphore of five, which ten tasks use?"""
+    room = asyncio.Semaphore(5)
+
+    async def work(times: int) -> None:
+        for _ in range(times):
+            async with room:
+                await asyncio.sleep(0)
+
+    whole, rest = divmod(n, 10)
+    await asyncio.gather(*[work(whole + (index < rest)) for index in range(10)])

@@ -56,7 +56,9 @@ def nested_steps(children):
         st.tuples(st.sampled_from(["locked", "room", "condition", "shield"]), st.none(), block),
         st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), st.one_of(st.none(), DELAYS), block),
         st.tuples(st.just("reschedule"), st.one_of(st.none(), DELAYS), block),
-        st.tuples(st.sampled_from(["gather", "group", "wait_all"]), st.booleans(), blocks),
+        st.tuples(st.sampled_from(["gather", "wait_all"]), st.booleans(), blocks),
+        # A group keeps its tasks in a set, so it cancels them in any order: only one of them takes steps.
+        st.tuples(st.just("group"), st.lists(st.tuples(DELAYS, st.booleans()), max_size=3), block),
         st.tuples(st.just("caught"), st.sampled_from(["Exception", "CancelledError"]), block),
     )
 
@@ -255,11 +257,16 @@ class Stage:
         found = await self.module.gather(*parts, return_exceptions=return_exceptions)
         return [described(one) if isinstance(one, BaseException) else one for one in found]
 
-    async def do_group(self, argument, blocks, path):
+    async def do_group(self, others, block, path):
         async with self.module.TaskGroup() as group:
-            tasks = [group.create_task(self.run(block, (*path, number))) for number, block in enumerate(blocks)]
-            self.tasks += tasks
+            tasks = [group.create_task(self.run(block, path)), *[group.create_task(self.end(*one)) for one in others]]
+            self.tasks.append(tasks[0])
         return [task.cancelled() or task.result() for task in tasks]
+
+    async def end(self, delay, fails):
+        await self.module.sleep(delay)
+        if fails:
+            raise ValueError("in a group")
 
     async def do_wait_all(self, any_will_do, blocks, path):
         tasks = [self.start(block, (*path, number)) for number, block in enumerate(blocks)] or [self.start([], path)]

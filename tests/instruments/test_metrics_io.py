@@ -4,6 +4,7 @@ import asyncio
 import os
 import selectors
 import socket
+import types
 
 import pytest
 from support.certificates import HOST
@@ -259,6 +260,7 @@ CALLBACKS = {
     "_read_from_self": Waiter()._read_from_self,
     "_do_wait": Waiter()._do_wait,
     "strange": Strange(),
+    "strange method": types.MethodType(Strange(), 1),
 }
 
 

@@ -96,20 +96,21 @@ def kind_of_watcher(data: Any) -> str | None:
         return _WATCHERS.get(cls.__name__, "other") if cls.__module__.startswith("hotloop._c.") else "other"
     callback = next((_unwrapped(getattr(handle, "_callback", None)) for handle in data if handle is not None), None)
     # Any other callback is the program's, whatever its name.
-    owner = callback.__self__ if isinstance(callback, (BuiltinMethodType, MethodType)) else None
-    if isinstance(owner, asyncio.BaseTransport):
-        return "transport"
-    if isinstance(owner, asyncio.AbstractEventLoop):
-        return _kind_of_method(callback.__name__)
-    if _is_child_watcher(owner):
-        return "process"
+    if isinstance(callback, (BuiltinMethodType, MethodType)):
+        return _kind_of_method(callback.__self__, callback)
     # A socket method waits by a callback on a loop with another selector than hotloop's, and beside other callbacks.
     module = sys.modules.get(_SOCKET_OPERATION)
     return "sock_method" if module is not None and callback is module.wake_up else "callback"
 
 
-def _kind_of_method(name: str) -> str | None:
-    """The same for a method of the loop."""
+def _kind_of_method(owner: Any, method: Any) -> str | None:
+    if isinstance(owner, asyncio.BaseTransport):
+        return "transport"
+    if _is_child_watcher(owner):
+        return "process"
+    if not isinstance(owner, asyncio.AbstractEventLoop):
+        return "callback"
+    name = getattr(method, "__name__", "")
     if name in ("_read_from_self", "_read_from_self_threadsafe"):
         return None
     if name == "_accept_connection":

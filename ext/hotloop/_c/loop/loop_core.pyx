@@ -587,7 +587,7 @@ cdef class LoopCore(LoopState):
         return 0
 
     cdef object report_flush(self, object error):
-        """Report what flush() has raised, which is no callback's error. Returns an exception that flush_watchers() is to
+        """Report what flush() has raised, which is no callback's error. Returns an exception for flush_watchers() to
         raise, or None."""
         cdef object raised = error
         if not isinstance(error, (SystemExit, KeyboardInterrupt)):

@@ -9,6 +9,7 @@ from hotloop._c.poller.poller cimport process_generation
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
+    PyThread_get_thread_ident,
     inbox_acquire,
     inbox_release,
     load_acquire_bint,
@@ -22,9 +23,6 @@ from hotloop._c.scheduler.ready_queue cimport NO_VERSION
 from hotloop._c.scheduler.thread_inbox cimport Inbox
 from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
 
 
 cdef class LoopState:

@@ -17,6 +17,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport (
     address_from_python,
@@ -38,8 +39,6 @@ import sys
 from asyncio import base_events, exceptions, unix_events
 
 cdef extern from "Python.h":
-    int PySys_Audit(const char *event, const char *format, ...) except -1
-    bint PyLong_CheckExact(object)
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
 
 cdef extern from "system/socket_object.h":

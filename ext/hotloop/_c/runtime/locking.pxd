@@ -1,5 +1,8 @@
 """locking.h: numbers that several threads read and change, locks, and the critical section of an object."""
 
+cdef extern from "pythread.h":
+    unsigned long PyThread_get_thread_ident()
+
 cdef extern from "runtime/locking.h":
     bint FREE_THREADED
 

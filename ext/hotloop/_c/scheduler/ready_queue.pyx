@@ -11,12 +11,14 @@ from cpython.ref cimport Py_DECREF
 
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
+    PyThread_get_thread_ident,
     load_acquire_bint,
     object_section,
     section_enter,
     section_leave,
     store_release_bint,
 )
+from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.references cimport steal
 
 import asyncio
@@ -27,12 +29,6 @@ from asyncio import events, format_helpers
 
 cdef extern from "runtime/vectorcall.h":
     object call_with_tuple(object callable, object args)
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef extern from "runtime/recycling.h":
     ctypedef struct free_list:

@@ -5,11 +5,8 @@ locking.h lists what other threads may touch of a loop.
 
 cimport cython
 
-from hotloop._c.runtime.locking cimport inbox_acquire, inbox_release, shared_set
+from hotloop._c.runtime.locking cimport PyThread_get_thread_ident, inbox_acquire, inbox_release, shared_set
 from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, push
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
 
 
 @cython.final

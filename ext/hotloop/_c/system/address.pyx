@@ -20,6 +20,8 @@ from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 
+from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
+
 import socket
 from asyncio import base_events
 
@@ -33,8 +35,6 @@ cdef extern from "Python.h":
     const char *PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     bint PyLong_Check(object)
-    bint PyLong_CheckExact(object)
-    int PySys_Audit(const char *event, const char *format, ...) except -1
     long PyLong_AsLongAndOverflow(object, int *overflow)  # of an integer: raises nothing
 
 cdef extern from "system/address.h":

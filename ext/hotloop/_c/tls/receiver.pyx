@@ -11,6 +11,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.python_api cimport bytes_of_size
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
@@ -21,7 +22,6 @@ from asyncio import constants, sslproto
 
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **, Py_ssize_t) except -1
-    PyObject *bytes_of_size "PyBytes_FromStringAndSize"(const char *, Py_ssize_t) except NULL
 
 # Up to this many bytes are decrypted on the stack and copied, which is cheaper than resizing a bytes object.
 cdef enum:

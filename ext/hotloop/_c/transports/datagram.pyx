@@ -27,6 +27,7 @@ from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_ot
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.runtime.locking cimport FREE_THREADED
+from hotloop._c.runtime.python_api cimport PySys_Audit
 from hotloop._c.system.address cimport (
     address_from_python,
     address_is_native,
@@ -46,9 +47,6 @@ from collections import deque
 cdef extern from "system/datagram_calls.h":
     Py_ssize_t datagram_receive(int fd, void *buffer, size_t size, sockaddr_storage *sender, socklen_t *length)
     Py_ssize_t datagram_send(int fd, const void *data, size_t size, const sockaddr_storage *to, socklen_t length)
-
-cdef extern from "Python.h":
-    int PySys_Audit(const char *event, const char *format, ...) except -1
 
 # How many datagrams one transport may receive, or send from its queue, in one turn of the loop, so that a busy socket
 # does not starve the others.

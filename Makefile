@@ -188,11 +188,12 @@ race-test: build/race-venv/.installed
 	exit $$code
 
 # Tests again and again, and what is left each time (tests/support/leaks.py): those of all that is made and freed.
-LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage handles lifecycle pipes \
-	processes readers ready_queue selector sendfile server_scenarios servers sock_methods sock_waiting stalls \
-	stream_closing stream_contexts stream_errors stream_reading stream_writing streams subprocesses task_cancel \
-	task_eager tasks threadsafe timer_contexts timers tls_closing tls_connecting tls_errors tls_reading \
-	tls_timeouts tls_upgrading tls_writing
+LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage handles lifecycle listening \
+	pipe_protocols pipe_reading pipe_writing processes readers ready_queue selector sendfile \
+	server_scenarios servers sock_methods sock_waiting stalls stream_closing stream_contexts stream_errors \
+	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe \
+	timer_contexts timers tls_closing tls_connecting tls_errors tls_reading tls_timeouts tls_upgrading \
+	tls_writing
 
 leak-test: $(VENV)/.built
 	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p support.leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \

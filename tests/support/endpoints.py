@@ -144,6 +144,27 @@ def pipe_files() -> tuple[Any, Any]:
     return os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
 
 
+def drain_pipe(fd: int) -> bytes:
+    """Read everything that is in the pipe by now."""
+    os.set_blocking(fd, False)
+    received = bytearray()
+    try:
+        while data := os.read(fd, 1_000_000):
+            received += data
+    except BlockingIOError:
+        pass
+    return bytes(received)
+
+
+def fill_pipe(transport: asyncio.WriteTransport) -> bytearray:
+    """Write until some of it is queued in the transport; return all that was written."""
+    sent = bytearray()
+    while transport.get_write_buffer_size() == 0:
+        sent += os.urandom(10_000)
+        transport.write(bytes(sent[-10_000:]))
+    return sent
+
+
 def datagram_sockets() -> tuple[socket.socket, socket.socket]:
     """Two non-blocking UDP sockets, not connected."""
     one, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))

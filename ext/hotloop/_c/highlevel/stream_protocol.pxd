@@ -9,16 +9,17 @@ cdef class StreamReaderProtocolFields:
     cdef object _drain_waiters      # a deque of futures
     cdef object _connection_lost
     cdef object _stream_reader_wr   # a weak reference to the StreamReader, or None
-    cdef object _closed             # a future
-    # The others are for asyncio's own methods, and not in every version.
-    cdef object _strong_reader
+    # The others are for asyncio's own methods.
     cdef object _reject_connection
-    cdef object _stream_writer
     cdef object _task
     cdef object _transport
     cdef object _client_connected_cb
     cdef object _over_ssl
     cdef object _source_traceback
+    # Not always there.
+    cdef object _closed             # a future
+    cdef object _strong_reader
+    cdef object _stream_writer
 
 
 cdef bint is_plain_protocol(PyObject *protocol) noexcept

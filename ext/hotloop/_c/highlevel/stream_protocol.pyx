@@ -18,9 +18,9 @@ from hotloop._c.highlevel.coroutine cimport (
     new_operation,
     raise_again,
 )
-from hotloop._c.highlevel.deque cimport deque_check, deque_install
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
-from hotloop._c.highlevel.stream_reader cimport feed_plain_reader
+from hotloop._c.highlevel.stream_reader cimport feed_plain_reader, is_compiled_reader
 from hotloop._c.highlevel.waiters cimport is_done, remove_waiter, wake
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
@@ -33,23 +33,31 @@ cdef extern from *:
 
     #define PROTOCOL struct __pyx_obj_7hotloop_2_c_9highlevel_15stream_protocol_StreamReaderProtocolFields
     #define INSTANCE_DICT_OWNER PROTOCOL
-    #define protocol_fields_are_set(protocol) FIELDS_ARE_SET(PROTOCOL, protocol, _loop, _closed)
-    #define clear_protocol_fields(protocol) FIELDS_CLEAR(PROTOCOL, protocol, _loop, _source_traceback)
+    #define protocol_fields_are_set(protocol) FIELDS_ARE_SET(PROTOCOL, protocol, _loop, _stream_reader_wr)
+    #define clear_protocol_fields(protocol) FIELDS_CLEAR(PROTOCOL, protocol, _loop, _stream_writer)
+    #define fill_protocol_fields(protocol) FIELDS_FILL(PROTOCOL, protocol, _loop, _source_traceback)
+    #define set_closed(protocol, future) FIELD_SET(PROTOCOL, protocol, _closed, future)
+    #define set_strong_reader(protocol, reader) FIELD_SET(PROTOCOL, protocol, _strong_reader, reader)
+    #define set_stream_writer(protocol, writer) FIELD_SET(PROTOCOL, protocol, _stream_writer, writer)
     #define add_protocol_fields(type) \\
         FIELDS_INSTALL(type, FIELD(PROTOCOL, _loop), FIELD(PROTOCOL, _paused), FIELD(PROTOCOL, _drain_waiters), \\
                        FIELD(PROTOCOL, _connection_lost), FIELD(PROTOCOL, _stream_reader_wr), \\
-                       FIELD(PROTOCOL, _closed), FIELD(PROTOCOL, _strong_reader), \\
-                       FIELD(PROTOCOL, _reject_connection), FIELD(PROTOCOL, _stream_writer), FIELD(PROTOCOL, _task), \\
-                       FIELD(PROTOCOL, _transport), FIELD(PROTOCOL, _client_connected_cb), \\
-                       FIELD(PROTOCOL, _over_ssl), \\
-                       FIELD_OR_NONE(PROTOCOL, _source_traceback))
+                       FIELD(PROTOCOL, _reject_connection), FIELD(PROTOCOL, _task), FIELD(PROTOCOL, _transport), \\
+                       FIELD(PROTOCOL, _client_connected_cb), FIELD(PROTOCOL, _over_ssl), \\
+                       FIELD_OR_NONE(PROTOCOL, _source_traceback), FIELD(PROTOCOL, _closed), \\
+                       FIELD(PROTOCOL, _strong_reader), FIELD(PROTOCOL, _stream_writer))
     """
     int add_protocol_fields(PyTypeObject *) except -1
     bint protocol_fields_are_set(object) noexcept
     void clear_protocol_fields(object) noexcept
+    void fill_protocol_fields(object) noexcept
+    void set_closed(object protocol, object future) noexcept
+    void set_strong_reader(object protocol, object reader) noexcept
+    void set_stream_writer(object protocol, object writer) noexcept
 
 cdef extern from "Python.h":
     bint PyBool_Check(object)
+    object PyWeakref_NewRef(object referent, PyObject *callback)
 
 from asyncio import streams
 from collections import deque
@@ -97,6 +105,51 @@ cdef inline bint has_usual_types(StreamReaderProtocolFields protocol) noexcept:
 cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
     """Whether a short cut may do a call: a plain protocol, with `wanted` arguments in all."""
     return count == wanted and keywords == NULL and is_plain_protocol(arguments[0])
+
+
+# -- the constructor ---------------------------------------------------------------------------------------------------
+
+# What asyncio's constructor may contain for the short cut to know all of it.
+cdef bint init_is_known = set(streams.StreamReaderProtocol.__init__.__code__.co_names) <= {
+    "super", "__init__", "weakref", "ref", "_stream_reader_wr", "_source_traceback", "_strong_reader",
+    "_reject_connection", "_stream_writer", "_task", "_transport", "_client_connected_cb", "_over_ssl", "_closed",
+    "_loop", "create_future",
+}
+cdef bint has_stream_writer = "_stream_writer" in streams.StreamReaderProtocol.__init__.__code__.co_names
+
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    """As asyncio's functions call it: with a reader, for a server also a callback, and loop=."""
+    cdef StreamReaderProtocolFields protocol
+    cdef object reader, loop
+    if not 2 <= count <= 3 or keywords == NULL or not is_unchanged(arguments[0], &protocol_class):
+        return NULL
+    if <tuple>keywords != ("loop",) or not init_is_known:
+        return NULL
+    reader = <object>arguments[1]
+    loop = <object>arguments[count]
+    if loop is None or not is_compiled_reader(reader):
+        return NULL
+    protocol = <StreamReaderProtocolFields>arguments[0]
+    fill_protocol_fields(protocol)
+    protocol._loop = loop
+    protocol._paused = False
+    protocol._drain_waiters = deque_new()
+    protocol._connection_lost = False
+    protocol._stream_reader_wr = PyWeakref_NewRef(reader, NULL)
+    protocol._source_traceback = reader._source_traceback
+    protocol._client_connected_cb = None if count == 2 else <object>arguments[2]
+    if protocol._client_connected_cb is not None:
+        # A server's: it keeps the reader until the connection is made.
+        set_strong_reader(protocol, reader)
+    protocol._reject_connection = False
+    if has_stream_writer:
+        set_stream_writer(protocol, None)
+    protocol._task = None
+    protocol._transport = None
+    protocol._over_ssl = False
+    set_closed(protocol, loop.create_future())
+    return Py_NewRef(None)
 
 
 # -- received data -----------------------------------------------------------------------------------------------------
@@ -165,7 +218,7 @@ cdef bint may_toggle(PyObject **arguments, Py_ssize_t count, PyObject *keywords,
 
 
 cdef PyObject *drain_helper(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not applies(arguments, count, 1, keywords):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &protocol_class):
         return NULL
     return Py_NewRef(new_coroutine(drain_helper_operation, <object>arguments[0], None))
 
@@ -209,6 +262,7 @@ cdef Operation drain_helper_operation = new_operation(drain_helper_step, own_dra
 StreamReaderProtocol = compiled_class(
     StreamReaderProtocolFields,
     Own,
+    __init__=compiled_function(Own.__init__, init),
     connection_made=with_compiled_streams(Own.connection_made),
     data_received=compiled_data_received,
     pause_writing=compiled_function(Own.pause_writing, pause_writing),

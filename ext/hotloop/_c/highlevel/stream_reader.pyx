@@ -44,6 +44,7 @@ cdef extern from *:
     #define INSTANCE_DICT_OWNER READER
     #define reader_fields_are_set(reader) FIELDS_ARE_SET(READER, reader, _limit, _paused)
     #define clear_reader_fields(reader) FIELDS_CLEAR(READER, reader, _limit, _paused)
+    #define fill_reader_fields(reader) FIELDS_FILL(READER, reader, _limit, _paused)
     #define has_buffer(reader) (((READER *)(reader))->_buffer != NULL)
     #define set_waiter_field(reader, waiter) FIELD_SET(READER, reader, _waiter, waiter)
     #define add_reader_fields(type) \\
@@ -54,6 +55,7 @@ cdef extern from *:
     int add_reader_fields(PyTypeObject *) except -1
     bint reader_fields_are_set(object) noexcept
     void clear_reader_fields(object) noexcept
+    void fill_reader_fields(object) noexcept
     bint has_buffer(object) noexcept
     void set_waiter_field(object reader, object waiter) noexcept
 
@@ -122,6 +124,33 @@ cdef inline bint exceeds(Py_ssize_t count, object limit, int multiple) except -1
         if not overflow and -LONG_MAX // 2 < number < LONG_MAX // 2:
             return count > multiple * number
     return count > multiple * limit
+
+
+# -- the constructor ---------------------------------------------------------------------------------------------------
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    """As asyncio's functions call it: with limit= and loop=."""
+    cdef StreamReaderFields reader
+    cdef object limit, loop
+    if count != 1 or keywords == NULL or not is_unchanged(arguments[0], &reader_class):
+        return NULL
+    if <tuple>keywords != ("limit", "loop"):
+        return NULL
+    limit = <object>arguments[1]
+    loop = <object>arguments[2]
+    if not PyLong_CheckExact(limit) or limit <= 0 or loop is None or loop.get_debug():
+        return NULL
+    reader = <StreamReaderFields>arguments[0]
+    fill_reader_fields(reader)
+    reader._limit = limit
+    reader._loop = loop
+    reader._buffer = bytearray()
+    reader._eof = False
+    reader._waiter = None
+    reader._exception = None
+    reader._transport = None
+    reader._paused = False
+    return Py_NewRef(None)
 
 
 # -- feeding -----------------------------------------------------------------------------------------------------------
@@ -232,19 +261,19 @@ cdef PyObject *exception(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 # -- reading: the coroutines -------------------------------------------------------------------------------------------
 
 cdef PyObject *read(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_plain_reader(arguments[0]) or not is_size(<object>arguments[1]):
+    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class) or not is_size(<object>arguments[1]):
         return NULL
     return Py_NewRef(new_coroutine(read_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *readexactly(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_plain_reader(arguments[0]) or not is_size(<object>arguments[1]):
+    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class) or not is_size(<object>arguments[1]):
         return NULL
     return Py_NewRef(new_coroutine(readexactly_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *readuntil(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not 1 <= count <= 2 or keywords != NULL or not is_plain_reader(arguments[0]):
+    if not 1 <= count <= 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
     cdef object separator = b"\n" if count == 1 else <object>arguments[1]
     if not PyBytes_CheckExact(separator) or PyBytes_GET_SIZE(separator) == 0:
@@ -253,13 +282,13 @@ cdef PyObject *readuntil(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 
 
 cdef PyObject *readline(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_reader(arguments[0]):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
     return Py_NewRef(new_coroutine(readline_operation, <object>arguments[0], None))
 
 
 cdef PyObject *anext_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_reader(arguments[0]):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
     return Py_NewRef(new_coroutine(anext_operation, <object>arguments[0], None))
 
@@ -371,8 +400,9 @@ cdef object read_step(Coroutine coroutine, object outcome, object error):
 
 cdef object take_from_any(object reader, Py_ssize_t count):
     """The end of read(), whatever the reader has become."""
-    cdef object data = bytes(reader._buffer[:count])
-    del reader._buffer[:count]
+    cdef object front = slice(count)    # of any object, which may be no sequence
+    cdef object data = bytes(reader._buffer[front])
+    del reader._buffer[front]
     reader._maybe_resume_transport()
     return data
 
@@ -491,6 +521,7 @@ cdef Operation anext_operation = new_operation(anext_step, Own.__anext__)
 StreamReader = compiled_class(
     StreamReaderFields,
     Own,
+    __init__=compiled_function(Own.__init__, init),
     feed_data=compiled_feed_data,
     feed_eof=compiled_function(Own.feed_eof, feed_eof),
     at_eof=compiled_function(Own.at_eof, at_eof),

@@ -19,7 +19,8 @@ from hotloop._c.highlevel.coroutine cimport (
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.stream_protocol cimport StreamReaderProtocolFields, is_plain_protocol
-from hotloop._c.highlevel.stream_reader cimport StreamReaderFields, is_plain_reader
+from hotloop._c.highlevel.stream_reader cimport StreamReaderFields, is_compiled_reader, is_plain_reader
+from hotloop._c.highlevel.waiters cimport wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef
 
@@ -29,8 +30,10 @@ cdef extern from *:
 
     #define WRITER struct __pyx_obj_7hotloop_2_c_9highlevel_13stream_writer_StreamWriterFields
     #define INSTANCE_DICT_OWNER WRITER
-    #define writer_fields_are_set(writer) FIELDS_ARE_SET(WRITER, writer, _transport, _complete_fut)
+    #define writer_fields_are_set(writer) FIELDS_ARE_SET(WRITER, writer, _transport, _loop)
     #define clear_writer_fields(writer) FIELDS_CLEAR(WRITER, writer, _transport, _complete_fut)
+    #define fill_writer_fields(writer) FIELDS_FILL(WRITER, writer, _transport, _loop)
+    #define set_complete_future(writer, future) FIELD_SET(WRITER, writer, _complete_fut, future)
     #define add_writer_fields(type) \\
         FIELDS_INSTALL(type, FIELD(WRITER, _transport), FIELD(WRITER, _protocol), FIELD(WRITER, _reader), \\
                        FIELD(WRITER, _loop), FIELD(WRITER, _complete_fut))
@@ -38,6 +41,8 @@ cdef extern from *:
     int add_writer_fields(PyTypeObject *) except -1
     bint writer_fields_are_set(object) noexcept
     void clear_writer_fields(object) noexcept
+    void fill_writer_fields(object) noexcept
+    void set_complete_future(object writer, object future) noexcept
 
 from asyncio import streams
 
@@ -56,7 +61,7 @@ cdef class StreamWriterFields:
     cdef object _protocol
     cdef object _reader             # None: there is none
     cdef object _loop
-    cdef object _complete_fut       # a future that is done
+    cdef object _complete_fut       # a future that is done; for asyncio's own methods
 
     def __cinit__(self):
         instance_dict_clear(self)
@@ -76,6 +81,34 @@ cdef bint is_plain_writer(PyObject *writer) noexcept:
         and instance_dict_is_absent(<object>writer)
         and writer_fields_are_set(<object>writer)
     )
+
+
+# What asyncio's constructor may contain for the short cut to know all of it.
+cdef bint init_is_known = set(streams.StreamWriter.__init__.__code__.co_names) <= {
+    "isinstance", "StreamReader", "_transport", "_protocol", "_reader", "_loop", "_complete_fut", "create_future",
+    "set_result",
+}
+
+
+cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    """As asyncio's functions call it, without keywords."""
+    cdef StreamWriterFields writer
+    cdef object reader, future
+    if count != 5 or keywords != NULL or not is_unchanged(arguments[0], &writer_class) or not init_is_known:
+        return NULL
+    reader = <object>arguments[3]
+    if reader is not None and not is_compiled_reader(reader):
+        return NULL
+    writer = <StreamWriterFields>arguments[0]
+    fill_writer_fields(writer)
+    writer._transport = <object>arguments[1]
+    writer._protocol = <object>arguments[2]
+    writer._reader = reader
+    writer._loop = <object>arguments[4]
+    future = (<object>arguments[4]).create_future()
+    set_complete_future(writer, future)
+    wake(future, None)
+    return Py_NewRef(None)
 
 
 cdef object transport_of(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords):
@@ -131,13 +164,13 @@ cdef PyObject *get_extra_info(PyObject **arguments, Py_ssize_t count, PyObject *
 
 
 cdef PyObject *drain(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_writer(arguments[0]):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
         return NULL
     return Py_NewRef(new_coroutine(drain_operation, <object>arguments[0], None))
 
 
 cdef PyObject *wait_closed(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_writer(arguments[0]):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
         return NULL
     return Py_NewRef(new_coroutine(wait_closed_operation, <object>arguments[0], None))
 
@@ -209,6 +242,7 @@ cdef Operation wait_closed_operation = new_operation(wait_closed_step, own_wait_
 StreamWriter = compiled_class(
     StreamWriterFields,
     Own,
+    __init__=compiled_function(Own.__init__, init),
     write=compiled_function(Own.write, write),
     writelines=compiled_function(Own.writelines, writelines),
     write_eof=compiled_function(Own.write_eof, write_eof),

@@ -76,6 +76,16 @@ static inline void fields_clear(PyObject **field, PyObject **last)
         Py_CLEAR(*field);
 }
 
+/* Fill those that are missing with None: Cython's own assignments then work. For a constructor, which sets them all. */
+#define FIELDS_FILL(owner, object, first, last) fields_fill(&((owner *)(object))->first, &((owner *)(object))->last)
+
+static inline void fields_fill(PyObject **field, PyObject **last)
+{
+    for (; field <= last; field++)
+        if (*field == NULL)
+            *field = Py_NewRef(Py_None);
+}
+
 /* Store a new value in the field `name`, which may be missing. */
 #define FIELD_SET(owner, object, name, value) Py_XSETREF(((owner *)(object))->name, Py_NewRef(value))
 

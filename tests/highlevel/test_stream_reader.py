@@ -367,7 +367,8 @@ def test_every_read(loop, fed, eof):
             *[("readexactly", (size,)) for size in (-1, 0, 1, 3, 4, 5, 100, 2**70, True, "x", None, 1.5)],
             *[("readuntil", (separator,)) for separator in (b"\n", b"\r\n", b"", "x", None, bytearray(b"\n"), (), 5)],
             *[("readuntil", (separator,)) for separator in ((b"\n",), (b"\r\n", b"\n"), (b"c", b""))],
-            ("read", ()), ("readuntil", ()), ("readline", ()), ("__anext__", ()), ("readline", (1,)), ("readexactly", ()),
+            *[(method, ()) for method in READS],
+            ("readline", (1,)),
         ]:  # fmt: skip
             reader = module.StreamReader(limit=5)
             reader.feed_data(fed)

@@ -189,32 +189,30 @@ cdef PyObject *data_received(PyObject **arguments, Py_ssize_t count, PyObject *k
 # -- flow control ------------------------------------------------------------------------------------------------------
 
 cdef PyObject *pause_writing(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not may_toggle(arguments, count, keywords, False):
+    if not applies(arguments, count, 1, keywords) or (<StreamReaderProtocolFields>arguments[0])._paused:
         return NULL
-    (<StreamReaderProtocolFields>arguments[0])._paused = True
+    set_paused(<StreamReaderProtocolFields>arguments[0], True, "%r pauses writing")
     return Py_NewRef(None)
 
 
 cdef PyObject *resume_writing(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if not may_toggle(arguments, count, keywords, True):
+    cdef object protocol
+    if not applies(arguments, count, 1, keywords) or not (<StreamReaderProtocolFields>arguments[0])._paused:
         return NULL
-    cdef StreamReaderProtocolFields protocol = <StreamReaderProtocolFields>arguments[0]
-    protocol._paused = False
+    protocol = <object>arguments[0]
+    set_paused(<StreamReaderProtocolFields>arguments[0], False, "%r resumes writing")
     for waiter in protocol._drain_waiters:
         if not is_done(waiter):
             wake(waiter, None)
     return Py_NewRef(None)
 
 
-cdef bint may_toggle(PyObject **arguments, Py_ssize_t count, PyObject *keywords, bint paused) except -1:
-    """Whether a plain protocol is `paused`, and its loop is not in debug mode, where asyncio logs each change."""
-    if not applies(arguments, count, 1, keywords):
-        return False
-    cdef StreamReaderProtocolFields protocol = <StreamReaderProtocolFields>arguments[0]
-    if protocol._paused is not (True if paused else False):
-        return False
+cdef int set_paused(StreamReaderProtocolFields protocol, bint paused, object report) except -1:
     cdef object loop = protocol._loop
-    return not loop.get_debug() and is_plain_protocol(arguments[0])
+    protocol._paused = paused
+    if loop.get_debug():
+        streams.logger.debug(report, protocol)
+    return 0
 
 
 cdef PyObject *drain_helper(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:

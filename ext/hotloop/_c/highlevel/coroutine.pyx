@@ -21,11 +21,49 @@ from hotloop._c.runtime.send_slots cimport (
     sendfunc,
 )
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, set_stop_iteration, state_of
-from hotloop._c.tasks.thrown_exceptions cimport exception_matches, exception_to_throw
+from hotloop._c.tasks.thrown_exceptions cimport (
+    exception_matches,
+    exception_to_throw,
+    is_exception,
+    is_exception_class,
+)
 
 cdef extern from *:
     """
     #include "runtime/recycling.h"
+
+    /* The slots by which the interpreter awaits a coroutine, also by `yield from` in a generator of types.coroutine(),
+     * and the method for programs. The iteration gets no name in the class: a coroutine is not iterable. */
+    static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc iterate, PyCFunction method)
+    {
+        static PyAsyncMethods slots;
+        static PyMethodDef definition = {
+            "__await__", NULL, METH_NOARGS, "Return an iterator to be used in await expression."
+        };
+        PyObject *descriptor;
+        int failed;
+
+        slots.am_await = await;
+        type->tp_as_async = &slots;
+        type->tp_iter = iterate;
+        definition.ml_meth = method;
+        descriptor = PyDescr_NewMethod(type, &definition);
+        failed = descriptor == NULL || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
+        Py_XDECREF(descriptor);
+        PyType_Modified(type);
+        return failed ? -1 : 0;
+    }
+
+    /* The flags of the Python code that runs; 0: there is none. */
+    static inline int running_code_flags(void)
+    {
+        PyFrameObject *frame = PyEval_GetFrame();
+        PyCodeObject *code = frame == NULL ? NULL : PyFrame_GetCode(frame);
+        int flags = code == NULL ? 0 : code->co_flags;
+
+        Py_XDECREF(code);
+        return flags;
+    }
 
     static inline int origin_tracking_depth(void) { return PyThreadState_Get()->coroutine_origin_tracking_depth; }
 
@@ -80,11 +118,16 @@ cdef extern from *:
     """
     void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
     PyObject *free_objects_acquire()
+    ctypedef PyObject *(*unaryfunc)(PyObject *)
+    int running_code_flags() noexcept
+    ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
+    int install_await(PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method) except -1
     int origin_tracking_depth() noexcept
     object awaitable_iterator(object)
     int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
 
+import inspect
 import sys
 import types
 import warnings
@@ -206,28 +249,16 @@ cdef class Coroutine:
             self.awaiting = None
         return 0
 
-    def __await__(self):
-        if self.awaiting is not None:
-            raise RuntimeError("coroutine is being awaited already")
-        return self
-
-    def __iter__(self):
-        # For `yield from` in a generator that types.coroutine() has made a coroutine.
-        return self
-
-    def __next__(self):
-        return self.send(None)
-
     def send(self, value, /):
         """Resume the coroutine: return what it yields, or raise StopIteration with its result. See coroutine.send()."""
         cdef PyObject *result = NULL
         cdef PySendResult status = resume(self, value, None, &result)
         return yielded_or_stop(status, steal(result))
 
-    def throw(self, kind, value=None, traceback=None, /):
+    def throw(self, *arguments):
         """Raise an exception where the coroutine waits. See coroutine.throw()."""
         cdef PyObject *result = NULL
-        cdef PySendResult status = resume(self, None, exception_to_throw(kind, value, traceback), &result)
+        cdef PySendResult status = resume(self, None, thrown(self, arguments), &result)
         return yielded_or_stop(status, steal(result))
 
     def close(self):
@@ -262,6 +293,10 @@ cdef class Coroutine:
             raise TypeError("__name__ must be set to a string object")
         self.name = value
 
+    @__name__.deleter
+    def __name__(self):
+        raise TypeError("__name__ must be set to a string object")
+
     @property
     def __qualname__(self):
         return self.operation.function.__qualname__ if self.qualified_name is None else self.qualified_name
@@ -271,6 +306,10 @@ cdef class Coroutine:
         if not isinstance(value, str):
             raise TypeError("__qualname__ must be set to a string object")
         self.qualified_name = value
+
+    @__qualname__.deleter
+    def __qualname__(self):
+        raise TypeError("__qualname__ must be set to a string object")
 
     @property
     def cr_await(self):
@@ -300,6 +339,31 @@ cdef class Coroutine:
     @property
     def cr_suspended(self):
         return self.progress == SUSPENDED
+
+
+cdef object thrown(Coroutine coroutine, tuple arguments):
+    """The exception for throw(*arguments)."""
+    cdef object kind, value, traceback
+    cdef object error
+    if not arguments:
+        raise TypeError("throw expected at least 1 argument, got 0")
+    if len(arguments) > 3:
+        raise TypeError(f"throw expected at most 3 arguments, got {len(arguments)}")
+    kind = arguments[0]
+    value = arguments[1] if len(arguments) > 1 else None
+    traceback = arguments[2] if len(arguments) > 2 else None
+    if coroutine.progress != SUSPENDED:
+        if not is_exception(kind) and not is_exception_class(kind):
+            raise TypeError(
+                f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
+            )
+        return exception_to_throw(kind, value, traceback)
+    # What is awaited gets the arguments, and the coroutine the errors that they cause.
+    try:
+        error = exception_to_throw(kind, value, traceback)
+    except BaseException as wrong:
+        error = wrong
+    return error
 
 
 cdef object yielded_or_stop(PySendResult status, object value):
@@ -349,6 +413,10 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
                     outcome = (<Future>awaited).value
                 else:
                     error = (<Future>awaited).take_error()
+            elif exception_matches(error, StopIteration):
+                # Thrown into an iterator, it is the iterator's result.
+                outcome = error.value
+                error = None
             coroutine.awaiting = None
         else:
             yielded = NULL
@@ -405,7 +473,7 @@ cdef int check_first_step(Coroutine coroutine, object value, object error) excep
         raise RuntimeError("cannot reuse already awaited coroutine")
     if error is not None:
         coroutine.finish()
-        raise_again(error)
+        raise_again(explained(error))
     if value is not None:
         raise TypeError("can't send non-None value to a just-started coroutine")
     return 0
@@ -415,11 +483,16 @@ cdef int end_with_error(Coroutine coroutine) except -1:
     """The coroutine has ended with the exception that is set. Giving up what it holds may run any code."""
     cdef object error = take_set_error()
     coroutine.finish()
-    if exception_matches(error, StopIteration):
-        replacement = RuntimeError("coroutine raised StopIteration")
-        replacement.__cause__ = replacement.__context__ = error
-        error = replacement
-    raise_again(error)
+    raise_again(explained(error))
+
+
+cdef object explained(object error):
+    """`error` itself; a RuntimeError in place of a StopIteration, which cannot leave a coroutine."""
+    if not exception_matches(error, StopIteration):
+        return error
+    replacement = RuntimeError("coroutine raised StopIteration")
+    replacement.__cause__ = replacement.__context__ = error
+    return replacement
 
 
 cdef PySendResult send(PyObject *coroutine, PyObject *value, PyObject **result) except PYGEN_ERROR:
@@ -438,5 +511,53 @@ cdef PyObject *next_slot(PyObject *coroutine) noexcept:
     return result
 
 
+cdef object awaited(Coroutine coroutine):
+    """The am_await slot."""
+    if coroutine.awaiting is not None:
+        raise RuntimeError("coroutine is being awaited already")
+    return coroutine
+
+
+cdef object iterated(Coroutine coroutine):
+    """The tp_iter slot: `yield from`, or iter()."""
+    cdef int flags = running_code_flags()
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE):
+        return coroutine
+    if flags & inspect.CO_GENERATOR:
+        raise TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator")
+    raise TypeError("'coroutine' object is not iterable")
+
+
+cdef class CoroutineIterator:
+    """What `coroutine.__await__()` returns: for code that drives a coroutine as an iterator, not for `await`."""
+    cdef Coroutine coroutine
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.coroutine.send(None)
+
+    def send(self, value, /):
+        """See generator.send()."""
+        return self.coroutine.send(value)
+
+    def throw(self, *arguments):
+        """See generator.throw()."""
+        return self.coroutine.throw(*arguments)
+
+    def close(self):
+        """See generator.close()."""
+        return self.coroutine.close()
+
+
+cdef object new_iterator(Coroutine coroutine, PyObject *unused):
+    """coroutine.__await__(), where it is called by name."""
+    cdef CoroutineIterator iterator = CoroutineIterator.__new__(CoroutineIterator)
+    iterator.coroutine = coroutine
+    return iterator
+
+
+install_await(<PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator)
 install_send_slots(<PyTypeObject *>Coroutine, send_slot, next_slot)
 free_objects_install(<PyTypeObject *>Coroutine, is_spent, empty)

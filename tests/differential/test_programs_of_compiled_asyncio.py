@@ -88,6 +88,7 @@ class Stage:
 
     def __init__(self, module, maxsize):
         self.module = module
+        self.loop = asyncio.get_running_loop()
         self.queue = module.Queue(maxsize)
         self.lock = module.Lock()
         self.room = module.Semaphore(1)
@@ -97,7 +98,7 @@ class Stage:
         self.trace = []
 
     def note(self, *what):
-        self.trace.append((asyncio.get_running_loop().time(), *what))
+        self.trace.append((self.loop.time(), *what))
 
     async def play(self, program):
         tasks = [self.start(steps, (number,)) for number, steps in enumerate(program)]
@@ -113,7 +114,8 @@ class Stage:
                 task.exception()
         self.note(*[task.cancelled() for task in tasks])
         self.note(str(self.queue), *[self.look(one) for one in (self.lock, self.room, self.event, self.condition)])
-        return self.trace
+        # What is still left ends with the loop, in any order.
+        return self.trace.copy()
 
     @staticmethod
     def look(one):

@@ -40,7 +40,7 @@ def outcome(call, *arguments):
     return "a future" if asyncio.isfuture(result) else result
 
 
-# -- send(), throw() and close() in each state ---------------------------------------------------------------------------
+# -- send(), throw() and close() in each state -------------------------------------------------------------------------
 
 
 class Subject:
@@ -253,7 +253,7 @@ def test_close_with_an_awaitable_that_swallows_it(loop, monkeypatch, goes_on):
     assert own == compiled
 
 
-# -- awaiting ------------------------------------------------------------------------------------------------------------
+# -- awaiting ----------------------------------------------------------------------------------------------------------
 
 
 def test_awaiting_one_that_is_awaited(loop, aio):
@@ -391,7 +391,7 @@ def test_eager_tasks(loop, aio):
     loop.run_until_complete(main())
 
 
-# -- what it is ----------------------------------------------------------------------------------------------------------
+# -- what it is --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -499,7 +499,7 @@ def test_task_reports(loop):
     loop.run_until_complete(main())
 
 
-# -- what it keeps alive --------------------------------------------------------------------------------------------------
+# -- what it keeps alive -----------------------------------------------------------------------------------------------
 
 
 def test_weak_references(loop, aio):
@@ -573,7 +573,7 @@ def test_recycled_objects_start_anew(loop, aio):
         coroutine.close()
 
 
-# -- never awaited -------------------------------------------------------------------------------------------------------
+# -- never awaited -----------------------------------------------------------------------------------------------------
 
 
 def never_awaited(make):
@@ -662,7 +662,7 @@ def test_an_error_while_a_dropped_one_is_closed_goes_to_the_unraisable_hook(loop
     assert [error[:2] for error in own] == [error[:2] for error in compiled]
 
 
-# -- tracebacks ----------------------------------------------------------------------------------------------------------
+# -- tracebacks --------------------------------------------------------------------------------------------------------
 
 
 def test_traceback_of_an_exception_that_passes_through(loop, aio):
@@ -684,7 +684,7 @@ def test_traceback_of_an_exception_that_passes_through(loop, aio):
     assert not [file for file in files if file.endswith(".pyx")]
 
 
-# -- debug mode, pictures and call graphs ----------------------------------------------------------------------------------
+# -- debug mode, pictures and call graphs ------------------------------------------------------------------------------
 
 
 def test_debug_mode(impl, aio):

@@ -155,8 +155,10 @@ async def main():
 first = hotloop.run(main(), compiled_asyncio=True)
 assert first == hotloop.run(main(), compiled_asyncio=True)
 assert installed()
-import hotloop.asyncio
-assert all(vars(hotloop.asyncio)[name] is value for name, value in vars(asyncio).items() if not name.startswith("__"))
+import hotloop.asyncio, types
+for name, value in vars(asyncio).items():
+    # open_connection() and its like are copies there, which use compiled classes whether or not these are installed.
+    assert vars(hotloop.asyncio)[name] is value or name.startswith("__") or type(value) is types.FunctionType, name
 """
         assert python.source(source) == ""
 

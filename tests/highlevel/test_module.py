@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 import warnings
 
 import pytest
@@ -92,14 +93,17 @@ def test_names_that_asyncio_makes_on_demand(aio):
 def test_a_compiled_object_is_described_as_asyncios(name):
     ours, own = getattr(compiled_asyncio, name), getattr(asyncio, name)
     assert (ours.__name__, ours.__qualname__, ours.__module__) == (own.__name__, own.__qualname__, own.__module__)
-    assert (ours.__doc__, repr(ours)) == (own.__doc__, repr(own))
+    assert ours.__doc__ == own.__doc__
+    # open_connection() and its like are copies of asyncio's functions that use compiled classes.
+    assert repr(ours) == repr(own) or type(ours) is types.FunctionType
     assert inspect.signature(ours) == inspect.signature(own)
     if isinstance(own, type):
         assert issubclass(ours, own)
 
 
 def test_a_compiled_function_is_pickled_as_itself():
-    functions = [getattr(compiled_asyncio, name) for name in NAMES if not isinstance(getattr(asyncio, name), type)]
+    objects = [getattr(compiled_asyncio, name) for name in NAMES]
+    functions = [each for each in objects if type(each).__name__ == "CompiledFunction"]
     for function in [*functions, compiled_asyncio.Queue.put, compiled_asyncio.Queue.__init__]:
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             assert pickle.loads(pickle.dumps(function, protocol)) is function

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from hotloop import _impl
 
@@ -57,12 +57,12 @@ def compiled_asyncio() -> CompiledAsyncio:
     from asyncio before. What they name keeps working beside the compiled objects, at asyncio's speed.
     """
     why_not = why_unavailable()
-    replaced = _replacements()
+    replaced = _replacements_in_asyncio()
     return CompiledAsyncio(
         available=why_not is None,
         reason=why_not or _impl.reason,
         installed=bool(replaced) and all(getattr(asyncio, name, None) is compiled for name, _, compiled in replaced),
-        names=tuple(name for name, _, _ in replaced),
+        names=tuple(compiled_names()),
         imported_earlier=tuple(_names_of_own_objects({id(own) for _, own, _ in replaced})),
     )
 
@@ -104,6 +104,12 @@ def _replacements() -> tuple[tuple[str, object, object], ...]:
     return tuple(found)
 
 
+def _replacements_in_asyncio() -> list[tuple[str, object, object]]:
+    """Without the copies of asyncio's own functions, such as open_connection(), that use compiled classes: in asyncio,
+    its own function finds them."""
+    return [each for each in _replacements() if type(each[2]) is not FunctionType]
+
+
 # -- in asyncio's place ------------------------------------------------------------------------------------------------
 
 _VARIABLE = "HOTLOOP_COMPILED_ASYNCIO"
@@ -136,7 +142,7 @@ def install() -> None:
     asyncio's own code then uses them as well, because it looks its names up at each use: a Queue makes a compiled
     Event, open_connection() a compiled StreamReader. Idempotent. Does nothing if there is no compiled layer.
     """
-    compiled = {id(own): replacement for _, own, replacement in _replacements()}
+    compiled = {id(own): replacement for _, own, replacement in _replacements_in_asyncio()}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "asyncio":
             for attribute, value in _contents(module):

@@ -7,6 +7,7 @@ for everything that is seldom needed: its name, code and lines, a frame for stac
 step function cannot know that a short cut is right (delegate()).
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -528,6 +529,7 @@ cdef object iterated(Coroutine coroutine):
     raise TypeError("'coroutine' object is not iterable")
 
 
+@cython.final
 cdef class CoroutineIterator:
     """What `coroutine.__await__()` returns: for code that drives a coroutine as an iterator, not for `await`."""
     cdef Coroutine coroutine

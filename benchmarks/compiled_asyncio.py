@@ -36,7 +36,8 @@ def measured(runner: asyncio.Runner, program: Program, module: Any) -> float:
 def compare(program: Program, loop: str, rounds: int) -> tuple[list[float], list[float]]:
     """The seconds of each round on asyncio's own objects, and on the compiled ones."""
     compiled = importlib.import_module("hotloop.asyncio")
-    own_seconds, compiled_seconds = [], []
+    own_seconds: list[float] = []
+    compiled_seconds: list[float] = []
     with asyncio.Runner(loop_factory=importlib.import_module(loop).new_event_loop) as runner:
         # The first round warms up.
         for number in range(rounds + 1):

@@ -6,10 +6,10 @@ pyperformance's benchmark of that name, in a smaller tree.
 
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-Program = Callable[[Any], Awaitable[None]]
+Program = Callable[[Any], Coroutine[Any, Any, None]]
 PROGRAMS: dict[str, Program] = {}
 
 

@@ -1,4 +1,4 @@
-"""Frames and creation places for compiled coroutines, which have none of their own.
+"""What compiled coroutines need Python code for: frames and creation places, and the errors of `await`.
 
 A tool that shows where a task waits asks its coroutine for a frame. What a compiled coroutine gives is a frame of
 asyncio's own function, at the line of the `await`: what the tool would have shown without the compiled layer.
@@ -7,13 +7,15 @@ asyncio's own function, at the line of the `await`: what the tool would have sho
 import dis
 import functools
 import sys
+from asyncio import tasks
+from collections.abc import Generator
 from types import CodeType, CoroutineType, FrameType, FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 
-def frame_at(function: FunctionType, arguments: tuple[object, ...], waiting: bool) -> FrameType:
-    """A frame of `function`: at the line of its first `await` if the coroutine is `waiting`, else at its first line."""
-    code = _at_await(function.__code__) if waiting else function.__code__
+def frame_at(function: FunctionType, arguments: tuple[object, ...], awaits: int) -> FrameType:
+    """A frame of `function`: at the line of that `await` of its code, counted from 1; with 0 at its first line."""
+    code = _at_await(function.__code__, awaits) if awaits else function.__code__
     wanted = code.co_argcount
     filled = (*arguments, *[None] * wanted)[:wanted]
     keywords = dict.fromkeys(code.co_varnames[wanted : wanted + code.co_kwonlyargcount])
@@ -26,14 +28,42 @@ def frame_at(function: FunctionType, arguments: tuple[object, ...], waiting: boo
 
 
 @functools.cache
-def _at_await(code: CodeType) -> CodeType:
-    """`code`, as if it began at its first `await`."""
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "GET_AWAITABLE" and instruction.positions and instruction.positions.lineno:
-            line = instruction.positions.lineno
-            break
-    return code.replace(co_firstlineno=line)
+def _at_await(code: CodeType, awaits: int) -> CodeType:
+    """`code`, as if it began at that `await`."""
+    lines = [
+        found.positions.lineno
+        for found in dis.get_instructions(code)
+        if found.opname == "GET_AWAITABLE" and found.positions and found.positions.lineno
+    ]
+    return code.replace(co_firstlineno=lines[awaits - 1]) if awaits <= len(lines) else code
+
+
+def bare_yield() -> Generator[Any, Any, Any]:
+    """What a coroutine awaits that lets one iteration pass: asyncio's generator, at its `yield`."""
+    generator: Generator[Any, Any, Any] = getattr(tasks, "__sleep0")()
+    generator.send(None)
+    return generator
+
+
+def refuse_to_await(awaitable: object, iterator: object) -> NoReturn:
+    """Raise what `await awaitable` raises, if its __await__() has returned `iterator`; None: it has no __await__().
+
+    Each Python has its own texts."""
+
+    async def wait() -> None:
+        await refused  # type: ignore[misc]
+
+    refused = awaitable
+    if iterator is not None:
+        cls = type(awaitable)
+        names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__await__": lambda self: iterator}
+        refused = type(cls.__name__, (), names)()
+    try:
+        wait().send(None)
+    except TypeError as error:
+        error.__traceback__ = None
+        raise
+    raise TypeError("object can't be used in 'await' expression")
 
 
 def creation_origin(depth: int) -> tuple[tuple[str, int, str], ...]:

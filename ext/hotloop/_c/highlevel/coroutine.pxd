@@ -23,11 +23,11 @@ cdef class Coroutine:
     cdef object owner               # the arguments, the first one mostly `self`; None: there is none, or it has ended
     cdef object argument
     cdef object extra               # what the step function keeps between steps
-    cdef object awaiting            # a Future, or the iterator of another awaitable; None: nothing
+    cdef object awaiting            # a Future, or the iterator of another awaitable; None: nothing; see yield_bare()
     cdef object name                # None: the function's
     cdef object qualified_name
     cdef object origin              # where it was created, if sys.set_coroutine_origin_tracking_depth() asks for it
-    cdef int position               # at which `await` it is, for the step function; 0 before the first
+    cdef int position               # at which `await` of `function` it is, from 1 on; 0: before it, or at the first
     cdef Progress progress
 
     cdef int finish(self) except -1
@@ -36,6 +36,7 @@ cdef class Coroutine:
 cdef Operation new_operation(step_function step, object function)
 cdef Coroutine new_coroutine(Operation operation, object owner, object argument)
 cdef object await_object(Coroutine coroutine, object awaitable)
+cdef object yield_bare(Coroutine coroutine)
 cdef object delegate(Coroutine coroutine, object own)
 cdef object delegated(Coroutine coroutine, object outcome, object error)
 cdef int raise_again(object error) except -1

@@ -68,25 +68,12 @@ cdef extern from *:
 
     static inline int origin_tracking_depth(void) { return PyThreadState_Get()->coroutine_origin_tracking_depth; }
 
-    /* The iterator that `await` resumes: as the interpreter finds it. */
-    static PyObject *awaitable_iterator(PyObject *awaitable)
+    /* type(awaitable).__await__(awaitable); NULL without an exception: the type has no such method. */
+    static PyObject *call_await_method(PyObject *awaitable)
     {
-        PyTypeObject *type = Py_TYPE(awaitable);
-        PyObject *iterator;
+        PyAsyncMethods *methods = Py_TYPE(awaitable)->tp_as_async;
 
-        if (PyCoro_CheckExact(awaitable))
-            return Py_NewRef(awaitable);
-        if (type->tp_as_async == NULL || type->tp_as_async->am_await == NULL) {
-            PyErr_Format(PyExc_TypeError, "object %.100s can't be used in 'await' expression", type->tp_name);
-            return NULL;
-        }
-        iterator = type->tp_as_async->am_await(awaitable);
-        if (iterator != NULL && !PyIter_Check(iterator)) {
-            PyErr_Format(PyExc_TypeError, "__await__() returned non-iterator of type '%.100s'",
-                         Py_TYPE(iterator)->tp_name);
-            Py_CLEAR(iterator);
-        }
-        return iterator;
+        return methods == NULL || methods->am_await == NULL ? NULL : methods->am_await(awaitable);
     }
 
     /* Set the error indicator without changing the exception's context, as a bare `raise` does. */
@@ -124,23 +111,31 @@ cdef extern from *:
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
     int install_await(PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method) except -1
     int origin_tracking_depth() noexcept
-    object awaitable_iterator(object)
+    PyObject *call_await_method(object awaitable) except? NULL
     int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
+
+cdef extern from "Python.h":
+    bint PyCoro_CheckExact(object)
+    bint PyGen_CheckExact(object)
+    bint PyIter_Check(object)
 
 import inspect
 import sys
 import types
 import warnings
+from inspect import CO_ITERABLE_COROUTINE as iterable_coroutine
 
-from hotloop._asyncio.coroutine_frames import creation_origin, frame_at
+from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, frame_at, refuse_to_await
 
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
 
 cdef bint close_returns_value = sys.version_info >= (3, 13)
+cdef int CO_ITERABLE_COROUTINE = iterable_coroutine
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
+cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has a `yield` without a value
 
 
 cdef class Operation:
@@ -173,6 +168,35 @@ cdef object await_object(Coroutine coroutine, object awaitable):
         coroutine.awaiting = awaitable
     else:
         coroutine.awaiting = awaitable_iterator(awaitable)
+    return None
+
+
+cdef object awaitable_iterator(object awaitable):
+    """The iterator that `await` resumes, as the interpreter finds it."""
+    cdef PyObject *found
+    cdef object iterator = None
+    if PyCoro_CheckExact(awaitable):
+        if awaitable.cr_await is not None:
+            raise RuntimeError("coroutine is being awaited already")
+        return awaitable
+    if is_generator_coroutine(awaitable):
+        return awaitable
+    found = call_await_method(awaitable)
+    if found != NULL:
+        iterator = steal(found)
+        if PyIter_Check(iterator) and not is_generator_coroutine(iterator):
+            return iterator
+    refuse_to_await(awaitable, iterator)
+
+
+cdef bint is_generator_coroutine(object generator) except -1:
+    """Whether types.coroutine() has made it a coroutine."""
+    return PyGen_CheckExact(generator) and generator.gi_code.co_flags & CO_ITERABLE_COROUTINE
+
+
+cdef object yield_bare(Coroutine coroutine):
+    """Let one iteration of the loop pass, as a `yield` without a value does: for a step function to return."""
+    coroutine.awaiting = BARE_YIELD
     return None
 
 
@@ -315,6 +339,10 @@ cdef class Coroutine:
     @property
     def cr_await(self):
         """What it waits for, as an iterator; or None."""
+        if self.position == DELEGATED:
+            return getattr(self.awaiting, "cr_await", None)
+        if self.awaiting is BARE_YIELD:
+            return bare_yield()
         return iter(self.awaiting) if isinstance(self.awaiting, Future) else self.awaiting
 
     @property
@@ -327,7 +355,10 @@ cdef class Coroutine:
         """A frame of asyncio's own function, at the line where the coroutine is; None if it has ended."""
         if self.progress == CLOSED:
             return None
-        return frame_at(self.operation.function, (self.owner, self.argument), self.progress == SUSPENDED)
+        if self.position == DELEGATED:
+            return getattr(self.awaiting, "cr_frame", None)
+        awaits = max(self.position, 1) if self.progress == SUSPENDED else 0
+        return frame_at(self.operation.function, (self.owner, self.argument), awaits)
 
     @property
     def cr_origin(self):
@@ -402,6 +433,8 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
         outcome = None
         if awaited is None:
             pass
+        elif awaited is BARE_YIELD:
+            coroutine.awaiting = None
         elif isinstance(awaited, Future):
             if error is None:
                 if state_of(<Future>awaited) == PENDING:
@@ -434,9 +467,13 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
             else:
                 error = take_set_error()
         outcome = coroutine.operation.step(coroutine, outcome, error)
-        if coroutine.awaiting is None:
+        awaited = coroutine.awaiting
+        if awaited is None:
             result[0] = Py_NewRef(outcome)
             return PYGEN_RETURN
+        if awaited is BARE_YIELD:
+            result[0] = Py_NewRef(None)
+            return PYGEN_NEXT
         value = error = None
 
 

@@ -82,9 +82,27 @@ static inline int current_task_set(PyObject *loop, PyObject *task)
     return 1;
 }
 
+/* Whether current_task_get() can tell the current task of `loop`: the words are known, and the loop runs in this
+ * thread. */
+static inline int current_task_readable(PyObject *loop)
+{
+    return current_task_word >= 0 && current_words()[current_loop_word] == loop;
+}
+
+/* The current task, borrowed; NULL: there is none. */
+static inline PyObject *current_task_get(void) { return current_words()[current_task_word]; }
+
 #else
 
 static inline int current_task_known(void) { return 0; }
+
+static inline PyObject *current_task_get(void) { return NULL; }
+
+static inline int current_task_readable(PyObject *loop)
+{
+    (void)loop;
+    return 0;
+}
 
 static inline int current_task_find(PyObject *loop, PyObject *task)
 {

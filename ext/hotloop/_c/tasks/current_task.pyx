@@ -1,4 +1,4 @@
-"""Sets the task that asyncio.current_task() returns.
+"""Sets, and tells, the task that asyncio.current_task() returns.
 
 The documented way for a third-party Task is to call asyncio.tasks._enter_task() and _leave_task() in each step. The
 cheaper way depends on where Python keeps the current task: up to 3.13 in a dict that asyncio shares (`_current_tasks`),
@@ -17,9 +17,12 @@ cdef extern from "tasks/current_task.h":
     void current_task_confirm(object loop, object task)
     bint current_task_set(PyObject *loop, PyObject *task)
     bint current_task_known()
+    bint current_task_readable(PyObject *loop)
+    PyObject *current_task_get()
 
 cdef bint in_thread_state = sys.version_info >= (3, 14)
 cdef dict current_tasks = None if in_thread_state else asyncio.tasks._current_tasks
+cdef object asyncio_current_task = asyncio.tasks.current_task
 cdef object swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
@@ -73,6 +76,18 @@ cdef int leave_task(object loop, object task) except -1:
 cdef object swap_task(object loop, object task):
     """Make `task` (None: no task) the current one; return the one before, or None. For eager tasks, from 3.12 on."""
     return swap_current_task(loop, task)
+
+
+cdef object current_task(object loop):
+    """asyncio.current_task(loop), or None."""
+    cdef PyObject *found
+    if current_task_readable(<PyObject *>loop):
+        found = current_task_get()
+    elif in_thread_state:
+        return asyncio_current_task(loop)
+    else:
+        found = PyDict_GetItemWithError(current_tasks, loop)
+    return None if found == NULL else <object>found
 
 
 if in_thread_state:

@@ -24,6 +24,7 @@ _PARTS = {
     "lock": ("locks", ["Lock"]),
     "queues": ("queues", ["Queue", "PriorityQueue", "LifoQueue"]),
     "semaphores": ("locks", ["Semaphore", "BoundedSemaphore"]),
+    "sleep": ("tasks", ["sleep"]),
     "stream_reader": ("streams", ["StreamReader"]),
     "stream_protocol": ("streams", ["StreamReaderProtocol"]),
     "stream_writer": (
@@ -31,6 +32,8 @@ _PARTS = {
         ["StreamWriter", "open_connection", "start_server", "open_unix_connection", "start_unix_server"],
     ),
     "task_group": ("taskgroups", ["TaskGroup"]),
+    "timeouts": ("timeouts", ["Timeout", "timeout", "timeout_at"]),
+    "wait_for": ("tasks", ["wait_for"] if sys.version_info >= (3, 12) else []),
 }
 
 

@@ -15,27 +15,43 @@ from typing import Any, NoReturn
 
 def frame_at(function: FunctionType, arguments: tuple[object, ...], awaits: int) -> FrameType:
     """A frame of `function`: at the line of that `await` of its code, counted from 1; with 0 at its first line."""
-    code = _at_await(function.__code__, awaits) if awaits else function.__code__
+    code = function.__code__
+    line = _line_of_await(code, awaits) if awaits else code.co_firstlineno
+    frame = _frame_of(function, code, arguments)
+    if frame.f_lineno != line:
+        frame = _frame_of(function, _shifted(code, line - frame.f_lineno), arguments)
+    return frame
+
+
+def _frame_of(function: FunctionType, code: CodeType, arguments: tuple[object, ...]) -> FrameType:
+    """A frame of `function` with another code. Its line is the first one or, since Python 3.12, the one after that."""
     wanted = code.co_argcount
     filled = (*arguments, *[None] * wanted)[:wanted]
     keywords = dict.fromkeys(code.co_varnames[wanted : wanted + code.co_kwonlyargcount])
     copy: Any = FunctionType(code, function.__globals__, closure=function.__closure__)
     coroutine: CoroutineType[Any, Any, Any] = copy(*filled, **keywords)
-    frame = coroutine.cr_frame
-    assert frame is not None
+    frame: FrameType = coroutine.cr_frame
     coroutine.close()
     return frame
 
 
 @functools.cache
-def _at_await(code: CodeType, awaits: int) -> CodeType:
-    """`code`, as if it began at that `await`."""
+def _line_of_await(code: CodeType, awaits: int) -> int:
+    """The line of that `await`, or of the first one if there are not so many."""
     lines = [
         found.positions.lineno
         for found in dis.get_instructions(code)
         if found.opname == "GET_AWAITABLE" and found.positions and found.positions.lineno
     ]
-    return code.replace(co_firstlineno=lines[awaits - 1]) if awaits <= len(lines) else code
+    if not lines:
+        return code.co_firstlineno
+    return lines[awaits - 1] if awaits <= len(lines) else lines[0]
+
+
+@functools.cache
+def _shifted(code: CodeType, lines: int) -> CodeType:
+    """`code`, as if it stood so many lines further down."""
+    return code.replace(co_firstlineno=code.co_firstlineno + lines)
 
 
 def bare_yield() -> Generator[Any, Any, Any]:

@@ -131,6 +131,8 @@ from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, frame
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
 
+# Whether a StopIteration that is thrown into a coroutine before its first step becomes a RuntimeError.
+cdef bint checks_first_throw = sys.version_info < (3, 12)
 cdef bint close_returns_value = sys.version_info >= (3, 13)
 cdef int CO_ITERABLE_COROUTINE = iterable_coroutine
 cdef object CoroutineType = types.CoroutineType
@@ -435,6 +437,8 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
             pass
         elif awaited is BARE_YIELD:
             coroutine.awaiting = None
+            if error is not None:
+                error = without_stop_iteration(error, "generator raised StopIteration")
         elif isinstance(awaited, Future):
             if error is None:
                 if state_of(<Future>awaited) == PENDING:
@@ -511,7 +515,9 @@ cdef int check_first_step(Coroutine coroutine, object value, object error) excep
         raise RuntimeError("cannot reuse already awaited coroutine")
     if error is not None:
         coroutine.finish()
-        raise_again(explained(error))
+        if checks_first_throw:
+            error = without_stop_iteration(error, "coroutine raised StopIteration")
+        raise_again(error)
     if value is not None:
         raise TypeError("can't send non-None value to a just-started coroutine")
     return 0
@@ -521,14 +527,15 @@ cdef int end_with_error(Coroutine coroutine) except -1:
     """The coroutine has ended with the exception that is set. Giving up what it holds may run any code."""
     cdef object error = take_set_error()
     coroutine.finish()
-    raise_again(explained(error))
+    raise_again(without_stop_iteration(error, "coroutine raised StopIteration"))
 
 
-cdef object explained(object error):
-    """`error` itself; a RuntimeError in place of a StopIteration, which cannot leave a coroutine."""
+cdef object without_stop_iteration(object error, object text):
+    """The exception to raise instead, if it is a StopIteration: a coroutine or generator that raises one has failed."""
+    cdef object replacement
     if not exception_matches(error, StopIteration):
         return error
-    replacement = RuntimeError("coroutine raised StopIteration")
+    replacement = RuntimeError(text)
     replacement.__cause__ = replacement.__context__ = error
     return replacement
 

@@ -11,12 +11,26 @@ cdef extern from *:
         unsigned int version;
     } plain_class;
 
-    /* True if the object is of the class, and neither the class nor one of its bases has changed since
-     * plain_class_record(). */
+    /* True if neither the class nor one of its bases has changed since plain_class_record(). */
+    static inline int class_is_unchanged(const plain_class *known)
+    {
+        return __atomic_load_n(&known->type->tp_version_tag, __ATOMIC_RELAXED) == known->version;
+    }
+
+    /* The same, and the object is of the class. */
     static inline int is_unchanged(PyObject *object, const plain_class *known)
     {
-        return Py_TYPE(object) == known->type
-               && __atomic_load_n(&known->type->tp_version_tag, __ATOMIC_RELAXED) == known->version;
+        return Py_TYPE(object) == known->type && class_is_unchanged(known);
+    }
+
+    /* An object of the class for which __init__() was not called. */
+    static inline PyObject *plain_class_new(const plain_class *known)
+    {
+        PyObject *none = PyTuple_New(0); /* the singleton */
+        PyObject *made = known->type->tp_new(known->type, none, NULL);
+
+        Py_DECREF(none);
+        return made;
     }
 
     /* To be called when the class is complete. The interpreter assigns a version at the first lookup. */
@@ -34,5 +48,7 @@ cdef extern from *:
     """
     ctypedef struct plain_class:
         pass
+    bint class_is_unchanged(const plain_class *known) noexcept
+    object plain_class_new(const plain_class *known)
     bint is_unchanged(PyObject *object, const plain_class *known) noexcept
     void plain_class_record(plain_class *known, object type)

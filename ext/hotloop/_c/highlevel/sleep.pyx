@@ -1,0 +1,109 @@
+"""asyncio.sleep(): a compiled short cut.
+
+Source: asyncio/tasks.py. Versions differ in a delay that is not a number, which is left to asyncio's own function.
+"""
+
+from cpython.object cimport PyObject
+
+from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.coroutine cimport (
+    Coroutine,
+    Operation,
+    await_object,
+    delegate,
+    delegated,
+    new_coroutine,
+    new_operation,
+    raise_again,
+    yield_bare,
+)
+from hotloop._c.highlevel.timeouts cimport cancel_handle, is_debugging, running_loop
+from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.tasks.current_task cimport current_task
+
+cdef extern from *:
+    """
+    /* The sign of a number of seconds; 2: it is none of the usual ones, or none at all. */
+    static inline int sign_of_delay(PyObject *delay)
+    {
+        double seconds;
+        int overflow;
+        long whole;
+
+        if (PyLong_CheckExact(delay)) {
+            whole = PyLong_AsLongAndOverflow(delay, &overflow);
+            return overflow ? 2 : (whole > 0) - (whole < 0);
+        }
+        if (!PyFloat_CheckExact(delay))
+            return 2;
+        seconds = PyFloat_AS_DOUBLE(delay);
+        return seconds > 0 ? 1 : seconds < 0 ? -1 : seconds == 0 ? 0 : 2;
+    }
+    """
+    int sign_of_delay(PyObject *) noexcept
+
+from asyncio import futures, tasks
+
+cdef object set_result_unless_cancelled = futures._set_result_unless_cancelled
+
+
+cdef PyObject *sleep_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef int sign
+    if keywords != NULL or not 1 <= count <= 2:
+        return NULL
+    sign = sign_of_delay(arguments[0])
+    if sign > 1:
+        return NULL
+    return Py_NewRef(
+        new_coroutine(
+            sleep_operation if sign > 0 else yield_operation,
+            <object>arguments[0],
+            None if count == 1 else <object>arguments[1],
+        )
+    )
+
+
+# Where asyncio's function awaits.
+cdef enum:
+    YIELDING = 1
+    SLEEPING = 2
+
+
+cdef object yield_step(Coroutine coroutine, object outcome, object error):
+    """Without a delay: let one iteration pass."""
+    if coroutine.position == YIELDING:
+        if error is not None:
+            raise_again(error)
+        return coroutine.argument
+    coroutine.position = YIELDING
+    return yield_bare(coroutine)
+
+
+cdef object sleep_step(Coroutine coroutine, object outcome, object error):
+    cdef object loop, future
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
+    if coroutine.position == SLEEPING:
+        cancel_handle(coroutine.extra)
+        if error is not None:
+            raise_again(error)
+        return outcome
+    loop = running_loop()
+    if loop is None or is_debugging(loop, current_task(loop)):
+        return delegate(coroutine, own_sleep(coroutine.owner, coroutine.argument))
+    future = loop.create_future()
+    coroutine.extra = loop.call_later(coroutine.owner, set_result_unless_cancelled, future, coroutine.argument)
+    coroutine.position = SLEEPING
+    try:
+        await_object(coroutine, future)
+    except BaseException:
+        cancel_handle(coroutine.extra)
+        raise
+    return None
+
+
+cdef object own_sleep = tasks.sleep
+cdef Operation yield_operation = new_operation(yield_step, own_sleep)
+cdef Operation sleep_operation = new_operation(sleep_step, own_sleep)
+
+sleep = compiled_function(own_sleep, sleep_)

@@ -1,0 +1,5 @@
+import asyncio
+
+sleep = asyncio.sleep
+
+__test__: dict[str, str]

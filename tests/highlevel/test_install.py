@@ -158,7 +158,7 @@ assert installed()
 import hotloop.asyncio, types
 for name, value in vars(asyncio).items():
     # open_connection() and its like are copies there, which use compiled classes whether or not these are installed.
-    assert vars(hotloop.asyncio)[name] is value or name.startswith("__") or type(value) is types.FunctionType, name
+    assert name.startswith("__") or type(value) is types.FunctionType or vars(hotloop.asyncio)[name] is value, name
 """
         assert python.source(source) == ""
 

@@ -174,8 +174,8 @@ def test_the_api_page_has_the_parameters_of_what_can_be_called():
     """Of the Python implementation, where a class has two: a compiled one need not have a signature."""
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     called = {"run": hotloop.run, "new_event_loop": hotloop.new_event_loop, "install": hotloop.install}
-    instruments = ("watch_stalls", "format_tasks", "dump_tasks_on", "allow_inspection")
-    called |= {name: getattr(hotloop, name) for name in instruments}
+    others = ("compiled_asyncio", "watch_stalls", "format_tasks", "dump_tasks_on", "allow_inspection")
+    called |= {name: getattr(hotloop, name) for name in others}
     called |= {"EventLoop": hotloop.EventLoop, "Future": Future, "Task": Task}
     shown = re.findall(r"^### `hotloop\.(\w+)`\n\n`\1\((.*)\)`$", page, re.MULTILINE)
     assert {name for name, _ in shown} == called.keys()

@@ -70,7 +70,7 @@ cdef class Transport(Watcher):
         if not self.is_open():
             return
         warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-        if FREE_THREADED and self.loop.runs_elsewhere():
+        if FREE_THREADED and runs_in_other_thread(self.loop):
             # The loop's thread may be using the poller, the metrics and the server, so it releases them. The call keeps
             # the transport alive until then.
             try:

@@ -38,7 +38,7 @@ async def served(module, serve, **options):
 @pytest.mark.parametrize("name", NAMES)
 def test_functions_look_like_asyncios(name):
     own, compiled = (getattr(module, name) for module in BOTH)
-    assert type(compiled) is types.FunctionType
+    assert isinstance(compiled, types.FunctionType)
     assert inspect.iscoroutinefunction(compiled)
     assert inspect.signature(compiled) == inspect.signature(own)
     for attribute in (

@@ -647,7 +647,11 @@ def test_failures_of_the_transport(loop, failing):
             reader = module.StreamReader(limit=4)
             reader.set_transport(Failing(found))
             reader._paused = True
-            found += [await outcome(getattr(reader, method)(*arguments_of(method))), state_of(reader)]
+            task = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+            await turns(2)
+            found += [task.result() if task.done() else "waits", state_of(reader)]
+            task.cancel()
+            await turns(1)
         return found
 
     same_on_both(loop, use)

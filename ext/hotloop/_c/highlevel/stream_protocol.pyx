@@ -57,6 +57,7 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyBool_Check(object)
+    PyObject *PyObject_Vectorcall(object, PyObject **arguments, size_t count, PyObject *keywords) except NULL
     object PyWeakref_NewRef(object referent, PyObject *callback)
 
 from asyncio import streams
@@ -150,6 +151,10 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     protocol._over_ssl = False
     set_closed(protocol, loop.create_future())
     return Py_NewRef(None)
+
+
+cdef PyObject *connection_made(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    return PyObject_Vectorcall(connection_made_with_ours, arguments, count, keywords)
 
 
 # -- received data -----------------------------------------------------------------------------------------------------
@@ -253,6 +258,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
 # -- the class ---------------------------------------------------------------------------------------------------------
 
 cdef object Own = streams.StreamReaderProtocol
+cdef object connection_made_with_ours = with_compiled_streams(Own.connection_made)
 cdef object own_drain_helper = Own._drain_helper
 cdef object compiled_data_received = compiled_function(Own.data_received, data_received)
 cdef Operation drain_helper_operation = new_operation(drain_helper_step, own_drain_helper)
@@ -261,7 +267,7 @@ StreamReaderProtocol = compiled_class(
     StreamReaderProtocolFields,
     Own,
     __init__=compiled_function(Own.__init__, init),
-    connection_made=with_compiled_streams(Own.connection_made),
+    connection_made=compiled_function(Own.connection_made, connection_made),
     data_received=compiled_data_received,
     pause_writing=compiled_function(Own.pause_writing, pause_writing),
     resume_writing=compiled_function(Own.resume_writing, resume_writing),

@@ -261,13 +261,17 @@ cdef PyObject *exception(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 # -- reading: the coroutines -------------------------------------------------------------------------------------------
 
 cdef PyObject *read(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class) or not is_size(<object>arguments[1]):
+    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
+        return NULL
+    if not is_size(<object>arguments[1]):
         return NULL
     return Py_NewRef(new_coroutine(read_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *readexactly(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class) or not is_size(<object>arguments[1]):
+    if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
+        return NULL
+    if not is_size(<object>arguments[1]):
         return NULL
     return Py_NewRef(new_coroutine(readexactly_operation, <object>arguments[0], <object>arguments[1]))
 

@@ -44,6 +44,9 @@ cdef extern from *:
     void fill_writer_fields(object) noexcept
     void set_complete_future(object writer, object future) noexcept
 
+cdef extern from "Python.h":
+    PyObject *PyObject_Vectorcall(object, PyObject **arguments, size_t count, PyObject *keywords) except NULL
+
 from asyncio import streams
 
 from hotloop._asyncio.compiled_classes import compiled_class
@@ -255,7 +258,31 @@ StreamWriter = compiled_class(
 plain_class_record(&writer_class, StreamWriter)
 
 set_compiled_streams(StreamReader, StreamReaderProtocol, StreamWriter)
-open_connection = with_compiled_streams(streams.open_connection)
-start_server = with_compiled_streams(streams.start_server)
-open_unix_connection = with_compiled_streams(streams.open_unix_connection)
-start_unix_server = with_compiled_streams(streams.start_unix_server)
+
+
+cdef PyObject *open_connection_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    return PyObject_Vectorcall(with_ours[0], arguments, count, keywords)
+
+
+cdef PyObject *start_server_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    return PyObject_Vectorcall(with_ours[1], arguments, count, keywords)
+
+
+cdef PyObject *open_unix_connection_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    return PyObject_Vectorcall(with_ours[2], arguments, count, keywords)
+
+
+cdef PyObject *start_unix_server_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    return PyObject_Vectorcall(with_ours[3], arguments, count, keywords)
+
+
+cdef list with_ours = [
+    with_compiled_streams(function)
+    for function in (
+        streams.open_connection, streams.start_server, streams.open_unix_connection, streams.start_unix_server
+    )
+]
+open_connection = compiled_function(streams.open_connection, open_connection_)
+start_server = compiled_function(streams.start_server, start_server_)
+open_unix_connection = compiled_function(streams.open_unix_connection, open_unix_connection_)
+start_unix_server = compiled_function(streams.start_unix_server, start_unix_server_)

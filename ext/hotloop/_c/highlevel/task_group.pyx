@@ -327,6 +327,9 @@ cdef object outer_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     if coroutine.position == WAITING:
+        if isinstance(error, GeneratorExit):
+            # A coroutine closes what it awaits, and then raises it.
+            return own_leave_at(WAITING, group, None).throw(error)
         if error is not None:
             return delegate(coroutine, own_leave_at(WAITING, group, error))
         if type(outcome) is Handover:
@@ -378,24 +381,25 @@ cdef object own_leave_at(int position, object group, object error):
     """asyncio's own __aexit__(), which goes on from the same place when it is resumed, with the error if there is one.
 
     It gets to its `await` on stand-ins: what it does until then has been done."""
-    cdef object tasks, waited, requested, own
+    cdef object own = own_leave(group, None, None, None)
     cdef Future stand_in
-    own = own_leave(group, None, None, None)
+    cdef dict kept
     if position != WAITING:
         return own
-    tasks = group._tasks
-    waited = group._on_completed_fut
-    requested = group._parent_cancel_requested
-    stand_in = new_future(group._loop, None)
+    # The program may have deleted attributes.
+    kept = {name: getattr(group, name) for name in STOOD_IN_FOR if hasattr(group, name)}
+    stand_in = new_future(NO_LOOP, None)
     group._tasks = {None}
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
     try:
         own.send(None)
     finally:
-        group._tasks = tasks
-        group._on_completed_fut = waited
-        group._parent_cancel_requested = requested
+        for name in STOOD_IN_FOR:
+            if name in kept:
+                setattr(group, name, kept[name])
+            else:
+                delattr(group, name)
     stand_in.blocking = False
     if error is None:
         stand_in.finish(True)
@@ -413,6 +417,8 @@ def find_result_of_leaving():
     return result
 
 
+cdef object NO_LOOP = object()     # nothing ever waits for the future that has it
+cdef tuple STOOD_IN_FOR = ("_tasks", "_on_completed_fut", "_parent_cancel_requested")
 cdef object result_of_leaving = find_result_of_leaving()
 cdef object own_enter = OwnTaskGroup.__aenter__
 cdef object own_leave = OwnTaskGroup.__aexit__

@@ -62,7 +62,9 @@ children = strategies.lists(
 )
 actions = strategies.lists(
     strategies.tuples(
-        strategies.sampled_from(["turn", "cancel", "cancel_child", "finish", "fail", "cancel_future", "look", "remove"]),
+        strategies.sampled_from(
+            ["turn", "cancel", "cancel_child", "finish", "fail", "cancel_future", "look", "remove"]
+        ),
         numbers,
     ),
     max_size=10,
@@ -374,7 +376,9 @@ def test_future_of_another_loop(impl, loop):
     other.close()
 
 
-@pytest.mark.parametrize("keywords", [{"loop": None}, {"return_exceptions": 1}, {"return_exceptions": []}, {"a": 1, "b": 2}])
+@pytest.mark.parametrize(
+    "keywords", [{"loop": None}, {"return_exceptions": 1}, {"return_exceptions": []}, {"a": 1, "b": 2}]
+)
 def test_odd_keywords(loop, keywords):
     async def use(module):
         coroutine = fail(ValueError(1))

@@ -53,7 +53,8 @@ tasks_of_a_program = strategies.lists(strategies.tuples(kinds, numbers), max_siz
 endings = strategies.tuples(strategies.sampled_from(["leave", "leave", "turns", "raise", "cancelled", "wait"]), numbers)
 outside = strategies.lists(
     strategies.tuples(
-        strategies.sampled_from(["turn", "cancel", "uncancel", "cancel_child", "create", "look", "cancel_group"]), numbers
+        strategies.sampled_from(["turn", "cancel", "uncancel", "cancel_child", "create", "look", "cancel_group"]),
+        numbers,
     ),
     max_size=8,
 )
@@ -63,9 +64,9 @@ def ordered(found):
     """The same with everything that may have been in the order of a set sorted."""
     if isinstance(found, dict):
         return {name: sorted(text) for name, text in found.items()}
-    if isinstance(found, tuple | list):
-        return sorted((str(ordered(item)) for item in found), key=str) if isinstance(found, list) else tuple(map(ordered, found))
-    return found
+    if isinstance(found, list):
+        return sorted(str(ordered(item)) for item in found)
+    return tuple(map(ordered, found)) if isinstance(found, tuple) else found
 
 
 class Program:
@@ -252,7 +253,7 @@ def test_name_and_context_of_a_task(loop):
             ]
             variable.set(8)
             tasks.append(group.create_task(child()))
-            contexts = [task._callbacks[0][1][variable] if variable in task._callbacks[0][1] else None for task in tasks]
+            contexts = [task._callbacks[0][1].get(variable) for task in tasks]
         return [(normal(task.get_name()), task.result()) for task in tasks], contexts
 
     same_on_both(loop, use)
@@ -545,7 +546,9 @@ def test_cancel_of_the_group(loop, when):
 # -- what programs change and override ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["__aenter__", "__aexit__", "create_task", "_on_task_done", "_abort", "_is_base_error"])
+@pytest.mark.parametrize(
+    "method", ["__aenter__", "__aexit__", "create_task", "_on_task_done", "_abort", "_is_base_error"]
+)
 def test_overridden_methods_are_called(loop, method):
     async def use(module):
         calls = []
@@ -874,7 +877,9 @@ def test_where_a_task_waits(loop):
         found, coroutine = [], task.get_coro()
         while hasattr(coroutine, "cr_await"):
             frame = coroutine.cr_frame
-            found.append((frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno, coroutine.cr_code.co_name))
+            found.append(
+                (frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno, coroutine.cr_code.co_name)
+            )
             coroutine = coroutine.cr_await
         await task
         return found

@@ -290,8 +290,8 @@ cdef enum Place:
 
 
 cdef class Handover:
-    """What the compiled _aexit() returns where asyncio's code is to go on: the exception that was raised at its `await`,
-    or None."""
+    """What the compiled _aexit() returns where asyncio's code is to go on: the exception that was raised at its
+    `await`, or None."""
     cdef object error
 
 

@@ -14,7 +14,7 @@ def resumed_wait(
     condition: Any, waiter: "Future[bool] | None", error: BaseException | None
 ) -> Coroutine[Any, Any, bool]:
     """What remains of wait(), which has waited for `waiter`, or for acquire() if that is None, and got `error`."""
-    return Condition.wait(_HalfWaited(condition, waiter, error))  # type: ignore[arg-type, return-value]
+    return Condition.wait(_HalfWaited(condition, waiter, error))  # type: ignore[arg-type]
 
 
 class _HalfWaited:

@@ -115,6 +115,9 @@ cdef extern from *:
     int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
 
+cdef extern from "highlevel/stop_with_true.h":
+    bint stop_with_true_set() noexcept
+
 cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
     bint PyGen_CheckExact(object)
@@ -553,6 +556,8 @@ cdef PyObject *next_slot(PyObject *coroutine) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
     if send_slot(coroutine, NULL, &result) == PYGEN_RETURN:
+        if <object>result is True and stop_with_true_set():
+            return NULL
         set_stop_iteration(steal(result))
         return NULL
     return result

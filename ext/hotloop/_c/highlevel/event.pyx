@@ -6,6 +6,12 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.constructor cimport (
+    PyVectorcall_NARGS,
+    class_is_unchanged,
+    construct_in_general,
+    constructor_install,
+)
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
@@ -31,7 +37,21 @@ cdef extern from *:
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
     #define add_event_fields(type) \\
         FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
+
+    /* As Event() makes it. */
+    #define new_event_object(type) ({ \\
+        EVENT *event = (EVENT *)PyType_GenericAlloc((PyTypeObject *)type, 0); \\
+        if (event != NULL) { \\
+            event->_loop = Py_NewRef(Py_None); \\
+            event->_value = Py_NewRef(Py_False); \\
+            event->_waiters = deque_new(); \\
+            if (event->_waiters == NULL) \\
+                Py_CLEAR(event); \\
+        } \\
+        (PyObject *)event; \\
+    })
     """
+    PyObject *new_event_object(PyObject *type) noexcept
     int add_event_fields(PyTypeObject *) except -1
     bint event_fields_are_set(object) noexcept
 
@@ -65,6 +85,12 @@ cdef bint is_plain_event(PyObject *event) noexcept:
         and event_fields_are_set(<object>event)
         and deque_check((<EventFields>event)._waiters)
     )
+
+
+cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept:
+    if PyVectorcall_NARGS(count) == 0 and names == NULL and class_is_unchanged(cls, &event_class):
+        return new_event_object(cls)
+    return construct_in_general(cls, arguments, count, names)
 
 
 cdef EventFields new_event(bint value):
@@ -128,10 +154,9 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     event = coroutine.owner
     if coroutine.position == WOKEN:
-        if not is_plain_event(<PyObject *>event) or not remove_waiter((<EventFields>event)._waiters, coroutine.extra):
-            event._waiters.remove(coroutine.extra)
         if error is not None:
-            raise_again(error)
+            fail(event, coroutine.extra, error)
+        forget_waiter(event, coroutine.extra)
         return True
     if not is_plain_event(<PyObject *>event):
         return delegate(coroutine, own_wait(event))
@@ -143,6 +168,22 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = WOKEN
     return await_object(coroutine, waiter)
+
+
+cdef int forget_waiter(object event, object waiter) except -1:
+    """event._waiters.remove(waiter)"""
+    if is_plain_event(<PyObject *>event) and remove_waiter((<EventFields>event)._waiters, waiter):
+        return 0
+    event._waiters.remove(waiter)
+    return 0
+
+
+cdef int fail(object event, object waiter, object error) except -1:
+    """The end of wait() after a wait that ended with an exception."""
+    try:
+        raise_again(error)
+    finally:
+        event._waiters.remove(waiter)
 
 
 cdef object own_wait = locks.Event.wait
@@ -159,3 +200,4 @@ Event = compiled_class(
     wait=compiled_function(locks.Event.wait, wait),
 )
 plain_class_record(&event_class, Event)
+constructor_install(Event, construct)

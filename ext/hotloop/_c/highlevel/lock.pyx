@@ -6,6 +6,12 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.constructor cimport (
+    PyVectorcall_NARGS,
+    class_is_unchanged,
+    construct_in_general,
+    constructor_install,
+)
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
@@ -31,7 +37,20 @@ cdef extern from *:
     #define INSTANCE_DICT_OWNER LOCK
     #define lock_fields_are_set(lock) FIELDS_ARE_SET(LOCK, lock, _loop, _locked)
     #define add_lock_fields(type) FIELDS_INSTALL(type, FIELD(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
+
+    /* As Lock() makes it. */
+    #define new_lock(type) ({ \\
+        LOCK *lock = (LOCK *)PyType_GenericAlloc((PyTypeObject *)type, 0); \\
+ \\
+        if (lock != NULL) { \\
+            lock->_loop = Py_NewRef(Py_None); \\
+            lock->_waiters = Py_NewRef(Py_None); \\
+            lock->_locked = Py_NewRef(Py_False); \\
+        } \\
+        (PyObject *)lock; \\
+    })
     """
+    PyObject *new_lock(PyObject *type) noexcept
     int add_lock_fields(PyTypeObject *) except -1
     bint lock_fields_are_set(object) noexcept
 
@@ -127,6 +146,12 @@ cdef object acquired(object error):
     return None
 
 
+cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept:
+    if PyVectorcall_NARGS(count) == 0 and names == NULL and class_is_unchanged(cls, &lock_class):
+        return new_lock(cls)
+    return construct_in_general(cls, arguments, count, names)
+
+
 # -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -183,8 +208,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WOKEN:
         if error is not None:
             fail(lock, coroutine.extra, error)
-        if not is_plain_lock(<PyObject *>lock) or not remove_waiter((<LockFields>lock)._waiters, coroutine.extra):
-            lock._waiters.remove(coroutine.extra)
+        forget_waiter(lock, coroutine.extra)
         set_locked(lock)
         return True
     if not is_plain_lock(<PyObject *>lock):
@@ -201,6 +225,14 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = WOKEN
     return await_object(coroutine, waiter)
+
+
+cdef int forget_waiter(object lock, object waiter) except -1:
+    """lock._waiters.remove(waiter)"""
+    if is_plain_lock(<PyObject *>lock) and remove_waiter((<LockFields>lock)._waiters, waiter):
+        return 0
+    lock._waiters.remove(waiter)
+    return 0
 
 
 cdef int fail(object lock, object waiter, object error) except -1:
@@ -253,3 +285,4 @@ Lock = compiled_class(
     __aexit__=compiled_function(own_exit, exit_),
 )
 plain_class_record(&lock_class, Lock)
+constructor_install(Lock, construct)

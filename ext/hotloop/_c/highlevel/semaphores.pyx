@@ -7,6 +7,12 @@ Where asyncio's is another one, no method has a short cut.
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.constructor cimport (
+    PyVectorcall_NARGS,
+    class_is_unchanged,
+    construct_in_general,
+    constructor_install,
+)
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
@@ -40,6 +46,19 @@ cdef extern from *:
         FIELDS_INSTALL(type, FIELD(SEMAPHORE, _loop), FIELD(SEMAPHORE, _waiters), FIELD(SEMAPHORE, _value), \\
                        FIELD(SEMAPHORE, _bound_value))
 
+    /* As Semaphore(value) makes it, or BoundedSemaphore(value). */
+    #define new_semaphore(type, value, is_bounded) ({ \\
+        SEMAPHORE *semaphore = (SEMAPHORE *)PyType_GenericAlloc((PyTypeObject *)type, 0); \\
+ \\
+        if (semaphore != NULL) { \\
+            semaphore->_loop = Py_NewRef(Py_None); \\
+            semaphore->_waiters = Py_NewRef(Py_None); \\
+            semaphore->_value = Py_NewRef(value); \\
+            semaphore->_bound_value = is_bounded ? Py_NewRef(value) : NULL; \\
+        } \\
+        (PyObject *)semaphore; \\
+    })
+
     /* Less than, equal to or greater than 0 as the integer is. */
     static inline int sign_of(PyObject *integer)
     {
@@ -49,6 +68,7 @@ cdef extern from *:
         return overflow != 0 ? overflow : (value > 0) - (value < 0);
     }
     """
+    PyObject *new_semaphore(PyObject *type, object value, bint is_bounded) noexcept
     int add_semaphore_fields(PyTypeObject *) except -1
     bint semaphore_fields_are_set(object) noexcept
     bint bound_is_usual(object) noexcept
@@ -165,6 +185,19 @@ cdef int wake_as_many_as_may_run(object semaphore) except -1:
     return 0
 
 
+cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept:
+    cdef Py_ssize_t positional = PyVectorcall_NARGS(count)
+    if positional <= 1 and names == NULL and cls_is_ours(cls):
+        value = 1 if positional == 0 else <object>arguments[0]
+        if PyLong_CheckExact(value) and sign_of(value) >= 0:
+            return new_semaphore(cls, value, class_is_unchanged(cls, &bounded_class))
+    return construct_in_general(cls, arguments, count, names)
+
+
+cdef inline bint cls_is_ours(PyObject *cls) noexcept:
+    return has_short_cuts and (class_is_unchanged(cls, &unbounded_class) or class_is_unchanged(cls, &bounded_class))
+
+
 # -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -235,8 +268,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WOKEN:
         if error is not None:
             fail(semaphore, coroutine.extra, error)
-        if not is_plain_semaphore(<PyObject *>semaphore) or not remove_waiter((<SemaphoreFields>semaphore)._waiters, coroutine.extra):
-            semaphore._waiters.remove(coroutine.extra)
+        forget_waiter(semaphore, coroutine.extra)
         wake_as_many_as_may_run(semaphore)
         return True
     if not is_plain_semaphore(<PyObject *>semaphore):
@@ -253,6 +285,14 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = WOKEN
     return await_object(coroutine, waiter)
+
+
+cdef int forget_waiter(object semaphore, object waiter) except -1:
+    """semaphore._waiters.remove(waiter)"""
+    if is_plain_semaphore(<PyObject *>semaphore) and remove_waiter((<SemaphoreFields>semaphore)._waiters, waiter):
+        return 0
+    semaphore._waiters.remove(waiter)
+    return 0
 
 
 cdef int fail(object semaphore, object waiter, object error) except -1:
@@ -326,10 +366,11 @@ cdef dict known_versions = {
 }   # fmt: skip
 cdef tuple version = own_acquire.__code__.co_names
 cdef bint wakes_all = known_versions.get(version, False)
+cdef bint has_short_cuts = version in known_versions
 
 
-def short_cuts():
-    if version not in known_versions:
+cdef dict short_cuts():
+    if not has_short_cuts:
         return {}
     return {
         "__init__": compiled_function(own_init, init),
@@ -341,9 +382,9 @@ def short_cuts():
     }
 
 
-def bounded_short_cuts():
+cdef dict bounded_short_cuts():
     own = locks.BoundedSemaphore
-    if version not in known_versions:
+    if not has_short_cuts:
         return {}
     return {
         "__init__": compiled_function(own.__init__, init),
@@ -355,3 +396,5 @@ Semaphore = compiled_class(SemaphoreFields, locks.Semaphore, **short_cuts())
 BoundedSemaphore = compiled_class(Semaphore, locks.BoundedSemaphore, **bounded_short_cuts())
 plain_class_record(&unbounded_class, Semaphore)
 plain_class_record(&bounded_class, BoundedSemaphore)
+constructor_install(Semaphore, construct)
+constructor_install(BoundedSemaphore, construct)

@@ -1,7 +1,10 @@
 import asyncio
 
 # What the class Condition has in C; not for programs.
-class ConditionFields: ...
+class ConditionFields:
+    locked: object
+    acquire: object
+    release: object
 
 Condition = asyncio.Condition
 

@@ -1,0 +1,42 @@
+"""Runs the same test with asyncio's own objects and with the compiled ones, and compares what both find."""
+
+import asyncio
+
+import hotloop.asyncio
+
+BOTH = (asyncio, hotloop.asyncio)
+
+
+def outcome(call, *arguments):
+    """What a call returns or raises, to be compared with another's."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+async def outcome_of(awaitable):
+    """What an await returns or raises, a cancellation included."""
+    try:
+        return await awaitable
+    except BaseException as error:
+        return description(error)
+
+
+def description(error):
+    """An exception with its arguments, cause and context, to be compared with another's."""
+    if error is None:
+        return None
+    return type(error).__name__, str(error), description(error.__cause__), description(error.__context__)
+
+
+def same_on_both(loop, test):
+    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
+    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
+    assert own == compiled, f"asyncio: {own}\ncompiled: {compiled}"
+    return own
+
+
+async def turns(number):
+    for _ in range(number):
+        await asyncio.sleep(0)

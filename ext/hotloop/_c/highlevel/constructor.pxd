@@ -34,10 +34,9 @@ cdef extern from *:
     #define constructor_install(type, function) ((void)(((PyTypeObject *)(type))->tp_vectorcall = (function)))
 
     /* Whether the class, and its bases, are as they were at plain_class_record(). */
-    static inline int class_is_unchanged(PyObject *cls, const plain_class *known)
+    static inline int is_unchanged_class(PyObject *cls, const plain_class *known)
     {
-        return cls == (PyObject *)known->type
-               && __atomic_load_n(&known->type->tp_version_tag, __ATOMIC_RELAXED) == known->version;
+        return cls == (PyObject *)known->type && class_is_unchanged(known);
     }
     """
     ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject *const *, size_t, PyObject *) noexcept
@@ -45,4 +44,4 @@ cdef extern from *:
     PyObject *construct_in_general(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept
     # Subclasses do not inherit it.
     void constructor_install(object type, vectorcallfunc function) noexcept
-    bint class_is_unchanged(PyObject *cls, const plain_class *known) noexcept
+    bint is_unchanged_class(PyObject *cls, const plain_class *known) noexcept

@@ -8,9 +8,9 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
-    class_is_unchanged,
     construct_in_general,
     constructor_install,
+    is_unchanged_class,
 )
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -88,7 +88,7 @@ cdef bint is_plain_event(PyObject *event) noexcept:
 
 
 cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept:
-    if PyVectorcall_NARGS(count) == 0 and names == NULL and class_is_unchanged(cls, &event_class):
+    if PyVectorcall_NARGS(count) == 0 and names == NULL and is_unchanged_class(cls, &event_class):
         return new_event_object(cls)
     return construct_in_general(cls, arguments, count, names)
 

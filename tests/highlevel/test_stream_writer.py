@@ -19,10 +19,10 @@ WRITER_NAMES = ("_transport", "_protocol", "_reader", "_loop", "_complete_fut")
 
 
 def described(error):
-    """All that a program can see of an exception."""
+    """All that a program can see of an exception, but the module that a missing field's text has since Python 3.13."""
     if error is None:
         return None
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    text = re.sub(r"0x[0-9a-f]+", "0x", str(error)).replace("'asyncio.streams.", "'")
     return type(error).__name__, text, described(error.__cause__), described(error.__context__)
 
 
@@ -246,7 +246,7 @@ def test_attributes_are_missing_until_they_are_set():
     for module in BOTH:
         protocol = module.StreamReaderProtocol.__new__(module.StreamReaderProtocol)
         for name in (*PROTOCOL_NAMES, "_task", "_transport", "_over_ssl", "_strong_reader"):
-            with pytest.raises(AttributeError, match=f"'StreamReaderProtocol' object has no attribute '{name}'"):
+            with pytest.raises(AttributeError, match=f"StreamReaderProtocol' object has no attribute '{name}'"):
                 getattr(protocol, name)
         assert protocol._source_traceback is None
 

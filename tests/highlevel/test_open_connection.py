@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import inspect
 import socket
+import subprocess
+import sys
 import types
 
 import pytest
@@ -311,3 +313,27 @@ def test_subclasses_and_mixtures_receive_data(loop):
         return found
 
     same_on_both(loop, use)
+
+
+def test_reader_imported_before_the_installation_is_accepted():
+    source = """if True:
+        import asyncio
+        from asyncio import StreamReader, StreamReaderProtocol, StreamWriter
+        import hotloop
+        hotloop.install(compiled_asyncio=True)
+        async def main():
+            loop = asyncio.get_running_loop()
+            reader = StreamReader()
+            protocol = StreamReaderProtocol(reader, loop=loop)
+            transport = type("Closed", (), {"is_closing": lambda self: True})()
+            for kind in (StreamWriter, asyncio.StreamWriter):
+                for accepted in (reader, asyncio.StreamReader(), None):
+                    kind(transport, protocol, accepted, loop)
+                try:
+                    kind.__init__(kind(transport, protocol, None, loop), transport, protocol, "no reader", loop)
+                except AssertionError:
+                    print("refused")
+        asyncio.run(main())
+    """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", source], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["refused"] * 2, "")

@@ -15,6 +15,7 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 
 from hotloop import _impl
+from hotloop._asyncio.compiled_streams import accept_own_readers
 
 # The names that each module of hotloop._c.highlevel has, by the module of asyncio's that defines them.
 _PARTS = {
@@ -151,6 +152,8 @@ def install() -> None:
             for attribute, value in _contents(module):
                 if id(value) in compiled:
                     setattr(module, attribute, compiled[id(value)])
+    if compiled:
+        accept_own_readers()
 
 
 def _contents(module: object) -> list[tuple[str, object]]:

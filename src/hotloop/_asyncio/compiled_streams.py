@@ -30,3 +30,18 @@ def with_compiled_streams(own: FunctionType) -> FunctionType:
     made.__kwdefaults__ = own.__kwdefaults__
     made.__annotations__ = own.__annotations__
     return made
+
+
+_OwnStreamReader = streams.StreamReader
+_own_writer_init: Any = streams.StreamWriter.__init__
+
+
+def accept_own_readers() -> None:
+    """Have StreamWriter's constructor accept readers of asyncio's own class where the compiled one stands in its place.
+
+    It asserts that a reader is a `StreamReader`, and a program may have imported that name before. The function gets
+    other code, because a change of the class would end the compiled class's short cuts."""
+    code = _own_writer_init.__code__
+    names = ["_OwnStreamReader" if name == "StreamReader" else name for name in code.co_names]
+    vars(streams)["_OwnStreamReader"] = _OwnStreamReader
+    _own_writer_init.__code__ = code.replace(co_names=tuple(names))

@@ -126,6 +126,9 @@ def test_wrong_arguments(impl, own, compiled):
             function(*args, **kwargs)
         return str(caught.value)
 
+    kinds = [parameter.kind for parameter in inspect.signature(own).parameters.values()]
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        pytest.skip("it passes all keywords on when it is awaited")
     for arguments, keywords in [((), {"nonsense": 1}), ((object(),) * 3, {"nonsense": 1, "other": 2})]:
         assert complaint(compiled, *arguments, **keywords) == complaint(own, *arguments, **keywords)
 

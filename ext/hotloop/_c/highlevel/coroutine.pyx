@@ -137,8 +137,6 @@ ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
 # Whether a StopIteration that is thrown into a coroutine before its first step becomes a RuntimeError.
 cdef bint checks_first_throw = sys.version_info < (3, 12)
 cdef bint close_returns_value = sys.version_info >= (3, 13)
-# Whether a StopIteration that is thrown into a coroutine before it starts leaves it as it is.
-cdef bint keeps_first_stop_iteration = sys.version_info >= (3, 12)
 cdef int CO_ITERABLE_COROUTINE = iterable_coroutine
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine

@@ -17,7 +17,7 @@ cdef class LoopCore(LoopState):
     cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
     cdef unsigned int polls_with_gil  # since the GIL was last released in one
     cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
-    cdef bint in_turn               # callbacks run: transports may put off their writes to the end of the batch
+    cdef bint batch_running               # callbacks run: transports may put off their writes to the end of the batch
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
     cdef bint call_at_is_original   # call_at() is not overridden
     cdef PyObject *receive_bytes    # a bytes object of READ_SIZE to read into, owned; NULL: none, see receive_buffer()

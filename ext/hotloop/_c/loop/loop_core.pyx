@@ -46,6 +46,20 @@ from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callbac
 from hotloop._c.poller.poller cimport poller_batch, process_generation
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.locking cimport (
+    FREE_THREADED,
+    PyThread_get_thread_ident,
+    load_acquire_bint,
+    load_acquire_id,
+    load_acquire_version,
+    shared_exchange,
+    shared_get,
+    shared_peek,
+    shared_set,
+    store_release_bint,
+    store_release_id,
+    store_release_version,
+)
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport (
     NO_VERSION,
@@ -64,7 +78,6 @@ from hotloop._c.scheduler.ready_queue cimport (
     retire,
     type_version_of,
 )
-from hotloop._c.scheduler.thread_inbox cimport shared_flag
 from hotloop._c.scheduler.timers cimport TimerHandle, earliest, new_timer, timer_heap_first
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tasks.current_task cimport leave_task
@@ -108,24 +121,8 @@ cdef extern from "runtime/fast_method.h":
         object (*short_cut)(object, object),
     )
 
-cdef extern from "runtime/locking.h":
-    bint FREE_THREADED
-    unsigned long seen_id "seen_get" (unsigned long *)
-    bint seen_bint "seen_get" (bint *)
-    unsigned int seen_version "seen_get" (unsigned int *)
-    void seen_set_bint "seen_set" (bint *, bint)
-    void seen_set_version "seen_set" (unsigned int *, unsigned int)
-    void seen_set_id "seen_set" (unsigned long *, unsigned long)
-    void shared_set(shared_flag *, int)
-    int shared_get(shared_flag *)
-    int shared_peek(shared_flag *)
-    int shared_exchange(shared_flag *, int)
-
 cdef extern from "Python.h":
     PyObject *bytes_of_size "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
-
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
 
 cdef extern from "system/receive.h":
     PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
@@ -146,7 +143,7 @@ cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
 cdef inline void end_slice(LoopCore self) noexcept:
     """Before a poll: add up the slice that ends, and decide whether to time each item of the next."""
-    if self.in_turn:
+    if self.batch_running:
         # A callback runs the loop: it has run since the clock was read.
         self.metrics.last_reading = clock_ticks()
     metrics_end_slice(&self.metrics)
@@ -178,7 +175,7 @@ cdef class LoopCore(LoopState):
         self._set_coroutine_origin_tracking(self.debug)
         hooks = sys.get_asyncgen_hooks()
         self.inbox.claim()
-        seen_set_id(&self.thread_id, PyThread_get_thread_ident())
+        store_release_id(&self.thread_id, PyThread_get_thread_ident())
         self.begin_metrics()
         try:
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
@@ -192,7 +189,7 @@ cdef class LoopCore(LoopState):
             finally:
                 end_caching_contexts()
                 self.stopping = False
-                seen_set_id(&self.thread_id, 0)
+                store_release_id(&self.thread_id, 0)
                 events._set_running_loop(None)
                 self._set_coroutine_origin_tracking(False)
                 sys.set_asyncgen_hooks(*hooks)
@@ -230,11 +227,11 @@ cdef class LoopCore(LoopState):
 
     def is_running(self):
         """True while run_forever() runs."""
-        return seen_id(&self.thread_id) != 0
+        return load_acquire_id(&self.thread_id) != 0
 
     def is_closed(self):
         """True after close()."""
-        return seen_bint(&self.closed)
+        return load_acquire_bint(&self.closed)
 
     cdef int run_iteration(self, bint repeat) except -1:
         """One iteration; with `repeat`, further ones that need no poll."""
@@ -444,9 +441,9 @@ cdef class LoopCore(LoopState):
         further batches until it is time to poll or to stop."""
         cdef Py_ssize_t todo = published_size(&self.ready.count)
         cdef PyObject *running = NULL
-        cdef bint outer = self.in_turn
+        cdef bint outer = self.batch_running
         cdef Runnable failed
-        self.in_turn = True
+        self.batch_running = True
         if todo:
             metrics_begin_batch(&self.metrics, todo)
         try:
@@ -464,7 +461,7 @@ cdef class LoopCore(LoopState):
                     if todo == 0 and slice_is_over(self):
                         self.note_last_batch(<PyObject *>failed)
         finally:
-            self.in_turn = outer
+            self.batch_running = outer
             if self.unflushed_count:
                 self.flush_watchers()
                 self.metrics.last_reading = clock_ticks()
@@ -710,7 +707,10 @@ cdef class LoopCore(LoopState):
     cdef int wake(self) except -1:
         """End the wait that the loop is in or about to begin. Only the first of a burst of calls costs anything."""
         # The version first: a thread that sees the new one also sees the overrides found with it.
-        if seen_version(&self.type_version) != type_version_of(self) or not seen_bint(&self.run_once_is_original):
+        if (
+            load_acquire_version(&self.type_version) != type_version_of(self)
+            or not load_acquire_bint(&self.run_once_is_original)
+        ):
             # A replaced _run_once() may sleep in select(), which does not set `asleep`.
             self._write_to_self()
         elif shared_get(&self.asleep) and shared_exchange(&self.asleep, 0):
@@ -734,7 +734,7 @@ cdef class LoopCore(LoopState):
         """A number that changes with each callback or task step that is run; -1 while none is. A thread that watches
         this one may call it at any time."""
         # Plain reads: a thread that polls this may see a change one call later.
-        return self.metrics.items if self.in_turn and not shared_peek(&self.asleep) else -1
+        return self.metrics.items if self.batch_running and not shared_peek(&self.asleep) else -1
 
     # -- replaced methods ----------------------------------------------------------------------------------------------
 
@@ -759,12 +759,12 @@ cdef class LoopCore(LoopState):
         cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
         replaced |= self.replaced_methods
         self.time_replacement = self.time if "time" in replaced else None
-        seen_set_bint(&self.run_once_is_original, "_run_once" not in replaced)
+        store_release_bint(&self.run_once_is_original, "_run_once" not in replaced)
         self.call_soon_is_original = "call_soon" not in replaced
         self.call_at_is_original = "call_at" not in replaced
         self.create_task_is_original = "create_task" not in replaced
         self.process_events_is_original = "_process_events" not in replaced
-        seen_set_version(&self.type_version, type_version_of(self) or NO_VERSION)
+        store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
         self.update_direct_version()
         return 0
 

@@ -11,7 +11,7 @@
  *   must not crash.
  * - Transports and the poller have no locks. While the loop runs, a call from another thread is posted to the loop's
  *   thread.
- * - All else that other threads read are numbers, each set by one thread only or in a critical section (seen_*,
+ * - All else that other threads read are numbers, each set by one thread only or in a critical section (load_acquire, store_release,
  *   published).
  */
 #ifndef HOTLOOP_RUNTIME_LOCKING_H
@@ -29,15 +29,15 @@ static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(f
 
 /* `number` points to an int, unsigned int or unsigned long. A thread that reads the new value also sees all stores made
  * before it. */
-#define seen_set(number, value) __atomic_store_n(number, value, __ATOMIC_RELEASE)
-#define seen_get(number) __atomic_load_n(number, __ATOMIC_ACQUIRE)
+#define store_release(number, value) __atomic_store_n(number, value, __ATOMIC_RELEASE)
+#define load_acquire(number) __atomic_load_n(number, __ATOMIC_ACQUIRE)
 
 #ifdef Py_GIL_DISABLED
 #define FREE_THREADED 1
 
-/* As seen_set() and seen_get(), but an ordinary access is enough with the GIL. */
-#define publish(number, value) seen_set(number, value)
-#define published(number) seen_get(number)
+/* As store_release() and load_acquire(), but an ordinary access is enough with the GIL. */
+#define publish(number, value) store_release(number, value)
+#define published(number) load_acquire(number)
 
 typedef PyMutex inbox_lock;
 static inline void inbox_acquire(inbox_lock *lock) { PyMutex_Lock(lock); }

@@ -19,16 +19,20 @@ cdef extern from "runtime/locking.h":
     ctypedef struct shared_flag:
         pass
     void shared_set(shared_flag *, int)
+    int shared_get(shared_flag *)
+    int shared_exchange(shared_flag *, int)
     int shared_peek(shared_flag *)
 
     ctypedef struct shared_count:
         pass
     unsigned long long shared_next(shared_count *)
 
-    bint load_acquire_bint "seen_get" (bint *)
-    void store_release_bint "seen_set" (bint *, bint)
-    unsigned long load_acquire_id "seen_get" (unsigned long *)
-    void store_release_id "seen_set" (unsigned long *, unsigned long)
+    bint load_acquire_bint "load_acquire" (bint *)
+    void store_release_bint "store_release" (bint *, bint)
+    unsigned long load_acquire_id "load_acquire" (unsigned long *)
+    void store_release_id "store_release" (unsigned long *, unsigned long)
+    unsigned int load_acquire_version "load_acquire" (unsigned int *)
+    void store_release_version "store_release" (unsigned int *, unsigned int)
 
     Py_ssize_t published_size "published" (Py_ssize_t *) noexcept
     void publish_size "publish" (Py_ssize_t *, Py_ssize_t) noexcept

@@ -105,7 +105,7 @@ cdef class TlsSender(TlsReceiver):
         """Encrypt and send at the end of the turn, or at once if waiting gains nothing."""
         if self.state != OPEN or self.sending_paused:
             return self.control_app_writing()
-        if not self.loop.in_turn or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_exposed():
+        if not self.loop.batch_running or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_exposed():
             return self.send_now(False)
         if not self.unflushed:
             try:

@@ -450,7 +450,7 @@ cdef class StreamTransport(SocketTransport):
         # Above the high-water mark write() has to pause the protocol before it returns, unless the kernel takes the
         # data.
         if (
-            not self.loop.in_turn
+            not self.loop.batch_running
             or self.exposed
             or self.unsent.bytes > <size_t>min(<Py_ssize_t>FLUSH_AT - 1, self.high_water)
         ):

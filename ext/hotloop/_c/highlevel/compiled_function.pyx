@@ -10,6 +10,8 @@ from cpython.object cimport PyTypeObject
 
 cdef extern from *:
     """
+    #include "runtime/handled_exception.h"
+
     typedef PyObject *(*short_cut_function)(PyObject **, Py_ssize_t, PyObject *);
 
     typedef struct {
@@ -25,8 +27,10 @@ cdef extern from *:
                                             PyObject *keywords)
     {
         compiled_function_object *called = (compiled_function_object *)self;
+        _PyErr_StackItem *empty = handled_exception_enter();
         PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);
 
+        handled_exception_leave(empty);
         if (result != NULL || PyErr_Occurred())
             return result;
         return PyObject_Vectorcall(called->function, arguments, count, keywords);

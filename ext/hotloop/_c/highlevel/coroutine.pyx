@@ -31,6 +31,7 @@ from hotloop._c.tasks.thrown_exceptions cimport (
 
 cdef extern from *:
     """
+    #include "runtime/handled_exception.h"
     #include "runtime/recycling.h"
 
     /* The slots by which the interpreter awaits a coroutine, also by `yield from` in a generator of types.coroutine(),
@@ -111,6 +112,10 @@ cdef extern from *:
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
     int install_await(PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method) except -1
     int origin_tracking_depth() noexcept
+    ctypedef struct handled_exception "_PyErr_StackItem":
+        pass
+    handled_exception *handled_exception_enter() noexcept
+    void handled_exception_leave(handled_exception *) noexcept
     PyObject *call_await_method(object awaitable) except? NULL
     int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
@@ -416,10 +421,13 @@ cdef object yielded_or_stop(PySendResult status, object value):
 cdef PySendResult resume(Coroutine coroutine, object value, object error, PyObject **result) except PYGEN_ERROR:
     """Run the coroutine to where it yields or ends."""
     cdef PySendResult status
+    cdef handled_exception *empty
     if coroutine.progress != SUSPENDED:
         check_first_step(coroutine, value, error)
     coroutine.progress = RUNNING
+    empty = handled_exception_enter()
     status = run_to_error(coroutine, value, error, result)
+    handled_exception_leave(empty)
     if status == PYGEN_NEXT:
         coroutine.progress = SUSPENDED
     elif status == PYGEN_RETURN:

@@ -164,7 +164,7 @@ cdef bint enter_timeout(object timeout, object loop, object task) except -1:
     cdef object cancelling
     if not is_plain_timeout(<PyObject *>timeout) or (<TimeoutFields>timeout)._state is not CREATED:
         return False
-    if not is_usual_deadline((<TimeoutFields>timeout)._when):
+    if (<TimeoutFields>timeout)._timeout_handler is not None or not is_usual_deadline((<TimeoutFields>timeout)._when):
         return False
     if isinstance(task, Task) and (<Task>task).is_exact():
         cancelling = (<Task>task).cancel_requests

@@ -383,13 +383,39 @@ cdef object own_leave_at(int position, object group, object error):
     It gets to its `await` on stand-ins: what it does until then has been done."""
     cdef object own = own_leave(group, None, None, None)
     cdef Future stand_in
-    cdef dict kept
     if position != WAITING:
         return own
-    # The program may have deleted attributes.
-    kept = {name: getattr(group, name) for name in STOOD_IN_FOR if hasattr(group, name)}
     stand_in = new_future(NO_LOOP, None)
-    group._tasks = {None}
+    if is_plain_group(<PyObject *>group):
+        start_plain(group, own, stand_in)
+    else:
+        start(group, own, stand_in)
+    stand_in.blocking = False
+    if error is None:
+        stand_in.finish(True)
+    else:
+        stand_in.fail(error)
+    return own
+
+
+cdef int start_plain(TaskGroupFields group, object own, Future stand_in) except -1:
+    cdef object tasks = group._tasks, waited = group._on_completed_fut, requested = group._parent_cancel_requested
+    group._tasks = STAND_INS
+    group._on_completed_fut = stand_in
+    group._parent_cancel_requested = False
+    try:
+        own.send(None)
+    finally:
+        group._tasks = tasks
+        group._on_completed_fut = waited
+        group._parent_cancel_requested = requested
+    return 0
+
+
+cdef int start(object group, object own, Future stand_in) except -1:
+    """The same for a group that is not plain: the program may have deleted attributes."""
+    cdef dict kept = {name: getattr(group, name) for name in STOOD_IN_FOR if hasattr(group, name)}
+    group._tasks = STAND_INS
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
     try:
@@ -400,12 +426,7 @@ cdef object own_leave_at(int position, object group, object error):
                 setattr(group, name, kept[name])
             else:
                 delattr(group, name)
-    stand_in.blocking = False
-    if error is None:
-        stand_in.finish(True)
-    else:
-        stand_in.fail(error)
-    return own
+    return 0
 
 
 def find_result_of_leaving():
@@ -418,6 +439,7 @@ def find_result_of_leaving():
 
 
 cdef object NO_LOOP = object()     # nothing ever waits for the future that has it
+cdef set STAND_INS = {None}
 cdef tuple STOOD_IN_FOR = ("_tasks", "_on_completed_fut", "_parent_cancel_requested")
 cdef object result_of_leaving = find_result_of_leaving()
 cdef object own_enter = OwnTaskGroup.__aenter__

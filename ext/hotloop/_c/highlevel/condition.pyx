@@ -45,6 +45,7 @@ cdef extern from *:
 
     #define CONDITION struct __pyx_obj_7hotloop_2_c_9highlevel_9condition_ConditionFields
     #define INSTANCE_DICT_OWNER CONDITION
+    #define fill_condition_fields(condition) FIELDS_FILL(CONDITION, condition, _loop, release)
     #define condition_fields_are_set(condition) FIELDS_ARE_SET(CONDITION, condition, _loop, release)
     #define add_condition_fields(type) \\
         FIELDS_INSTALL(type, FIELD(CONDITION, _loop), FIELD(CONDITION, _lock), FIELD(CONDITION, _waiters), \\
@@ -58,6 +59,7 @@ cdef extern from *:
     }
     """
     int add_condition_fields(PyTypeObject *) except -1
+    void fill_condition_fields(object) noexcept
     bint condition_fields_are_set(object) noexcept
     bint is_method(object method, object function, object owner) noexcept
     object PyMethod_New(object function, object owner)
@@ -153,6 +155,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not is_unchanged(arguments[0], &condition_class) or not is_plain_lock(<PyObject *>lock):
         return Py_NewRef(own_init(<object>arguments[0], lock))
     condition = <ConditionFields>arguments[0]
+    fill_condition_fields(condition)
     condition._lock = lock
     condition.locked = PyMethod_New(lock_locked, lock)
     condition.acquire = PyMethod_New(lock_acquire, lock)

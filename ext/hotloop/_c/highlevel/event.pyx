@@ -34,6 +34,7 @@ cdef extern from *:
 
     #define EVENT struct __pyx_obj_7hotloop_2_c_9highlevel_5event_EventFields
     #define INSTANCE_DICT_OWNER EVENT
+    #define fill_event_fields(event) FIELDS_FILL(EVENT, event, _loop, _value)
     #define event_fields_are_set(event) FIELDS_ARE_SET(EVENT, event, _loop, _value)
     #define add_event_fields(type) \\
         FIELDS_INSTALL(type, FIELD(EVENT, _loop), FIELD(EVENT, _waiters), FIELD(EVENT, _value))
@@ -53,6 +54,7 @@ cdef extern from *:
     """
     PyObject *new_event_object(PyObject *type) noexcept
     int add_event_fields(PyTypeObject *) except -1
+    void fill_event_fields(object) noexcept
     bint event_fields_are_set(object) noexcept
 
 from asyncio import locks
@@ -104,6 +106,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &event_class):
         return NULL
     cdef EventFields event = <EventFields>arguments[0]
+    fill_event_fields(event)
     event._waiters = deque_new()
     event._value = False
     return Py_NewRef(None)

@@ -35,6 +35,7 @@ cdef extern from *:
 
     #define LOCK struct __pyx_obj_7hotloop_2_c_9highlevel_4lock_LockFields
     #define INSTANCE_DICT_OWNER LOCK
+    #define fill_lock_fields(lock) FIELDS_FILL(LOCK, lock, _loop, _locked)
     #define lock_fields_are_set(lock) FIELDS_ARE_SET(LOCK, lock, _loop, _locked)
     #define add_lock_fields(type) FIELDS_INSTALL(type, FIELD(LOCK, _loop), FIELD(LOCK, _waiters), FIELD(LOCK, _locked))
 
@@ -52,6 +53,7 @@ cdef extern from *:
     """
     PyObject *new_lock(PyObject *type) noexcept
     int add_lock_fields(PyTypeObject *) except -1
+    void fill_lock_fields(object) noexcept
     bint lock_fields_are_set(object) noexcept
 
 from asyncio import exceptions, locks
@@ -158,6 +160,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
         return NULL
     cdef LockFields lock = <LockFields>arguments[0]
+    fill_lock_fields(lock)
     lock._waiters = None
     lock._locked = False
     return Py_NewRef(None)

@@ -36,6 +36,7 @@ cdef extern from *:
 
     #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
     #define INSTANCE_DICT_OWNER QUEUE
+    #define fill_queue_fields(queue) FIELDS_FILL(QUEUE, queue, _loop, _is_shutdown)
 
     /* Of an object of our class. A field that a program has deleted is NULL. */
     #define queue_field(queue, name) (((QUEUE *)(queue))->name)
@@ -58,6 +59,7 @@ cdef extern from *:
     #endif
     """
     int add_queue_fields(PyTypeObject *) except -1
+    void fill_queue_fields(object) noexcept
     bint is_deque(object queue) noexcept
     bint is_list(object queue) noexcept
     bint has_usual_fields(object queue, bint items_are_usual) noexcept
@@ -187,6 +189,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     queue = <QueueFields>arguments[0]
+    fill_queue_fields(queue)
     queue._maxsize = 0 if count == 1 else <object>arguments[1]
     queue._getters = deque_new()
     queue._putters = deque_new()

@@ -37,6 +37,7 @@ cdef extern from *:
 
     #define SEMAPHORE struct __pyx_obj_7hotloop_2_c_9highlevel_10semaphores_SemaphoreFields
     #define INSTANCE_DICT_OWNER SEMAPHORE
+    #define fill_semaphore_fields(semaphore) FIELDS_FILL(SEMAPHORE, semaphore, _loop, _value)
     #define semaphore_fields_are_set(semaphore) FIELDS_ARE_SET(SEMAPHORE, semaphore, _loop, _value)
     #define bound_of(semaphore) (((SEMAPHORE *)(semaphore))->_bound_value)
     #define bound_is_usual(semaphore) (bound_of(semaphore) != NULL && PyLong_CheckExact(bound_of(semaphore)))
@@ -70,6 +71,7 @@ cdef extern from *:
     """
     PyObject *new_semaphore(PyObject *type, object value, bint is_bounded) noexcept
     int add_semaphore_fields(PyTypeObject *) except -1
+    void fill_semaphore_fields(object) noexcept
     bint semaphore_fields_are_set(object) noexcept
     bint bound_is_usual(object) noexcept
     void remove_bound(object) noexcept
@@ -209,6 +211,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not PyLong_CheckExact(value) or sign_of(value) < 0:
         return NULL
     semaphore = <SemaphoreFields>arguments[0]
+    fill_semaphore_fields(semaphore)
     if is_unchanged(arguments[0], &bounded_class):
         set_bound(semaphore, value)
     semaphore._waiters = None

@@ -34,6 +34,7 @@ cdef extern from *:
 
     #define GROUP struct __pyx_obj_7hotloop_2_c_9highlevel_10task_group_TaskGroupFields
     #define INSTANCE_DICT_OWNER GROUP
+    #define fill_group_fields(group) FIELDS_FILL(GROUP, group, _entered, _cancel_on_enter)
     #define group_fields_are_set(group) FIELDS_ARE_SET(GROUP, group, _entered, _cancel_on_enter)
     #define GROUP_FIELDS \\
         FIELD(GROUP, _entered), FIELD(GROUP, _exiting), FIELD(GROUP, _aborting), FIELD(GROUP, _loop), \\
@@ -47,6 +48,7 @@ cdef extern from *:
     """
     void free_memory_install(PyTypeObject *)
     int add_group_fields(PyTypeObject *) except -1
+    void fill_group_fields(object) noexcept
     bint group_fields_are_set(object) noexcept
 
 cdef extern from "Python.h":
@@ -125,6 +127,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &group_class):
         return NULL
     group = <TaskGroupFields>arguments[0]
+    fill_group_fields(group)
     group._entered = group._exiting = group._aborting = group._parent_cancel_requested = False
     group._loop = group._parent_task = group._base_error = group._on_completed_fut = None
     group._tasks = set()

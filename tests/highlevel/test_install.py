@@ -175,7 +175,8 @@ compiled_layer.install()
 compiled = {name: getattr(asyncio, name) for name in own}
 changed = 0
 for module, names in before.items():
-    assert vars(sys.modules[module]).keys() == names.keys()
+    # What checks for asyncio's own class accepts both.
+    assert vars(sys.modules[module]).keys() - names.keys() <= {"_OwnStreamReader"}
     for name, value in names.items():
         now = vars(sys.modules[module])[name]
         if any(value is each for each in own.values()):

@@ -9,7 +9,6 @@ from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
 from hotloop._c.scheduler.ready_queue cimport Handle, Runnable, new_handle, run_reporting
-from hotloop._c.tasks.future cimport Future
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1

@@ -250,7 +250,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
     coroutine.position = WOKEN
     try:
         return await_object(coroutine, waiter)
-    except:
+    except BaseException:
         remove_waiter(protocol._drain_waiters, waiter)
         raise
 

@@ -8,7 +8,7 @@ Source: asyncio/streams.py. Versions differ in readuntil() with a tuple of separ
 in how they copy bytes.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE
+from cpython.bytearray cimport PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
 
@@ -322,7 +322,7 @@ cdef object wait_for_data(Coroutine coroutine, object reader, int position):
     coroutine.position = position
     try:
         return await_object(coroutine, waiter)
-    except:
+    except BaseException:
         set_waiter(reader, None)
         raise
 

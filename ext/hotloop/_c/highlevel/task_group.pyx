@@ -402,14 +402,14 @@ cdef object own_leave_at(int position, object group, object error):
 
 
 cdef int start_plain(TaskGroupFields group, object own, Future stand_in) except -1:
-    cdef object tasks = group._tasks, waited = group._on_completed_fut, requested = group._parent_cancel_requested
+    cdef object unfinished = group._tasks, waited = group._on_completed_fut, requested = group._parent_cancel_requested
     group._tasks = STAND_INS
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
     try:
         own.send(None)
     finally:
-        group._tasks = tasks
+        group._tasks = unfinished
         group._on_completed_fut = waited
         group._parent_cancel_requested = requested
     return 0

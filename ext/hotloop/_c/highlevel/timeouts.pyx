@@ -140,6 +140,11 @@ cdef int cancel_handle(object handle) except -1:
     return 0
 
 
+cdef bint is_timeout_unchanged() noexcept:
+    """Whether the class Timeout is as it was made: enter_timeout() works on a new timeout then."""
+    return class_is_unchanged(&timeout_class)
+
+
 cdef object new_timeout(object when):
     """Timeout(when)"""
     cdef object timeout

@@ -16,7 +16,14 @@ from hotloop._c.highlevel.coroutine cimport (
     new_coroutine,
     new_operation,
 )
-from hotloop._c.highlevel.timeouts cimport close_timeout, enter_timeout, is_debugging, new_timeout, running_loop
+from hotloop._c.highlevel.timeouts cimport (
+    close_timeout,
+    enter_timeout,
+    is_debugging,
+    is_timeout_unchanged,
+    new_timeout,
+    running_loop,
+)
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.current_task cimport current_task
 
@@ -103,7 +110,7 @@ cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
 cdef object entered_timeout(object awaitable, object seconds):
     """The timeout to wait in; None: asyncio's own function is to do it all."""
     cdef object loop = running_loop(), task, timeout
-    if loop is None or not can_be_awaited(awaitable):
+    if loop is None or not can_be_awaited(awaitable) or not is_timeout_unchanged():
         return None
     task = current_task(loop)
     if task is None or is_debugging(loop, task):

@@ -2,8 +2,8 @@
  * compiled code.
  *
  * Each Python coroutine has a place of its own for it, empty where the coroutine handles none. Cython's `try` saves the
- * innermost exception that any caller handles, and puts it back into the place on top: the coroutine would go on handling
- * its caller's exception for good.
+ * innermost exception that any caller handles, and puts it back into the place on top: the coroutine would go on
+ * handling its caller's exception for good.
  */
 #ifndef HOTLOOP_RUNTIME_HANDLED_EXCEPTION_H
 #define HOTLOOP_RUNTIME_HANDLED_EXCEPTION_H
@@ -20,8 +20,8 @@ static inline _PyErr_StackItem *handled_exception_enter(void)
 
 static inline void handled_exception_leave(_PyErr_StackItem *empty)
 {
-    if (empty != NULL && empty->exc_value != NULL && empty->exc_value != Py_None)
-        Py_SETREF(empty->exc_value, Py_NewRef(Py_None));
+    if (empty != NULL)
+        Py_CLEAR(empty->exc_value);
 }
 
 #endif

@@ -10,7 +10,7 @@ import sys
 from asyncio import tasks
 from collections.abc import Generator
 from types import CodeType, CoroutineType, FrameType, FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 
 def frame_at(function: FunctionType, arguments: tuple[object, ...], awaits: int) -> FrameType:
@@ -30,7 +30,7 @@ def _frame_of(function: FunctionType, code: CodeType, arguments: tuple[object, .
     keywords = dict.fromkeys(code.co_varnames[wanted : wanted + code.co_kwonlyargcount])
     copy: Any = FunctionType(code, function.__globals__, closure=function.__closure__)
     coroutine: CoroutineType[Any, Any, Any] = copy(*filled, **keywords)
-    frame: FrameType = coroutine.cr_frame
+    frame = cast(FrameType, coroutine.cr_frame)
     coroutine.close()
     return frame
 

@@ -132,7 +132,6 @@ import inspect
 import sys
 import types
 import warnings
-from inspect import CO_ITERABLE_COROUTINE as iterable_coroutine
 
 from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, frame_at, refuse_to_await
 
@@ -142,7 +141,7 @@ ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
 # Whether a StopIteration that is thrown into a coroutine before its first step becomes a RuntimeError.
 cdef bint checks_first_throw = sys.version_info < (3, 12)
 cdef bint close_returns_value = sys.version_info >= (3, 13)
-cdef int CO_ITERABLE_COROUTINE = iterable_coroutine
+cdef int CO_ITERABLE_COROUTINE = inspect.CO_ITERABLE_COROUTINE
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
 cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has a `yield` without a value

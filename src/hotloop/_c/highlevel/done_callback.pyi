@@ -2,7 +2,10 @@ import asyncio
 from contextvars import Context
 from typing import Any
 
+from typing_extensions import disjoint_base
+
 # A done callback that is compiled; not for programs, which take it for an asyncio.Handle.
+@disjoint_base
 class DoneCallback:
     def cancel(self) -> None: ...
     def cancelled(self) -> bool: ...

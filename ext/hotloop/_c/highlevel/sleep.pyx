@@ -17,7 +17,7 @@ from hotloop._c.highlevel.coroutine cimport (
     raise_again,
     yield_bare,
 )
-from hotloop._c.highlevel.timeouts cimport cancel_handle, is_debugging, running_loop
+from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.current_task cimport current_task
 
@@ -49,11 +49,17 @@ cdef object set_result_unless_cancelled = futures._set_result_unless_cancelled
 
 cdef PyObject *sleep_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef int sign
+    cdef object loop
     if keywords != NULL or not 1 <= count <= 2:
         return NULL
     sign = sign_of_delay(arguments[0])
     if sign > 1:
         return NULL
+    if sign > 0:
+        loop = running_loop()
+        if loop is None or not runs_on_hotloop(loop, current_task(loop)):
+            # Nothing is gained on other loops, whose futures and timers are not compiled with this module.
+            return NULL
     return Py_NewRef(
         new_coroutine(
             sleep_operation if sign > 0 else yield_operation,
@@ -89,7 +95,7 @@ cdef object sleep_step(Coroutine coroutine, object outcome, object error):
             raise_again(error)
         return outcome
     loop = running_loop()
-    if loop is None or is_debugging(loop, current_task(loop)):
+    if loop is None or not runs_on_hotloop(loop, current_task(loop)):
         return delegate(coroutine, own_sleep(coroutine.owner, coroutine.argument))
     future = loop.create_future()
     coroutine.extra = loop.call_later(coroutine.owner, set_result_unless_cancelled, future, coroutine.argument)

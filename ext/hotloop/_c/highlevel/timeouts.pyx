@@ -67,11 +67,12 @@ cdef extern from "Python.h":
     double PyFloat_AS_DOUBLE(object) noexcept
     object PyMethod_New(object function, object self)
 
-from asyncio import events, timeouts
+from asyncio import base_events, events, timeouts
 
 from hotloop._asyncio.compiled_classes import compiled_class
 
 cdef object get_running_loop = events._get_running_loop
+cdef object own_timer_handle_cancelled = base_events.BaseEventLoop._timer_handle_cancelled
 cdef object CREATED = timeouts._State.CREATED
 cdef object ENTERED = timeouts._State.ENTERED
 cdef object EXPIRING = timeouts._State.EXPIRING
@@ -116,13 +117,22 @@ cdef object running_loop():
     return get_running_loop()
 
 
+cdef bint runs_on_hotloop(object loop, object task) noexcept:
+    """Whether the loop, whose current task is `task`, is hotloop's own, and not in debug mode."""
+    return (
+        isinstance(task, Task)
+        and (<Task>task).is_exact()
+        and (<Task>task).loop is loop
+        and (<Task>task).queue is not None
+        and may_queue_directly((<Task>task).queue, loop)
+    )
+
+
 cdef bint is_debugging(object loop, object task) except -1:
     """Whether the loop, whose current task is `task`, is in debug mode. Its handles then say which line has made them:
     a line of asyncio's, so that its own function has to make them."""
-    if isinstance(task, Task) and (<Task>task).is_exact():
-        if (<Task>task).loop is loop and (<Task>task).queue is not None:
-            if may_queue_directly((<Task>task).queue, loop):
-                return False
+    if runs_on_hotloop(loop, task):
+        return False
     try:
         return bool(loop.get_debug())
     except Exception:
@@ -132,8 +142,13 @@ cdef bint is_debugging(object loop, object task) except -1:
 
 cdef int cancel_handle(object handle) except -1:
     """handle.cancel()"""
-    if type(handle) is TimerHandle and (<TimerHandle>handle).timers is not None:
+    if type(handle) is not TimerHandle:
+        handle.cancel()
+    elif (<TimerHandle>handle).timers is not None:
         (<TimerHandle>handle).withdraw()
+        (<TimerHandle>handle).cancel_now()
+    elif type((<TimerHandle>handle).loop)._timer_handle_cancelled is own_timer_handle_cancelled:
+        # Which does nothing for a timer that is not pending.
         (<TimerHandle>handle).cancel_now()
     else:
         handle.cancel()
@@ -324,7 +339,9 @@ cdef PyObject *aenter(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 
 cdef PyObject *aexit(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef object raised = None       # (type, value, traceback); None: nothing was raised
-    if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &timeout_class):
+    if count != 4 or keywords != NULL or not is_plain_timeout(arguments[0]):
+        return NULL
+    if (<TimeoutFields>arguments[0])._state is not ENTERED:
         return NULL
     if arguments[1] != <PyObject *>None or arguments[2] != <PyObject *>None or arguments[3] != <PyObject *>None:
         raised = (<object>arguments[1], <object>arguments[2], <object>arguments[3])

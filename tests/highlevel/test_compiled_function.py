@@ -8,6 +8,7 @@ import pickle
 import pydoc
 import types
 import typing
+import warnings
 import weakref
 from unittest import mock
 
@@ -31,6 +32,12 @@ def functions():
             for attribute, value in vars(compiled).items():
                 if is_compiled(value):
                     yield f"{name}.{attribute}", inspect.getattr_static(own, attribute), value
+
+
+def is_marked_as_coroutine(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.14 on
+        return asyncio.iscoroutinefunction(function)
 
 
 def is_compiled(value):
@@ -74,7 +81,7 @@ def test_description(impl, own, compiled):
 
 @each_function
 def test_kind(impl, own, compiled):
-    assert asyncio.iscoroutinefunction(compiled) == asyncio.iscoroutinefunction(own)
+    assert is_marked_as_coroutine(compiled) == is_marked_as_coroutine(own)
     for question in (
         inspect.iscoroutinefunction,
         inspect.isfunction,
@@ -112,7 +119,7 @@ def test_wraps(impl, own, compiled):
 @each_function
 def test_specification_of_a_mock(impl, own, compiled):
     ours, theirs = mock.create_autospec(compiled), mock.create_autospec(own)
-    assert asyncio.iscoroutinefunction(ours) == asyncio.iscoroutinefunction(theirs)
+    assert is_marked_as_coroutine(ours) == is_marked_as_coroutine(theirs)
     assert inspect.signature(ours) == inspect.signature(theirs)
     assert type(ours) is type(theirs)
 
@@ -155,7 +162,7 @@ def test_methods(impl):
     queue.put_nowait(item=2)
     functools.partial(hotloop.asyncio.Queue.put_nowait, queue)(3)
     assert [queue.get_nowait() for _ in range(3)] == [1, 2, 3]
-    assert inspect.iscoroutinefunction(queue.get) and asyncio.iscoroutinefunction(queue.put)
+    assert inspect.iscoroutinefunction(queue.get) and is_marked_as_coroutine(queue.put)
     reference = weakref.WeakMethod(bound)
     assert reference() == bound
 
@@ -175,7 +182,7 @@ def test_a_mocked_object(impl):
     """create_autospec() of a class and of an object, as with asyncio's."""
     ours, theirs = mock.create_autospec(hotloop.asyncio.Queue), mock.create_autospec(asyncio.Queue)
     assert isinstance(ours(), asyncio.Queue)
-    assert asyncio.iscoroutinefunction(ours().get) == asyncio.iscoroutinefunction(theirs().get)
+    assert is_marked_as_coroutine(ours().get) == is_marked_as_coroutine(theirs().get)
     with pytest.raises(TypeError) as complaint:
         ours().put_nowait()
     with pytest.raises(TypeError) as expected:

@@ -448,6 +448,9 @@ def test_attributes(loop, aio):
         waiter = coroutine.send(None)
         assert asyncio.isfuture(waiter)
         assert coroutine.cr_frame.f_lineno > own.co_firstlineno
+        assert coroutine.cr_frame is coroutine.cr_frame
+        if sys.version_info >= (3, 14):
+            assert inspect.iscoroutine(coroutine.cr_frame.f_generator)
         assert coroutine.cr_frame.f_code.co_filename == asyncio.queues.__file__
         assert next(iter(queue._getters)) is waiter
         assert type(coroutine.cr_await) is type(waiter.__await__())

@@ -10,29 +10,40 @@ import sys
 from asyncio import tasks
 from collections.abc import Generator
 from types import CodeType, CoroutineType, FrameType, FunctionType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 
-def frame_at(function: FunctionType, arguments: tuple[object, ...], awaits: int) -> FrameType:
-    """A frame of `function`: at the line of that `await` of its code, counted from 1; with 0 at its first line."""
-    code = function.__code__
-    line = _line_of_await(code, awaits) if awaits else code.co_firstlineno
-    frame = _frame_of(function, code, arguments)
-    if frame.f_lineno != line:
-        frame = _frame_of(function, _shifted(code, line - frame.f_lineno), arguments)
-    return frame
+class _Pause:
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
 
-def _frame_of(function: FunctionType, code: CodeType, arguments: tuple[object, ...]) -> FrameType:
-    """A frame of `function` with another code. Its line is the first one or, since Python 3.12, the one after that."""
-    wanted = code.co_argcount
-    filled = (*arguments, *[None] * wanted)[:wanted]
-    keywords = dict.fromkeys(code.co_varnames[wanted : wanted + code.co_kwonlyargcount])
-    copy: Any = FunctionType(code, function.__globals__, closure=function.__closure__)
-    coroutine: CoroutineType[Any, Any, Any] = copy(*filled, **keywords)
-    frame = cast(FrameType, coroutine.cr_frame)
-    coroutine.close()
-    return frame
+async def _waits() -> None:
+    await ...  # type: ignore[misc]
+
+
+def stand_in(function: FunctionType, arguments: tuple[object, ...], awaits: int) -> "CoroutineType[Any, Any, Any]":
+    """A coroutine whose frame is to be shown as one of `function`: with its name and arguments, at the line of that
+    `await` of its code, counted from 1; with 0 at its first line.
+
+    It waits, so that the frame belongs to a coroutine as long as the stand-in is kept, and it can be dropped."""
+    own, model = function.__code__, _waits.__code__
+    line = _line_of_await(own, awaits) if awaits else own.co_firstlineno
+    names = own.co_varnames[: own.co_argcount]
+    code = model.replace(
+        co_filename=own.co_filename,
+        co_name=own.co_name,
+        co_qualname=own.co_qualname,
+        co_firstlineno=line - 1,  # the model's `await` is one line below its first
+        co_argcount=len(names),
+        co_nlocals=len(names),
+        co_varnames=names,
+        co_consts=tuple(_Pause() if value is ... else value for value in model.co_consts),
+    )
+    copy: Any = FunctionType(code, function.__globals__)
+    coroutine: CoroutineType[Any, Any, Any] = copy(*(*arguments, *[None] * len(names))[: len(names)])
+    coroutine.send(None)
+    return coroutine
 
 
 @functools.cache
@@ -46,12 +57,6 @@ def _line_of_await(code: CodeType, awaits: int) -> int:
     if not lines:
         return code.co_firstlineno
     return lines[awaits - 1] if awaits <= len(lines) else lines[0]
-
-
-@functools.cache
-def _shifted(code: CodeType, lines: int) -> CodeType:
-    """`code`, as if it stood so many lines further down."""
-    return code.replace(co_firstlineno=code.co_firstlineno + lines)
 
 
 def bare_yield() -> Generator[Any, Any, Any]:

@@ -27,6 +27,8 @@ cdef class Coroutine:
     cdef object name                # None: the function's
     cdef object qualified_name
     cdef object origin              # where it was created, if sys.set_coroutine_origin_tracking_depth() asks for it
+    cdef object shown               # whose frame it shows, see stand_in(); None: none was asked for
+    cdef int shown_at               # at which `await` that is
     cdef int position               # at which `await` of `function` it is, from 1 on; 0: before it, or at the first
     cdef Progress progress
 

@@ -133,7 +133,7 @@ import sys
 import types
 import warnings
 
-from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, frame_at, refuse_to_await
+from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, refuse_to_await, stand_in
 
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
@@ -281,6 +281,8 @@ cdef class Coroutine:
             self.extra = None
         if self.awaiting is not None:
             self.awaiting = None
+        if self.shown is not None:
+            self.shown = None
         return 0
 
     def send(self, value, /):
@@ -367,7 +369,10 @@ cdef class Coroutine:
         if self.position == DELEGATED:
             return getattr(self.awaiting, "cr_frame", None)
         awaits = max(self.position, 1) if self.progress == SUSPENDED else 0
-        return frame_at(self.operation.function, (self.owner, self.argument), awaits)
+        if self.shown is None or self.shown_at != awaits:
+            self.shown = stand_in(self.operation.function, (self.owner, self.argument), awaits)
+            self.shown_at = awaits
+        return self.shown.cr_frame
 
     @property
     def cr_origin(self):

@@ -266,9 +266,8 @@ class TestInfo:
 
     def test_earlier_imports(self, python):
         python.write("sitecustomize.py", "from asyncio import Queue as Q, sleep")
-        facts = json.loads(
-            python.output("-m", "hotloop", "--compiled-asyncio", "info", "--json", PYTHONPATH=str(python.folder))
-        )
+        path = os.pathsep.join(filter(None, [str(python.folder), os.environ.get("PYTHONPATH")]))
+        facts = json.loads(python.output("-m", "hotloop", "--compiled-asyncio", "info", "--json", PYTHONPATH=path))
         assert "sitecustomize.Q" in facts["imported_earlier"].split()
 
     def test_without_compiled_objects(self, python):

@@ -72,11 +72,14 @@ ALLOCATORS = {"malloc", "calloc", "realloc"}
 HARMLESS = {
     # These need only the CPU.
     *("memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strnlen", "strrchr"),
-    *("bcmp", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk", "inet_ntop", "inet_pton"),
+    *("bcmp", "memmem", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk"),
+    *("inet_ntop", "inet_pton"),
     *("__stack_chk_fail", "__assert_fail", "abort", "ceil", "htonl", "htons", "ntohl", "ntohs"),
     # It fails only for clocks that do not exist; the requested one exists.
     "clock_gettime",
     *("free", "__errno_location"),
+    # If it fails, the poller keeps the kernel's set that it has (poller/epoll.h).
+    "dup3",
     # At import, from a table that glibc enlarges: if that fails the module is not imported.
     *("__register_atfork", "pthread_atfork"),
     # The start and end code of a shared library.

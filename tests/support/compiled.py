@@ -9,6 +9,7 @@ import functools
 import importlib
 import itertools
 import re
+import traceback
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,15 @@ def _methods(cls):
     body = itertools.takewhile(lambda line: not line or line.startswith(" "), rest.splitlines())
     found = [re.match(r"    cdef [^#(]*?(\w+)\(", line) for line in body]
     return [match[1] for match in found if match]
+
+
+def keeps_traceback_entries(loop):
+    """Whether this is a debug build, in which exceptions keep the entries of compiled code that they came through."""
+
+    class Delay:
+        def __radd__(self, now):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        loop.call_later(Delay(), print)
+    return any(entry.filename.endswith(".pyx") for entry in traceback.extract_tb(raised.tb))

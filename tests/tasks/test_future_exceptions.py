@@ -5,6 +5,7 @@ import collections.abc
 import traceback
 
 import pytest
+from support.compiled import keeps_traceback_entries
 from support.stepping import run_once
 
 
@@ -235,21 +236,9 @@ async def of_waits(make_future, make_task, Future, Task):
     return seen
 
 
-def keeps_entries(loop):
-    """Whether this is a debug build, in which exceptions keep the entries of compiled code that they came through."""
-
-    class Delay:
-        def __radd__(self, now):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError) as raised:
-        loop.call_later(Delay(), print)
-    return any(entry.filename.endswith(".pyx") for entry in traceback.extract_tb(raised.tb))
-
-
 @pytest.mark.only("c", "asyncio", reason="asyncio's own futures in Python leave their frames too, under other names")
 def test_futures_and_tasks_leave_no_entries_of_their_own(impl, loop):
-    if keeps_entries(loop):
+    if keeps_traceback_entries(loop):
         pytest.skip("a debug build keeps the entries of compiled code")
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         make_future = runner.get_loop().create_future

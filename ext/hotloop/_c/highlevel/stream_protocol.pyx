@@ -21,7 +21,7 @@ from hotloop._c.highlevel.coroutine cimport (
 from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.stream_reader cimport feed_plain_reader, is_compiled_reader
-from hotloop._c.highlevel.waiters cimport is_done, remove_waiter, wake
+from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef
@@ -235,7 +235,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     if coroutine.position == WOKEN:
-        remove_waiter(protocol._drain_waiters, coroutine.extra)
+        protocol._drain_waiters.remove(coroutine.extra)
         if error is not None:
             raise_again(error)
         return None
@@ -251,7 +251,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
     try:
         return await_object(coroutine, waiter)
     except BaseException:
-        remove_waiter(protocol._drain_waiters, waiter)
+        protocol._drain_waiters.remove(waiter)
         raise
 
 

@@ -62,11 +62,16 @@ cdef bint are_all_cancelled(object waiters) except -1:
 
 
 cdef bint remove_waiter(object waiters, object waiter) except -1:
-    """Remove a waiter from None or a deque of them, running no code of the program's; False if it is not there."""
+    """Remove a waiter from None or a deque of them; False if it is not there, or if an object before it may be compared
+    by code of the program's."""
+    cdef object found
     cdef Py_ssize_t index
     if waiters is not None:
         for index in range(deque_size(waiters)):
-            if deque_item(waiters, index) is waiter:
+            found = deque_item(waiters, index)
+            if found is waiter:
                 deque_delete(waiters, index)
                 return True
+            if not is_our_future(found):
+                return False
     return False

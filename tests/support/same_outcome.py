@@ -1,8 +1,11 @@
 """Runs one program with asyncio's own objects and with hotloop's compiled ones, and compares what it finds."""
 
 import asyncio
+import functools
 import re
 import traceback
+
+from support.compiled import keeps_traceback_entries
 
 import hotloop.asyncio
 
@@ -22,6 +25,21 @@ def same_on_both(loop, test):
     return own
 
 
+@functools.cache
+def is_debug_build():
+    loop = hotloop.new_event_loop()
+    try:
+        return keeps_traceback_entries(loop)
+    finally:
+        loop.close()
+
+
+def names_of_frames(error):
+    """Those of its traceback; without those of compiled code, which a debug build keeps."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame.name for frame in frames if not (is_debug_build() and frame.filename.endswith(".pyx"))]
+
+
 def describe(error):
     """What can be seen of an exception."""
     if error is None:
@@ -29,7 +47,7 @@ def describe(error):
     return (
         type(error).__name__,
         str(error),
-        [frame.name for frame in traceback.extract_tb(error.__traceback__)],
+        names_of_frames(error),
         describe(error.__cause__),
         describe(error.__context__),
         error.__suppress_context__,

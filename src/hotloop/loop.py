@@ -11,6 +11,7 @@ from selectors import BaseSelector
 from typing import TYPE_CHECKING
 
 from hotloop._asyncio.literal_resolver import make_resolver
+from hotloop._asyncio.sendfile import SendfileFallback
 from hotloop._asyncio.start_tls import StartTls
 from hotloop._impl import NetworkCore
 from hotloop._loop_metrics import LoopMetrics
@@ -27,7 +28,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     default_selector = import_module(f"{package}.poller.selector").DefaultSelector
     resolver = make_resolver(import_module(f"{package}.system.address"))
 
-    class EventLoop(core, resolver, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+    class EventLoop(core, resolver, SendfileFallback, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; the default is hotloop's own selector.

@@ -337,7 +337,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         return TIME_SLICE if own and 0 <= now - clock < TIME_SLICE else 0.0
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._timers.remove(handle)
+        self._timers.cancelled(handle)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 

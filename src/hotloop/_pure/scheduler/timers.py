@@ -1,10 +1,10 @@
 """Timers: a binary heap by deadline, and among equal deadlines by age.
 
 Programs read `loop._scheduled` and change it with heapq. So the heap is a real list of handles, not of tuples around
-them, and a handle's position is not recorded. A timer that is cancelled while it is the last of the list is removed at
-once; this is the usual case of a timeout, which has the latest deadline and lives briefly. Other cancelled timers stay,
-without callback and arguments, until they come to the top or outnumber the live ones, because finding one would cost
-more than sorting them out later.
+them, and a handle's position is not recorded. A timer that is cancelled stays, without callback and arguments, until
+it comes to the top or the cancelled ones outnumber the live ones, because finding one would cost more than sorting them
+out later. Only the loop takes timers out: another thread may cancel one while heapq compares two of them, which fails
+if the list becomes shorter.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ class TimerQueue:
 
     def __init__(self) -> None:
         self.heap: list[Any] = []
-        self._cancelled = 0  # cancelled handles in the heap, as far as remove() was called for them
+        self._cancelled = 0  # cancelled handles in the heap, as far as cancelled() was called for them
 
     def __len__(self) -> int:
         return len(self.heap)
@@ -84,32 +84,25 @@ class TimerQueue:
         heappush(self.heap, handle)
         handle._scheduled = True
 
-    def remove(self, handle: Any) -> None:
-        """Remove a cancelled handle, now or later."""
-        if not handle._scheduled:
-            return
-        heap = self.heap
-        if heap and heap[-1] is handle:
-            heap.pop()
-            handle._scheduled = False
-            return
-        self._cancelled += 1
-        if self._cancelled * 2 > len(heap):
-            live = [handle for handle in heap if not handle._cancelled]
-            live.sort(key=_deadline)  # a sorted list is a heap; the key avoids calling __lt__()
-            heap[:] = live  # in place: the list is loop._scheduled
-            self._cancelled = 0
+    def cancelled(self, handle: Any) -> None:
+        """Note that a handle was cancelled."""
+        if handle._scheduled:
+            self._cancelled += 1
 
     def expire(self, now: float, ready: ReadyQueue) -> float | None:
         """Queue every handle whose deadline has come, in the order of deadlines, equal ones by age.
 
         Returns the earliest deadline; None if no timer was due."""
         heap = self.heap
+        if self._cancelled * 2 > len(heap):
+            live = [handle for handle in heap if not handle._cancelled]
+            live.sort(key=_deadline)  # a sorted list is a heap; the key avoids calling __lt__()
+            heap[:] = live  # in place: the list is loop._scheduled
+            self._cancelled = 0
         due = []
         # Never early, by the loop's clock.
         while heap and heap[0]._when <= now:
-            handle = heappop(heap)
-            handle._scheduled = False
+            handle = self._pop()
             if handle._cancelled:
                 self._forget_cancelled()
             else:
@@ -128,9 +121,21 @@ class TimerQueue:
             handle = heap[0]
             if not handle._cancelled:
                 return handle._when  # type: ignore[no-any-return]
-            heappop(heap)._scheduled = False
+            self._pop()
             self._forget_cancelled()
         return None
+
+    def _pop(self) -> Any:
+        heap = self.heap
+        first = heap[0]
+        try:
+            first = heappop(heap)
+        except RuntimeError:
+            # Another thread has set a timer while heapq compared two. It should have used call_soon_threadsafe(), but
+            # it must not end the loop. `first` is no longer in the heap; the order of the others is not certain.
+            heap.sort(key=_deadline)
+        first._scheduled = False
+        return first
 
     def _forget_cancelled(self) -> None:
         if self._cancelled:

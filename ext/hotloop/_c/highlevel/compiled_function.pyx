@@ -2,7 +2,7 @@
 
 The short cut looks at the arguments of each call and does the call only where that is certain to be the same as what
 asyncio's function does. Everything else, such as keywords, subclasses, a wrong number of arguments or a class that was
-patched, goes to asyncio's function. To whoever looks at it, a CompiledFunction is that function: its name, signature,
+patched, goes to asyncio's function. Programs and tools see that function in a CompiledFunction: its name, signature,
 docstring, code and defaults are the function's own.
 """
 

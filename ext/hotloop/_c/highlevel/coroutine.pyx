@@ -31,79 +31,10 @@ from hotloop._c.tasks.thrown_exceptions cimport (
 
 cdef extern from *:
     """
+    #include "highlevel/await_slots.h"
+    #include "runtime/error_indicator.h"
     #include "runtime/handled_exception.h"
     #include "runtime/recycling.h"
-
-    /* The slots by which the interpreter awaits a coroutine, also by `yield from` in a generator of types.coroutine(),
-     * and the method for programs. The iteration gets no name in the class: a coroutine is not iterable. */
-    static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc iterate, PyCFunction method)
-    {
-        static PyAsyncMethods slots;
-        static PyMethodDef definition = {
-            "__await__", NULL, METH_NOARGS, "Return an iterator to be used in await expression."
-        };
-        PyObject *descriptor;
-        int failed;
-
-        slots.am_await = await;
-        type->tp_as_async = &slots;
-        type->tp_iter = iterate;
-        definition.ml_meth = method;
-        descriptor = PyDescr_NewMethod(type, &definition);
-        failed = descriptor == NULL || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
-        Py_XDECREF(descriptor);
-        PyType_Modified(type);
-        return failed ? -1 : 0;
-    }
-
-    /* The flags of the Python code that runs; 0: there is none. */
-    static inline int running_code_flags(void)
-    {
-        PyFrameObject *frame = PyEval_GetFrame();
-        PyCodeObject *code = frame == NULL ? NULL : PyFrame_GetCode(frame);
-        int flags = code == NULL ? 0 : code->co_flags;
-
-        Py_XDECREF(code);
-        return flags;
-    }
-
-    static inline int origin_tracking_depth(void) { return PyThreadState_Get()->coroutine_origin_tracking_depth; }
-
-    /* type(awaitable).__await__(awaitable); NULL without an exception: the type has no such method. */
-    static PyObject *call_await_method(PyObject *awaitable)
-    {
-        PyAsyncMethods *methods = Py_TYPE(awaitable)->tp_as_async;
-
-        return methods == NULL || methods->am_await == NULL ? NULL : methods->am_await(awaitable);
-    }
-
-    /* Set the error indicator without changing the exception's context, as a bare `raise` does. */
-    static inline int set_error_again(PyObject *error)
-    {
-    #if PY_VERSION_HEX >= 0x030C0000
-        PyErr_SetRaisedException(Py_NewRef(error));
-    #else
-        PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), Py_NewRef(error), PyException_GetTraceback(error));
-    #endif
-        return -1;
-    }
-
-    static inline PyObject *take_set_error(void)
-    {
-    #if PY_VERSION_HEX >= 0x030C0000
-        return PyErr_GetRaisedException();
-    #else
-        PyObject *type, *error, *traceback;
-
-        PyErr_Fetch(&type, &error, &traceback);
-        PyErr_NormalizeException(&type, &error, &traceback);
-        if (traceback != NULL)
-            PyException_SetTraceback(error, traceback);
-        Py_XDECREF(type);
-        Py_XDECREF(traceback);
-        return error;
-    #endif
-    }
     """
     void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
     PyObject *free_objects_acquire()

@@ -142,7 +142,7 @@ cdef PyObject *is_set(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 
 
 cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &event_class):
         return NULL
     return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
 

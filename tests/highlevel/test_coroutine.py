@@ -14,14 +14,13 @@ import warnings
 import weakref
 
 import pytest
+from support.comparing import BOTH
 from support.same_outcome import is_debug_build
 
 import hotloop
 import hotloop.asyncio
 
 pytestmark = pytest.mark.only("c", "asyncio", reason="the subject is compiled, and has to work on any loop")
-
-BOTH = (asyncio, hotloop.asyncio)
 
 
 def described(error):

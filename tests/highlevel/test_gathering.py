@@ -11,7 +11,8 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.same_outcome import BOTH, describe, normal, outcome, same_on_both, turns
+from support.comparing import BOTH, same_on_both, turns
+from support.same_outcome import describe, normal, outcome
 
 import hotloop.asyncio
 

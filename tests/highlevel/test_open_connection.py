@@ -9,18 +9,11 @@ import sys
 import types
 
 import pytest
+from support.comparing import BOTH, same_on_both
 
 import hotloop.asyncio
 
-BOTH = (asyncio, hotloop.asyncio)
 NAMES = ("open_connection", "start_server", "open_unix_connection", "start_unix_server")
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
 
 
 @contextlib.asynccontextmanager

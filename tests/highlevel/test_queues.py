@@ -12,32 +12,12 @@ from collections import deque
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.comparing import BOTH, outcome, same_on_both, turns
 
 import hotloop.asyncio
 
 KINDS = ("Queue", "PriorityQueue", "LifoQueue")
-BOTH = (asyncio, hotloop.asyncio)
 HAS_SHUTDOWN = sys.version_info >= (3, 13)
-
-
-def outcome(call, *arguments):
-    """What a call returns or raises, to be compared with another's."""
-    try:
-        return call(*arguments)
-    except Exception as error:
-        return type(error).__name__, str(error)
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 # -- random programs ---------------------------------------------------------------------------------------------------

@@ -9,18 +9,10 @@ import sys
 import traceback
 
 import pytest
+from support.comparing import BOTH, same_on_both
 from support.stepping import Clock, run_once
 
 import hotloop.asyncio
-
-BOTH = (asyncio, hotloop.asyncio)
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
 
 
 async def outcome(awaitable):

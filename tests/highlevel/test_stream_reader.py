@@ -11,10 +11,10 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.comparing import BOTH, same_on_both, turns
 
 import hotloop.asyncio
 
-BOTH = (asyncio, hotloop.asyncio)
 READS = ("read", "readexactly", "readuntil", "readline", "__anext__")
 
 
@@ -49,18 +49,6 @@ def call_outcome(call, *arguments):
         return call(*arguments)
     except Exception as error:
         return described(error)
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 class Pausable:

@@ -10,10 +10,8 @@ from collections import deque
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.comparing import BOTH, same_on_both, turns
 
-import hotloop.asyncio
-
-BOTH = (asyncio, hotloop.asyncio)
 PROTOCOL_NAMES = ("_loop", "_paused", "_drain_waiters", "_connection_lost", "_stream_reader_wr", "_closed")
 WRITER_NAMES = ("_transport", "_protocol", "_reader", "_loop", "_complete_fut")
 
@@ -39,18 +37,6 @@ def call_outcome(call, *arguments, **keywords):
         return call(*arguments, **keywords)
     except Exception as error:
         return described(error)
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 class Recorder:

@@ -13,20 +13,13 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support.comparing import BOTH, same_on_both, turns
 from support.stepping import Clock
 from support.virtual_time import virtual_class
 
 import hotloop.asyncio
 
-BOTH = (asyncio, hotloop.asyncio)
 only_where_compiled = pytest.mark.skipif(sys.version_info < (3, 12), reason="there wait_for() is asyncio's own")
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
 
 
 async def outcome(awaitable):
@@ -66,11 +59,6 @@ def text_of(error):
 
 def pending_timers(loop):
     return len([handle for handle in loop._scheduled if not handle.cancelled()])
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 # -- random programs, in virtual time ----------------------------------------------------------------------------------

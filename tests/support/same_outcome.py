@@ -1,6 +1,5 @@
-"""Runs one program with asyncio's own objects and with hotloop's compiled ones, and compares what it finds."""
+"""What can be seen of an outcome, tracebacks included: for tests of compiled objects beside asyncio's own."""
 
-import asyncio
 import functools
 import re
 import traceback
@@ -9,20 +8,12 @@ from support.compiled import keeps_traceback_entries
 
 import hotloop.asyncio
 
-BOTH = (asyncio, hotloop.asyncio)
 VARYING = re.compile(r"0x[0-9a-f]+|Task-\d+")
 
 
 def normal(text):
     """The text without addresses and the numbers of tasks."""
     return VARYING.sub("...", text)
-
-
-def same_on_both(loop, test):
-    """Run `test`, a coroutine function, with each version of asyncio; both must give the same."""
-    own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
-    assert own == compiled
-    return own
 
 
 @functools.cache
@@ -61,8 +52,3 @@ async def outcome(awaitable):
         return await awaitable
     except BaseException as error:
         return describe(error)
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)

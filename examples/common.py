@@ -219,9 +219,12 @@ def note_engine(engine: object) -> None:
     _engine = f"{type(engine).__module__}.{type(engine).__qualname__}"
 
 
-def engine() -> dict[str, str | None]:
+def engine() -> dict[str, str | bool | None]:
     hotloop = sys.modules.get("hotloop")  # imported if the program was started with `python -m hotloop`
-    return {"engine": _engine, "implementation": getattr(hotloop, "implementation", None)}
+    if hotloop is None:
+        return {"engine": _engine, "implementation": None, "compiled_asyncio": False}
+    compiled = hotloop.compiled_asyncio().installed
+    return {"engine": _engine, "implementation": hotloop.implementation, "compiled_asyncio": compiled}
 
 
 class Stopwatch:

@@ -2,8 +2,9 @@
 
 First, ten pages of a site that takes 0.1 s for each response, fetched by every stage of the crawler's evolution. The
 stages that use a selector or asyncio run through `python -m hotloop`, unchanged. Then a crawl of a large site that
-answers at once, by the last stage, on asyncio and on both implementations of hotloop. The three must find the same
-pages. Each crawl runs in its own process, and the loops take turns, so that none of them profits from the others.
+answers at once, by the last stage, on asyncio, on both implementations of hotloop, and with asyncio itself compiled as
+well. All must find the same pages. Each crawl runs in its own process, and the loops take turns, so that none of them
+profits from the others.
 """
 
 import contextlib
@@ -34,9 +35,11 @@ STAGES = {  # file: (what it uses, whether it can run on hotloop)
     "08_async_await.py": ("async and await", True),
     CRAWLER: ("aiohttp crawler", True),
 }
+COMPILED = "hotloop c, asyncio compiled"  # left out where hotloop has no compiled asyncio
 LOOPS = {  # name in the table: how to start a program on it
     "asyncio": [sys.executable],
     "hotloop c": [sys.executable, "-m", "hotloop", "--impl", "c"],
+    COMPILED: [sys.executable, "-m", "hotloop", "--impl", "c", "--compiled-asyncio"],
     "hotloop python": [sys.executable, "-m", "hotloop", "--impl", "python"],
 }
 SECONDS_TO_END = 3.0  # for a process that was told to end, before it is killed
@@ -94,22 +97,24 @@ def report_of(starter: list[str], stage: str, url: str, limit: float, *options: 
     report: dict[str, Any] = json.loads(done.stdout)
     if "hotloop" in starter and not str(report["engine"]).startswith("hotloop."):
         raise common.UserError(f"{stage} did not run on hotloop but on {report['engine']}")
+    if report["compiled_asyncio"] != ("--compiled-asyncio" in starter):
+        raise common.UserError(f"{stage} ran {'with' if report['compiled_asyncio'] else 'without'} compiled asyncio")
     return report
 
 
 # ---- The two parts ----
 
 
-def check_installation() -> str:
-    """One line about what the demonstration shows; UserError if something is missing."""
+def check_installation() -> dict[str, str]:
+    """What `python -m hotloop info` says; UserError if something is missing."""
     done = run_child([*LOOPS["hotloop c"], "info", "--json"], limit=60, stderr=subprocess.PIPE)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise common.UserError(f"the demonstration needs hotloop's compiled extension (`make build`): {lines[-1]}")
     if importlib.util.find_spec("aiohttp") is None:
         raise common.UserError("the demonstration needs aiohttp: python -m pip install aiohttp")
-    facts = json.loads(done.stdout)
-    return f"hotloop {facts['hotloop']}, {facts['python']}, {platform.system()}, {os.cpu_count()} processors"
+    facts: dict[str, str] = json.loads(done.stdout)
+    return facts
 
 
 def show_stages(pages: int, delay: float) -> None:
@@ -128,10 +133,9 @@ def show_stages(pages: int, delay: float) -> None:
                 raise common.UserError(f"{stage} fetched {report['pages']} pages instead of {pages}")
 
 
-def crawl_in_turns(pages: int, rounds: int, workers: int) -> dict[str, list[dict[str, Any]]]:
+def crawl_in_turns(names: list[str], pages: int, rounds: int, workers: int) -> dict[str, list[dict[str, Any]]]:
     """The reports of each loop's crawls. Every round begins with another loop."""
-    reports: dict[str, list[dict[str, Any]]] = {name: [] for name in LOOPS}
-    names = list(LOOPS)
+    reports: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with common.running_site(pages, delay=0) as url:
         for turn in range(rounds):
             first = turn % len(names)
@@ -141,12 +145,12 @@ def crawl_in_turns(pages: int, rounds: int, workers: int) -> dict[str, list[dict
 
 
 def show_crawls(reports: dict[str, list[dict[str, Any]]]) -> None:
-    print(f"{'loop':<16}{'pages':>9}{'seconds':>9}{'cpu s':>8}{'pages/s':>10}{'bytes':>13}{'errors':>8}")
+    print(f"{'loop':<28}{'pages':>9}{'seconds':>9}{'cpu s':>8}{'pages/s':>10}{'bytes':>13}{'errors':>8}")
     for name, runs in reports.items():
         seconds = statistics.median(run["seconds"] for run in runs)
         cpu = statistics.median(run["cpu"] for run in runs)
         pages, size, errors = runs[-1]["pages"], runs[-1]["bytes"], len(runs[-1]["errors"])
-        print(f"{name:<16}{pages:>9,}{seconds:>9.2f}{cpu:>8.2f}{pages / seconds:>10,.0f}{size:>13,}{errors:>8}")
+        print(f"{name:<28}{pages:>9,}{seconds:>9.2f}{cpu:>8.2f}{pages / seconds:>10,.0f}{size:>13,}{errors:>8}")
 
 
 def check_same_pages(reports: dict[str, list[dict[str, Any]]], pages: int) -> None:
@@ -184,14 +188,18 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as in a background job
         signal.signal(signal.SIGINT, end_once)
     signal.signal(signal.SIGTERM, end_once)
-    print(check_installation(), flush=True)
+    os.environ.pop("HOTLOOP_COMPILED_ASYNCIO", None)  # the rows say where asyncio is compiled
+    facts = check_installation()
+    names = [name for name in LOOPS if name != COMPILED or facts.get("compiled_names")]
+    about = f"hotloop {facts['hotloop']}, {facts['python']}, {platform.system()}, {os.cpu_count()} processors"
+    print(about, flush=True)
     show_stages(min(STAGE_PAGES, arguments.pages), arguments.delay)
     print(f"\na crawl of {arguments.pages:,} pages without delay by {CRAWLER}, {arguments.workers} fetches at once")
     print(f"(median of {arguments.rounds} rounds, the loops taking turns):\n", flush=True)
-    reports = crawl_in_turns(arguments.pages, arguments.rounds, arguments.workers)
+    reports = crawl_in_turns(names, arguments.pages, arguments.rounds, arguments.workers)
     show_crawls(reports)
     check_same_pages(reports, arguments.pages)
-    print(f"\nAll three found the same {arguments.pages:,} pages.")
+    print(f"\nAll found the same {arguments.pages:,} pages.")
     return 0
 
 

@@ -7,7 +7,11 @@ under test wherever asyncio would return its own (plug/). expected.toml lists th
 reason. A failure that is not listed is tried on asyncio, and is no failure of hotloop's if asyncio fails too. The
 tested hotloop is the one that this interpreter imports.
 
-Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed.
+c+compiled and asyncio+compiled are hotloop's loop and asyncio's, each with the compiled objects of hotloop.asyncio in
+asyncio's place, as `python -m hotloop --compiled-asyncio` puts them there.
+
+Exit code: 0 all as expected; 1 something is not; 2 wrong usage; 3 NOT RUN, in whole or in part, for a reason printed;
+4 NOT RUN because hotloop has no compiled objects for asyncio on this Python.
 """
 
 import argparse
@@ -21,14 +25,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "stdlib"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from conformance import binding
 from conformance.expected import Judgement
 from conformance.report import counts, report
 from harness import catalog, session
 from harness.environment import LoopMissing
 from harness.workplace import Run
 
-IMPLEMENTATIONS = ("c", "python", "asyncio")
-OK, FAILED, WRONG_USAGE, NOT_RUN = 0, 1, 2, 3
+OK, FAILED, WRONG_USAGE, NOT_RUN, NO_COMPILED_OBJECTS = 0, 1, 2, 3, 4
 CACHE = Path(__file__).parents[2] / "build" / "upstream"
 
 Results = dict[str, tuple[Judgement, Run]]
@@ -37,7 +41,7 @@ Results = dict[str, tuple[Judgement, Run]]
 def parse(arguments: list[str], names: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suite", nargs="+", choices=[*names, "all"], help="the suites to run")
-    parser.add_argument("--impl", choices=IMPLEMENTATIONS, default="c", help="the loop to run them on (default: c)")
+    parser.add_argument("--impl", choices=binding.IMPLEMENTATIONS, default="c", help="what to run on (default: c)")
     parser.add_argument("--only", metavar="EXPRESSION", help="tests that match this, as pytest's -k understands it")
     parser.add_argument("--json", metavar="FILE", help="write every verdict to FILE")
     parser.add_argument("--cache", metavar="FOLDER", type=Path, default=CACHE, help="what is kept between runs")
@@ -78,6 +82,9 @@ def prepare_signals() -> None:
 def main(arguments: list[str]) -> int:
     suites = catalog.suites()
     options = parse(arguments, list(suites))
+    if options.impl.endswith("+compiled") and (reason := binding.why_nothing_is_compiled()):
+        print(f"NOT RUN: hotloop has no compiled objects for asyncio here: {reason}")
+        return NO_COMPILED_OBJECTS
     prepare_signals()
     wanted = suites if "all" in options.suite else dict.fromkeys(options.suite)
     print(f"CPython {platform.python_version()}, implementation {options.impl}", flush=True)

@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "stdlib"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from conformance import binding
 from conformance.pool import Verdict
 from harness import catalog, environment, reports, servers, session, sources
 from harness.catalog import NotAvailable, Suite
@@ -113,6 +114,21 @@ def test_loops_are_counted_for_each_test(sample_report):
     loops = {name.rpartition("_")[2]: verdict.loops for name, verdict in reports.read(sample_report).items()}
     assert (loops["loops[1]"], loops["loops[2]"], loops["subclass"], loops["loop"]) == (1, 2, 1, 0)
     assert reports.others(sample_report) == {"test_sample.py::test_other_loop": 1}
+
+
+@pytest.mark.parametrize("loop", ["c", "asyncio"])
+def test_compiled_asyncio_is_in_every_program(tmp_path, loop):
+    if reason := binding.why_nothing_is_compiled():
+        pytest.skip(reason)
+    variables = environment.plug_in(f"{loop}+compiled", tmp_path / "plug")
+    check = (
+        "import asyncio, hotloop.asyncio; "
+        "print(asyncio.Queue is hotloop.asyncio.Queue, asyncio.SelectorEventLoop.__module__)"
+    )
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {check!r}])"
+    run = subprocess.run([sys.executable, "-c", child], env=variables, capture_output=True, text=True)
+    home = "hotloop.loop" if loop == "c" else "asyncio.unix_events"
+    assert (run.stdout, run.stderr) == (f"True {home}\n", "")
 
 
 def test_program_of_a_missing_loop_does_not_start(tmp_path):

@@ -141,6 +141,45 @@ async def timeout(asyncio: Any) -> None:
             await asyncio.sleep(0)
 
 
+@program
+async def shield(asyncio: Any) -> None:
+    for _ in range(5_000):
+        await asyncio.shield(child())
+
+
+@program
+async def shield_cancelled(asyncio: Any) -> None:
+    """The waiting task is cancelled; what it has waited for goes on."""
+    loop = asyncio.get_running_loop()
+
+    async def wait(future: Any) -> None:
+        await asyncio.shield(future)
+
+    for _ in range(2_000):
+        future = loop.create_future()
+        waiting = asyncio.create_task(wait(future))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        future.set_result(None)
+
+
+@program
+async def wait_100(asyncio: Any) -> None:
+    for _ in range(80):
+        await asyncio.wait([asyncio.create_task(child()) for _ in range(100)])
+
+
+@program
+async def wait_first(asyncio: Any) -> None:
+    """For a message or the end, as many servers do: the first of two, with a timeout."""
+    end = asyncio.get_running_loop().create_future()
+    for _ in range(3_000):
+        message = asyncio.create_task(child())
+        await asyncio.wait({message, end}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+
+
 # -- crawlers ----------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ _PARTS = {
     "lock": ("locks", ["Lock"]),
     "queues": ("queues", ["Queue", "PriorityQueue", "LifoQueue"]),
     "semaphores": ("locks", ["Semaphore", "BoundedSemaphore"]),
+    "shield": ("tasks", ["shield"]),
     "sleep": ("tasks", ["sleep"]),
     "stream_reader": ("streams", ["StreamReader"]),
     "stream_protocol": ("streams", ["StreamReaderProtocol"]),
@@ -34,6 +35,7 @@ _PARTS = {
     ),
     "task_group": ("taskgroups", ["TaskGroup"]),
     "timeouts": ("timeouts", ["Timeout", "timeout", "timeout_at"]),
+    "wait": ("tasks", ["wait"]),
     "wait_for": ("tasks", ["wait_for"] if sys.version_info >= (3, 12) else []),
 }
 

@@ -45,6 +45,7 @@ cdef class Future(Runnable):
     cdef int add_callback(self, object callback, object context) except -1
     cdef bint append_entry(self, object entry) except -1
     cdef Py_ssize_t remove_others(self, object fn) except? -1
+    cdef bint stop_waiting(self, Runnable waiter) except -1
     cdef int schedule_callbacks(self) except -1
     cdef int schedule_several(self) except -1
     cdef int schedule_waiter(self, Runnable waiter) except -1

@@ -138,6 +138,18 @@ cdef void empty_future(Future future) noexcept:
     future.loop = None
 
 
+cdef extern from *:
+    """
+    /* Whether comparing it with a function runs no code of the program. */
+    static inline int compares_natively(PyObject *callback)
+    {
+        return Py_TYPE(callback)->tp_richcompare == PyBaseObject_Type.tp_richcompare || PyMethod_Check(callback)
+               || PyCFunction_Check(callback);
+    }
+    """
+    bint compares_natively(object) noexcept
+
+
 cdef class Future(Runnable):
     """A result that will be there later. See asyncio.Future: isinstance() says that this is one."""
 
@@ -444,6 +456,33 @@ cdef class Future(Runnable):
         if len(kept) != count:
             self.others[:] = kept
         return count - len(kept)
+
+    cdef bint stop_waiting(self, Runnable waiter) except -1:
+        """remove_done_callback() for what wait_for() has added. False if that may run any code: nothing was done."""
+        cdef Py_ssize_t index
+        cdef list others
+        cdef object_section section
+        section_enter(&section, self)
+        try:
+            if self.first_context is not None and not compares_natively(self.first):
+                return False
+            others = self.others
+            if others is not None:
+                for entry in others:
+                    if type(entry) is tuple and not compares_natively((<tuple>entry)[0]):
+                        return False
+            if self.first is waiter:
+                self.first = None
+            elif others is not None:
+                for index in range(len(others)):
+                    if others[index] is waiter:
+                        del others[index]
+                        break
+                if not others:
+                    self.others = None
+        finally:
+            section_leave(&section)
+        return True
 
     cdef list entries(self):
         """All callbacks and waiters, as a list of (callback, context)."""

@@ -197,7 +197,7 @@ LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage 
 
 leak-test: $(VENV)/.built
 	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p support.leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \
-		$(LEAK_TESTS:%=tests/*/test_%.py)
+		tests/highlevel $(LEAK_TESTS:%=tests/*/test_%.py)
 
 # One allocation or one system call after the other fails, in every part of a loop (tests/faults/run.py);
 # FAULT_ARGS="--impl c --scenario Tcp" narrows it. The shim is compiled into build/faults.

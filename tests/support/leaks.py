@@ -19,6 +19,7 @@ import linecache
 import os
 import socket
 import sys
+import typing
 
 import pytest
 from _pytest import runner
@@ -52,6 +53,8 @@ def clear_caches():
     """Clear the caches of the standard library that grow with each run, by the test's own classes and code."""
     linecache.clearcache()
     asyncio.coroutines._iscoroutine_typecache.clear()
+    for clear in typing._cleanups:
+        clear()
     sys._clear_type_cache() if sys.version_info < (3, 13) else sys._clear_internal_caches()
 
 

@@ -18,7 +18,10 @@ import hotloop.asyncio
 
 pytestmark = [pytest.mark.differential, uses_hypothesis]
 
-DELAYS = st.sampled_from([0, 0, 1, 1, 2, 3])
+DELAYS = st.sampled_from([-1, 0, 0, 1, 1, 2, 3])
+NO_DELAYS = st.one_of(st.none(), DELAYS)
+# Coroutines that a task or a compiled function runs itself, without a coroutine of the program's between the two.
+BARE = st.sampled_from(["get", "put", "join", "wait", "acquire", "acquire_room", "sleep", "pause", "gather"])
 SIMPLE = [
     ("sleep", DELAYS),
     ("put", st.integers(0, 3)),
@@ -38,6 +41,15 @@ SIMPLE = [
     ("uncancel", None),
     ("fail", st.integers(0, 2)),
     ("sibling", None),
+    ("bare", BARE),
+    ("bare_task", BARE),
+    ("bare_wait_for", st.tuples(BARE, NO_DELAYS)),
+    ("bare_gather", st.tuples(st.lists(BARE, max_size=3), st.booleans())),
+    ("bare_group", BARE),
+    ("bare_shield", BARE),
+    ("wait_for_task", st.tuples(st.integers(0, 8), NO_DELAYS)),
+    ("reschedule_any", st.tuples(st.integers(0, 8), NO_DELAYS)),
+    ("enter_again", st.integers(0, 8)),
 ]
 if sys.version_info >= (3, 13):
     SIMPLE.append(("shutdown", st.booleans()))
@@ -54,8 +66,8 @@ def nested_steps(children):
     blocks = st.lists(block, max_size=3)
     return st.one_of(
         st.tuples(st.sampled_from(["locked", "room", "condition", "shield"]), st.none(), block),
-        st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), st.one_of(st.none(), DELAYS), block),
-        st.tuples(st.just("reschedule"), st.one_of(st.none(), DELAYS), block),
+        st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), NO_DELAYS, block),
+        st.tuples(st.just("reschedule"), NO_DELAYS, block),
         st.tuples(st.sampled_from(["gather", "wait_all"]), st.booleans(), blocks),
         # A group keeps its tasks in a set, so it cancels them in any order: only one of them takes steps.
         st.tuples(st.just("group"), st.lists(st.tuples(DELAYS, st.booleans()), max_size=3), block),
@@ -95,6 +107,8 @@ class Stage:
         self.event = module.Event()
         self.condition = module.Condition()
         self.tasks = []
+        self.bare_tasks = []
+        self.scopes = []
         self.trace = []
 
     def note(self, *what):
@@ -148,6 +162,8 @@ class Stage:
                 "timeout",
                 "timeout_at",
                 "wait_for",
+                "bare_wait_for",
+                "wait_for_task",
                 "gather",
                 "group",
                 "cancel",
@@ -218,6 +234,63 @@ class Stage:
     async def do_sibling(self, argument, block, path):
         self.start([("sleep", 1, None), ("put", 5, None)], (*path, "sibling"))
 
+    # Compiled coroutines that a task, wait_for(), gather() or shield() runs without another between them.
+
+    def bare(self, kind):
+        match kind:
+            case "get" | "join":
+                return getattr(self.queue, kind)()
+            case "put":
+                return self.queue.put(6)
+            case "wait":
+                return self.event.wait()
+            case "acquire":
+                return self.lock.acquire()
+            case "acquire_room":
+                return self.room.acquire()
+            case "sleep":
+                return self.module.sleep(1, "slept")
+            case "pause":
+                return self.module.sleep(0)
+            case "gather":
+                return as_coroutine(self.module.gather(self.event.wait(), self.queue.get()))
+
+    def start_bare(self, kind):
+        task = asyncio.create_task(self.bare(kind))
+        self.tasks.append(task)
+        self.bare_tasks.append(task)
+        return task
+
+    async def do_bare(self, kind, block, path):
+        return await self.bare(kind)
+
+    async def do_bare_task(self, kind, block, path):
+        self.start_bare(kind)
+
+    async def do_bare_wait_for(self, argument, block, path):
+        kind, delay = argument
+        return await self.module.wait_for(self.bare(kind), delay)
+
+    async def do_bare_gather(self, argument, block, path):
+        kinds, return_exceptions = argument
+        found = await self.module.gather(*map(self.bare, kinds), return_exceptions=return_exceptions)
+        return [described(one) if isinstance(one, BaseException) else one for one in found]
+
+    async def do_bare_group(self, kind, block, path):
+        async with self.module.TaskGroup() as group:
+            task = group.create_task(self.bare(kind))
+            self.tasks.append(task)
+        return task.cancelled() or task.result()
+
+    async def do_bare_shield(self, kind, block, path):
+        return await self.module.shield(self.start_bare(kind))
+
+    async def do_wait_for_task(self, argument, block, path):
+        number, delay = argument
+        # Not for any task, which could wait for this one.
+        task = self.bare_tasks[number % len(self.bare_tasks)] if self.bare_tasks else self.start_bare("sleep")
+        return await self.module.wait_for(task, delay)
+
     async def do_locked(self, argument, block, path):
         async with self.lock:
             return await self.run(block, path)
@@ -236,12 +309,14 @@ class Stage:
 
     async def do_timeout(self, delay, block, path):
         async with self.module.timeout(delay) as scope:
+            self.scopes.append(scope)
             await self.run(block, path)
         return scope.expired(), repr(scope)
 
     async def do_timeout_at(self, delay, block, path):
         when = None if delay is None else asyncio.get_running_loop().time() + delay
         async with self.module.timeout_at(when) as scope:
+            self.scopes.append(scope)
             await self.run(block, path)
         return scope.when() == when, repr(scope)
 
@@ -249,6 +324,21 @@ class Stage:
         async with self.module.timeout(1) as scope:
             scope.reschedule(None if delay is None else asyncio.get_running_loop().time() + delay)
             await self.run(block, path)
+        return repr(scope)
+
+    def scope(self, number):
+        """A timeout of any task, which may have ended; else one that was never entered."""
+        return self.scopes[number % len(self.scopes)] if self.scopes else self.module.Timeout(1)
+
+    async def do_reschedule_any(self, argument, block, path):
+        number, delay = argument
+        scope = self.scope(number)
+        scope.reschedule(None if delay is None else asyncio.get_running_loop().time() + delay)
+        return repr(scope)
+
+    async def do_enter_again(self, number, block, path):
+        async with self.scope(number) as scope:
+            await self.module.sleep(0)
         return repr(scope)
 
     async def do_wait_for(self, delay, block, path):
@@ -289,6 +379,10 @@ def test_any_program_is_the_same_with_compiled_objects(impl, program, maxsize):
             runner.get_loop().set_exception_handler(lambda loop, context: None)
             traces.append(runner.run(play(module, program, maxsize)))
     assert traces[0] == traces[1]
+
+
+async def as_coroutine(future):
+    return await future
 
 
 async def play(module, program, maxsize):

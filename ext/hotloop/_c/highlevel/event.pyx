@@ -23,9 +23,15 @@ from hotloop._c.highlevel.coroutine cimport (
     raise_again,
 )
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_new
-from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.plain_class cimport (
+    OTHER_NAMES,
+    names_replaced_by_class,
+    plain_class,
+    plain_class_record_names,
+    replaced_names,
+)
 from hotloop._c.highlevel.waiters cimport create_waiter, is_done, remove_waiter, wake
-from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 
 cdef extern from *:
@@ -79,14 +85,17 @@ cdef plain_class event_class
 
 
 cdef bint is_plain_event(PyObject *event) noexcept:
-    """Whether its class is Event itself, and its attributes are there and of the types that the constructor gave them.
-    """
-    return (
-        is_unchanged(event, &event_class)
-        and instance_dict_is_absent(<object>event)
-        and event_fields_are_set(<object>event)
-        and deque_check((<EventFields>event)._waiters)
-    )
+    """Whether its methods are Event's, and its attributes are there and of the types that the constructor gave them."""
+    return replaced_names(event, &event_class) == 0 and has_usual_fields(event)
+
+
+cdef inline bint has_usual_fields(PyObject *event) noexcept:
+    return event_fields_are_set(<object>event) and deque_check((<EventFields>event)._waiters)
+
+
+cdef inline bint is_usual_event(PyObject *event) noexcept:
+    """is_plain_event(), but for methods that no other one calls."""
+    return not replaced_names(event, &event_class) & OTHER_NAMES and has_usual_fields(event)
 
 
 cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count, PyObject *names) noexcept:
@@ -103,7 +112,7 @@ cdef EventFields new_event(bint value):
 
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &event_class):
+    if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &event_class) & OTHER_NAMES:
         return NULL
     cdef EventFields event = <EventFields>arguments[0]
     fill_event_fields(event)
@@ -113,7 +122,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 
 
 cdef PyObject *set_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+    if count != 1 or keywords != NULL or not is_usual_event(arguments[0]):
         return NULL
     set_plain_event(<EventFields>arguments[0])
     return Py_NewRef(None)
@@ -129,20 +138,20 @@ cdef int set_plain_event(EventFields event) except -1:
 
 
 cdef PyObject *clear(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+    if count != 1 or keywords != NULL or not is_usual_event(arguments[0]):
         return NULL
     (<EventFields>arguments[0])._value = False
     return Py_NewRef(None)
 
 
 cdef PyObject *is_set(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_event(arguments[0]):
+    if count != 1 or keywords != NULL or not is_usual_event(arguments[0]):
         return NULL
     return Py_NewRef((<EventFields>arguments[0])._value)
 
 
 cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &event_class):
+    if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &event_class) & OTHER_NAMES:
         return NULL
     return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
 
@@ -161,7 +170,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
             fail(event, coroutine.extra, error)
         forget_waiter(event, coroutine.extra)
         return True
-    if not is_plain_event(<PyObject *>event):
+    if not is_usual_event(<PyObject *>event):
         return delegate(coroutine, own_wait(event))
     if (<EventFields>event)._value:
         return True
@@ -175,7 +184,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
 
 cdef int forget_waiter(object event, object waiter) except -1:
     """event._waiters.remove(waiter)"""
-    if is_plain_event(<PyObject *>event) and remove_waiter((<EventFields>event)._waiters, waiter):
+    if is_usual_event(<PyObject *>event) and remove_waiter((<EventFields>event)._waiters, waiter):
         return 0
     event._waiters.remove(waiter)
     return 0
@@ -202,5 +211,6 @@ Event = compiled_class(
     is_set=compiled_function(locks.Event.is_set, is_set),
     wait=compiled_function(locks.Event.wait, wait),
 )
-plain_class_record(&event_class, Event)
+# No short cut relies on these.
+plain_class_record_names(&event_class, Event, ("is_set", "set", "clear", "wait"))
 constructor_install(Event, construct)

@@ -12,7 +12,7 @@ cdef class LockFields:
 
 
 cdef bint is_plain_lock(PyObject *lock) noexcept
-# For plain locks:
+# For plain locks, and for those whose acquire(), release() or locked() alone is another:
 cdef bint take_if_free(object lock) except -1
 cdef int release_plain_lock(LockFields lock) except -1
 # For a lock, a semaphore or a condition of any class:

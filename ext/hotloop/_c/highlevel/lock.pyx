@@ -23,9 +23,15 @@ from hotloop._c.highlevel.coroutine cimport (
     raise_again,
 )
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
-from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.plain_class cimport (
+    OTHER_NAMES,
+    names_replaced_by_class,
+    plain_class,
+    plain_class_record_names,
+    replaced_names,
+)
 from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
-from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
 
@@ -79,15 +85,29 @@ add_lock_fields(<PyTypeObject *>LockFields)
 cdef plain_class lock_class
 
 
+# The bits of the methods that others call.
+cdef enum:
+    ACQUIRE = 1
+    RELEASE = 2
+
+
 cdef bint is_plain_lock(PyObject *lock) noexcept:
-    """Whether its class is Lock itself, and its attributes are there and of the types that the constructor gave them.
-    """
-    return (
-        is_unchanged(lock, &lock_class)
-        and instance_dict_is_absent(<object>lock)
-        and lock_fields_are_set(<object>lock)
-        and has_usual_types(<LockFields>lock)
-    )
+    """Whether its methods are Lock's, and its attributes are there and of the types that the constructor gave them."""
+    return replaced_names(lock, &lock_class) == 0 and has_usual_fields(lock)
+
+
+cdef inline bint is_usual_lock(PyObject *lock, unsigned int methods) noexcept:
+    """is_plain_lock() for what relies on no other methods than these."""
+    return not replaced_names(lock, &lock_class) & (OTHER_NAMES | methods) and has_usual_fields(lock)
+
+
+cdef inline bint is_of_our_class(PyObject *lock) noexcept:
+    """Whether it may be a usual lock, as far as its class says."""
+    return not names_replaced_by_class(lock, &lock_class) & OTHER_NAMES
+
+
+cdef inline bint has_usual_fields(PyObject *lock) noexcept:
+    return lock_fields_are_set(<object>lock) and has_usual_types(<LockFields>lock)
 
 
 cdef inline bint has_usual_types(LockFields lock) noexcept:
@@ -95,14 +115,14 @@ cdef inline bint has_usual_types(LockFields lock) noexcept:
 
 
 cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
-    """Whether a short cut may do a call: a plain lock, with `wanted` arguments in all."""
-    return count == wanted and keywords == NULL and is_plain_lock(arguments[0])
+    """Whether a short cut may do a call: a usual lock, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_usual_lock(arguments[0], 0)
 
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
 
 cdef bint take_if_free(object lock) except -1:
-    """Lock a plain lock, unless acquire() would have to wait."""
+    """Lock a usual lock, unless acquire() would have to wait."""
     if (<LockFields>lock)._locked:
         return False
     if (<LockFields>lock)._waiters is not None and not are_all_cancelled((<LockFields>lock)._waiters):
@@ -113,7 +133,7 @@ cdef bint take_if_free(object lock) except -1:
 
 cdef int set_locked(object lock) except -1:
     """For any lock."""
-    if is_plain_lock(<PyObject *>lock):
+    if is_usual_lock(<PyObject *>lock, 0):
         (<LockFields>lock)._locked = True
     else:
         lock._locked = True
@@ -121,7 +141,7 @@ cdef int set_locked(object lock) except -1:
 
 
 cdef int release_plain_lock(LockFields lock) except -1:
-    """release(), for a plain lock that is locked."""
+    """release(), for a usual lock that is locked."""
     cdef object waiters, waiter
     lock._locked = False
     waiters = lock._waiters
@@ -157,7 +177,7 @@ cdef PyObject *construct(PyObject *cls, PyObject *const *arguments, size_t count
 # -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     cdef LockFields lock = <LockFields>arguments[0]
     fill_lock_fields(lock)
@@ -173,7 +193,7 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 
 
 cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
 
@@ -186,13 +206,13 @@ cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 
 
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &lock_class):
+    if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
 
@@ -214,11 +234,11 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         forget_waiter(lock, coroutine.extra)
         set_locked(lock)
         return True
-    if not is_plain_lock(<PyObject *>lock):
+    if not is_usual_lock(<PyObject *>lock, 0):
         return delegate(coroutine, own_acquire(lock))
     if take_if_free(lock):
         return True
-    if not is_plain_lock(<PyObject *>lock):
+    if not is_usual_lock(<PyObject *>lock, 0):
         return delegate(coroutine, own_acquire(lock))
     waiters = (<LockFields>lock)._waiters
     if waiters is None:
@@ -232,7 +252,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
 
 cdef int forget_waiter(object lock, object waiter) except -1:
     """lock._waiters.remove(waiter)"""
-    if is_plain_lock(<PyObject *>lock) and remove_waiter((<LockFields>lock)._waiters, waiter):
+    if is_usual_lock(<PyObject *>lock, 0) and remove_waiter((<LockFields>lock)._waiters, waiter):
         return 0
     lock._waiters.remove(waiter)
     return 0
@@ -255,14 +275,14 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object lock = coroutine.owner
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_plain_lock(<PyObject *>lock) and take_if_free(lock):
+    if is_usual_lock(<PyObject *>lock, ACQUIRE) and take_if_free(lock):
         return None
     return await_acquire(coroutine, lock)
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
     cdef object lock = coroutine.owner
-    if is_plain_lock(<PyObject *>lock) and (<LockFields>lock)._locked:
+    if is_usual_lock(<PyObject *>lock, RELEASE) and (<LockFields>lock)._locked:
         release_plain_lock(<LockFields>lock)
     else:
         lock.release()
@@ -287,5 +307,5 @@ Lock = compiled_class(
     __aenter__=compiled_function(own_enter, enter),
     __aexit__=compiled_function(own_exit, exit_),
 )
-plain_class_record(&lock_class, Lock)
+plain_class_record_names(&lock_class, Lock, ("acquire", "release", "locked"))
 constructor_install(Lock, construct)

@@ -1,8 +1,13 @@
 """Whether an object is of one exact class, and that class is as it was made: a short cut may then do what the class's
 methods do, unless an attribute of the object itself replaces one. A class that was patched and restored is as it was
-made again. All of it is in a .pxd, so that every module compiles it inline."""
+made again.
 
-from cpython.object cimport PyObject
+replaced_names() answers for subclasses and for objects with attributes of their own, too: it tells which of the class's
+names they replace. A short cut may then do the call if it relies on none of them.
+
+All of it is in a .pxd, so that every module compiles it inline."""
+
+from cpython.object cimport PyObject, PyTypeObject
 
 cdef extern from *:
     """
@@ -11,6 +16,13 @@ cdef extern from *:
         unsigned int version; /* with which it is as it was made */
         unsigned int other;   /* with which it is not */
         PyObject *contents;   /* its bases, itself first, each with a copy of its dictionary; owned */
+        PyObject *names;      /* of its methods and fields, each with its bit; owned; see replaced_names() */
+        unsigned long long name_hashes[4]; /* a Bloom filter of `names` */
+        struct {
+            PyTypeObject *type;    /* a subclass; borrowed, and perhaps deleted: no other has its version */
+            unsigned int version;  /* 0: the entry is empty */
+            unsigned int replaced; /* the bits of the names that it replaces */
+        } subclasses[16];
     } plain_class;
 
     /* The version of the class; the interpreter assigns one at the next lookup. 0: none is to be had. */
@@ -122,9 +134,165 @@ cdef extern from *:
         known->contents = plain_class_contents(known->type->tp_mro);
         return known->contents == NULL ? -1 : 0;
     }
+
+    /* The bit of each name that is not among the `hooks`; every short cut relies on them all. */
+    #define OTHER_NAMES 0x80000000U
+
+    #define PLAIN_CLASS_HASH_BIT(hash) (1ULL << ((hash) & 63))
+    #define PLAIN_CLASS_HASH_WORD(known, hash) (known)->name_hashes[((hash) >> 6) & 3]
+
+    /* Methods with such names are for the interpreter: no other method calls them, and fields have no such names. */
+    static inline int plain_class_is_special_name(PyObject *name)
+    {
+        Py_ssize_t size = PyUnicode_GET_LENGTH(name);
+
+        return size > 4 && PyUnicode_READ_CHAR(name, 0) == '_' && PyUnicode_READ_CHAR(name, 1) == '_'
+               && PyUnicode_READ_CHAR(name, size - 1) == '_' && PyUnicode_READ_CHAR(name, size - 2) == '_';
+    }
+
+    static int plain_class_add_name(plain_class *known, PyObject *name, unsigned int bit)
+    {
+        Py_hash_t hash = PyObject_Hash(name);
+        PyObject *value = PyLong_FromUnsignedLong(bit);
+        int failed = value == NULL || PyDict_SetItem(known->names, name, value) < 0;
+
+        Py_XDECREF(value);
+        PLAIN_CLASS_HASH_WORD(known, hash) |= PLAIN_CLASS_HASH_BIT(hash);
+        return failed ? -1 : 0;
+    }
+
+    /* plain_class_record() for a class whose subclasses have short cuts. The name at index i of the tuple `hooks` gets
+     * the bit 1 << i. */
+    static int plain_class_record_names(plain_class *known, PyObject *type, PyObject *hooks)
+    {
+        PyObject *bases = ((PyTypeObject *)type)->tp_mro, *name, *value;
+        Py_ssize_t index;
+        int failed = 0;
+
+        known->names = PyDict_New();
+        if (known->names == NULL)
+            return -1;
+        for (index = 0; !failed && index < PyTuple_GET_SIZE(bases); index++) {
+            PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(bases, index);
+            Py_ssize_t position = 0;
+
+            while (!failed && base != &PyBaseObject_Type && PyDict_Next(base->tp_dict, &position, &name, &value))
+                if (!plain_class_is_special_name(name))
+                    failed = plain_class_add_name(known, name, OTHER_NAMES);
+        }
+        for (index = 0; !failed && index < PyTuple_GET_SIZE(hooks); index++)
+            failed = plain_class_add_name(known, PyTuple_GET_ITEM(hooks, index), 1U << index);
+        return failed ? -1 : plain_class_record(known, type);
+    }
+
+    /* The bits of the names that are keys of `dict`. */
+    static unsigned int replaced_in_dict(const plain_class *known, PyObject *dict)
+    {
+        PyObject *name, *value, *bit;
+        Py_ssize_t position = 0;
+        unsigned int replaced = 0;
+
+        while (PyDict_Next(dict, &position, &name, &value)) {
+            Py_hash_t hash;
+
+            if (!PyUnicode_CheckExact(name))
+                return ~0U;
+            hash = PyObject_Hash(name);
+            if (!(PLAIN_CLASS_HASH_WORD(known, hash) & PLAIN_CLASS_HASH_BIT(hash)))
+                continue;
+            bit = PyDict_GetItemWithError(known->names, name);
+            if (bit != NULL)
+                replaced |= (unsigned int)PyLong_AsUnsignedLong(bit);
+        }
+        return replaced;
+    }
+
+    /* The version of any class, which is assigned without running its metaclass's code; 0: none is to be had. */
+    static inline unsigned int plain_class_assigned_version(PyTypeObject *type)
+    {
+    #if PY_VERSION_HEX >= 0x030C0000
+        if (!PyUnstable_Type_AssignVersionTag(type))
+            return 0;
+    #else
+        static PyObject *name = NULL;
+
+        if (name == NULL)
+            name = PyUnicode_InternFromString("__init__");
+        if (name == NULL)
+            PyErr_Clear();
+        else
+            (void)_PyType_Lookup(type, name);
+    #endif
+        return __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
+    }
+
+    /* The bits of the names that a subclass replaces, or one of its other bases; all bits if it may be unlike the class
+     * in any other way: what super() finds in the class's own methods included. */
+    static unsigned int plain_class_compare(plain_class *known, PyTypeObject *type)
+    {
+        PyObject *bases = type->tp_mro, *own_bases = known->type->tp_mro;
+        Py_ssize_t index, own_index = 0, last = PyTuple_GET_SIZE(own_bases) - 1; /* the last one is `object` */
+        unsigned int replaced = 0;
+
+        if (!PyType_IsSubtype(type, known->type) || !class_is_unchanged(known)
+            || type->tp_getattro != known->type->tp_getattro || type->tp_setattro != known->type->tp_setattro
+            || type->tp_dictoffset != known->type->tp_dictoffset)
+            return ~0U;
+        for (index = 0; index < PyTuple_GET_SIZE(bases); index++) {
+            PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(bases, index);
+
+            if (own_index <= last && (PyObject *)base == PyTuple_GET_ITEM(own_bases, own_index))
+                own_index++;
+            else if ((own_index == 0 || own_index == last) && PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE))
+                replaced |= replaced_in_dict(known, base->tp_dict);
+            else
+                return ~0U;
+        }
+        return own_index > last ? replaced : ~0U;
+    }
+
+    static unsigned int replaced_in_subclass(plain_class *known, PyTypeObject *type)
+    {
+        size_t index = ((size_t)type >> 4 ^ (size_t)type >> 9) & 15;
+        unsigned int version = __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
+
+        if (known->subclasses[index].type != type || known->subclasses[index].version != version || version == 0) {
+            version = plain_class_assigned_version(type);
+            if (version == 0)
+                return ~0U;
+            known->subclasses[index].replaced = plain_class_compare(known, type);
+            known->subclasses[index].type = type;
+            known->subclasses[index].version = version;
+        }
+        return known->subclasses[index].replaced;
+    }
+
+    /* The bits of the names that the class of the object replaces; all bits if that is no subclass. */
+    static inline unsigned int names_replaced_by_class(PyObject *object, const plain_class *known)
+    {
+        if (Py_TYPE(object) != known->type)
+            return replaced_in_subclass((plain_class *)known, Py_TYPE(object));
+        return class_is_unchanged(known) ? 0 : ~0U;
+    }
+
+    /* The bits of the names that the class of the object replaces, or the object itself by an attribute. */
+    static inline unsigned int replaced_names(PyObject *object, const plain_class *known)
+    {
+        unsigned int replaced = names_replaced_by_class(object, known);
+        PyObject *dict;
+
+        if (replaced & OTHER_NAMES)
+            return replaced;
+        dict = *(PyObject **)((char *)object + known->type->tp_dictoffset);
+        return dict == NULL ? replaced : replaced | replaced_in_dict(known, dict);
+    }
     """
     ctypedef struct plain_class:
-        pass
+        PyTypeObject *type
+    const unsigned int OTHER_NAMES
+    int plain_class_record_names(plain_class *known, object type, tuple hooks) except -1
+    unsigned int names_replaced_by_class(PyObject *object, const plain_class *known) noexcept
+    unsigned int replaced_names(PyObject *object, const plain_class *known) noexcept
     bint class_is_unchanged(const plain_class *known) noexcept
     object plain_class_new(const plain_class *known)
     bint is_unchanged(PyObject *object, const plain_class *known) noexcept

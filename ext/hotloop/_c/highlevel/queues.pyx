@@ -22,12 +22,17 @@ from hotloop._c.highlevel.deque cimport (
     deque_install,
     deque_new,
     deque_popleft,
-    deque_size,
 )
 from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_event, set_plain_event
-from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.plain_class cimport (
+    OTHER_NAMES,
+    names_replaced_by_class,
+    plain_class,
+    plain_class_record_names,
+    replaced_names,
+)
 from hotloop._c.highlevel.waiters cimport create_waiter, wake_first
-from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 
 cdef extern from *:
@@ -36,17 +41,36 @@ cdef extern from *:
 
     #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
     #define INSTANCE_DICT_OWNER QUEUE
-    #define fill_queue_fields(queue) FIELDS_FILL(QUEUE, queue, _loop, _is_shutdown)
+    #define fill_queue_fields(queue) \
+        (FIELDS_FILL(QUEUE, queue, _loop, _finished), FIELDS_FILL(QUEUE, queue, _is_shutdown, _is_shutdown))
+    #define clear_items(queue) FIELDS_CLEAR(QUEUE, queue, _queue, _queue)
+    #define set_items(queue, items) FIELD_SET(QUEUE, queue, _queue, items)
 
     /* Of an object of our class. A field that a program has deleted is NULL. */
     #define queue_field(queue, name) (((QUEUE *)(queue))->name)
     #define is_int(field) ((field) != NULL && PyLong_CheckExact(field))
     #define is_deque(queue) deque_check(queue_field(queue, _queue))
     #define is_list(queue) (queue_field(queue, _queue) != NULL && PyList_CheckExact(queue_field(queue, _queue)))
-    #define has_usual_fields(queue, items_are_usual) \
-        ((items_are_usual) && deque_check(queue_field(queue, _getters)) && deque_check(queue_field(queue, _putters)) \
-         && is_int(queue_field(queue, _maxsize)) && queue_field(queue, _loop) != NULL \
-         && queue_field(queue, _is_shutdown) != NULL)
+    #define has_usual_fields(queue) \
+        (has_known_items(queue) && deque_check(queue_field(queue, _getters)) \
+         && deque_check(queue_field(queue, _putters)) && is_int(queue_field(queue, _maxsize)) \
+         && queue_field(queue, _loop) != NULL && queue_field(queue, _is_shutdown) != NULL)
+
+    /* The types of `_queue` whose size is known without a call. */
+    #define has_known_items(queue) \
+        (is_deque(queue) || is_list(queue) || is_dict(queue_field(queue, _queue)) || is_set(queue_field(queue, _queue)))
+    #define is_dict(field) ((field) != NULL && (PyDict_CheckExact(field) || PyODict_CheckExact(field)))
+    #define is_set(field) ((field) != NULL && PySet_CheckExact(field))
+
+    static inline Py_ssize_t size_of_items(PyObject *items)
+    {
+        if (is_dict(items))
+            return PyDict_GET_SIZE(items);
+        if (is_set(items))
+            return PySet_GET_SIZE(items);
+        return Py_SIZE(items);
+    }
+
     #define has_usual_counters(queue) \
         (is_int(queue_field(queue, _unfinished_tasks)) && queue_field(queue, _finished) != NULL)
     #define QUEUE_FIELDS \\
@@ -59,13 +83,18 @@ cdef extern from *:
     #endif
     """
     int add_queue_fields(PyTypeObject *) except -1
-    void fill_queue_fields(object) noexcept
+    void fill_queue_fields(object) noexcept     # all but `_queue`
+    void clear_items(object queue) noexcept
+    void set_items(object queue, object items) noexcept
     bint is_deque(object queue) noexcept
     bint is_list(object queue) noexcept
-    bint has_usual_fields(object queue, bint items_are_usual) noexcept
+    bint has_usual_fields(object queue) noexcept
+    Py_ssize_t size_of_items(object items) noexcept
     bint has_usual_counters(object queue) noexcept
 
 cdef extern from "Python.h":
+    PyTypeObject *Py_TYPE(PyObject *) noexcept
+    bint PyType_IsSubtype(PyTypeObject *, PyTypeObject *) noexcept
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 import heapq
@@ -92,11 +121,12 @@ cdef class QueueFields:
     cdef object _putters
     cdef object _unfinished_tasks
     cdef object _finished           # an Event
-    cdef object _queue              # of a plain queue: a deque or, of a PriorityQueue or LifoQueue, a list
+    cdef object _queue              # a deque or, of a PriorityQueue or LifoQueue, a list; what a subclass makes it
     cdef object _is_shutdown        # None before Python 3.13
 
     def __cinit__(self, *args, **kwargs):
         instance_dict_clear(self)
+        clear_items(self)
 
 
 instance_dict_install(<PyTypeObject *>QueueFields)
@@ -105,24 +135,62 @@ add_queue_fields(<PyTypeObject *>QueueFields)
 cdef plain_class fifo_class, priority_class, lifo_class
 
 
-cdef inline bint is_of_our_class(PyObject *queue) noexcept:
-    return is_unchanged(queue, &fifo_class) or is_unchanged(queue, &priority_class) or is_unchanged(queue, &lifo_class)
+# The bits of the methods that others call.
+cdef enum:
+    INIT = 1
+    PUT = 2
+    GET = 4
+    PUT_NOWAIT = 8
+    GET_NOWAIT = 16
+    FULL = 32
+    EMPTY = 64
+    QSIZE = 128
+
+# No short cut relies on those that have no bit above.
+cdef tuple hooks = (
+    "_init", "_put", "_get", "put_nowait", "get_nowait", "full", "empty", "qsize", "put", "get", "task_done", "join",
+    "shutdown", "maxsize", "_format",
+)   # fmt: skip
 
 
-cdef inline bint is_plain_queue(PyObject *queue) noexcept:
-    """Whether it is of one of the three classes themselves, and the attributes that get() uses are of the types that
-    the constructor gave them."""
-    if is_unchanged(queue, &fifo_class):
-        return instance_dict_is_absent(<object>queue) and has_usual_fields(<object>queue, is_deque(<object>queue))
-    return is_of_our_class(queue) and instance_dict_is_absent(<object>queue) and has_usual_fields(
-        <object>queue, is_list(<object>queue)
-    )
+cdef inline bint is_fifo(PyObject *queue) noexcept:
+    """Whether it is no object of PriorityQueue or LifoQueue; the other two tell of subclasses, too."""
+    return Py_TYPE(queue) == fifo_class.type or not (is_priority(queue) or is_lifo(queue))
 
 
-cdef inline bint is_plain_counted_queue(PyObject *queue) noexcept:
+cdef inline bint is_priority(PyObject *queue) noexcept:
+    return PyType_IsSubtype(Py_TYPE(queue), priority_class.type)
+
+
+cdef inline bint is_lifo(PyObject *queue) noexcept:
+    return PyType_IsSubtype(Py_TYPE(queue), lifo_class.type)
+
+
+cdef inline const plain_class *class_of(PyObject *queue) noexcept:
+    """Which of the three classes it is an object of, if it is one at all."""
+    return &fifo_class if is_fifo(queue) else &priority_class if is_priority(queue) else &lifo_class
+
+
+cdef inline unsigned int replaced(PyObject *queue) noexcept:
+    """The bits of the methods that it does not have from its class, see class_of()."""
+    return replaced_names(queue, class_of(queue))
+
+
+cdef inline bint is_of_our_class(PyObject *queue, unsigned int methods) noexcept:
+    """Whether it may be a plain queue, as far as its class says."""
+    return not names_replaced_by_class(queue, class_of(queue)) & (OTHER_NAMES | methods)
+
+
+cdef inline bint is_plain_queue(PyObject *queue, unsigned int methods) noexcept:
+    """Whether the methods that these bits stand for are those of its class, and the attributes that get() uses are of
+    the types that the constructors of our three classes gave them; `_queue` may also be another type of known size."""
+    return not replaced(queue) & (OTHER_NAMES | methods) and has_usual_fields(<object>queue)
+
+
+cdef inline bint is_plain_counted_queue(PyObject *queue, unsigned int methods) noexcept:
     """is_plain_queue(), and the attributes by which put(), task_done() and join() count."""
     return (
-        is_plain_queue(queue)
+        is_plain_queue(queue, methods)
         and has_usual_counters(<object>queue)
         and is_plain_event(<PyObject *>(<QueueFields>queue)._finished)
     )
@@ -131,7 +199,7 @@ cdef inline bint is_plain_counted_queue(PyObject *queue) noexcept:
 # -- what the methods have in common; all of it for plain queues -------------------------------------------------------
 
 cdef inline Py_ssize_t size(QueueFields queue) noexcept:
-    return deque_size(queue._queue)     # a list keeps its size in the same place
+    return size_of_items(queue._queue)
 
 
 cdef inline bint is_full(QueueFields queue) except -1:
@@ -143,18 +211,28 @@ cdef inline bint is_full(QueueFields queue) except -1:
 
 cdef int put_item(QueueFields queue, object item) except -1:
     """put_nowait(), where there is room."""
-    if is_unchanged(<PyObject *>queue, &fifo_class):
+    cdef PyObject *checked = <PyObject *>queue
+    if replaced(checked) & PUT or not has_own_items(checked):
+        (<object>queue)._put(item)
+        if not is_plain_counted_queue(checked, 0):
+            return count_put_item(queue)
+    elif is_fifo(checked):
         deque_append(queue._queue, item)
-    elif is_unchanged(<PyObject *>queue, &lifo_class):
+    elif is_lifo(checked):
         (<list>queue._queue).append(item)
     else:
         heappush(queue._queue, item)
         # The items were compared, which may have run any code.
-        if not is_plain_counted_queue(<PyObject *>queue):
+        if not is_plain_counted_queue(checked, 0):
             return count_put_item(queue)
     queue._unfinished_tasks = queue._unfinished_tasks + 1
     (<EventFields>queue._finished)._value = False
     return wake_first(queue._getters)
+
+
+cdef inline bint has_own_items(PyObject *queue) noexcept:
+    """Whether `_queue` is of the type that its class gave it."""
+    return is_deque(<object>queue) if is_fifo(queue) else is_list(<object>queue)
 
 
 cdef int count_put_item(object queue) except -1:
@@ -168,15 +246,21 @@ cdef int count_put_item(object queue) except -1:
 cdef object take_item(QueueFields queue):
     """get_nowait(), where there is an item."""
     cdef object item
-    if is_unchanged(<PyObject *>queue, &fifo_class):
+    cdef PyObject *checked = <PyObject *>queue
+    if replaced(checked) & GET or not has_own_items(checked):
+        item = (<object>queue)._get()
+        if not is_plain_queue(checked, 0):
+            (<object>queue)._wakeup_next((<object>queue)._putters)
+            return item
+    elif is_fifo(checked):
         item = deque_popleft(queue._queue)
-    elif is_unchanged(<PyObject *>queue, &lifo_class):
+    elif is_lifo(checked):
         item = (<list>queue._queue)[size(queue) - 1]
         del (<list>queue._queue)[size(queue) - 1]
     else:
         item = heappop(queue._queue)
-        if not is_plain_queue(<PyObject *>queue):
-            queue._wakeup_next((<object>queue)._putters)
+        if not is_plain_queue(checked, 0):
+            (<object>queue)._wakeup_next((<object>queue)._putters)
             return item
     wake_first(queue._putters)
     return item
@@ -186,8 +270,10 @@ cdef object take_item(QueueFields queue):
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0]):
+    cdef bint has_own_init
+    if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0], 0):
         return NULL
+    has_own_init = replaced(arguments[0]) & INIT
     queue = <QueueFields>arguments[0]
     fill_queue_fields(queue)
     queue._maxsize = 0 if count == 1 else <object>arguments[1]
@@ -195,32 +281,43 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     queue._putters = deque_new()
     queue._unfinished_tasks = 0
     queue._finished = new_event(True)
-    queue._queue = deque_new() if is_unchanged(<PyObject *>queue, &fifo_class) else []
-    queue._is_shutdown = False
+    if has_own_init:
+        init_items(queue, queue._maxsize)
+    else:
+        set_items(queue, deque_new() if is_fifo(arguments[0]) else [])
+        queue._is_shutdown = False
     return Py_NewRef(None)
 
 
+cdef int init_items(object queue, object maxsize) except -1:
+    """The end of __init__(), for any queue."""
+    queue._init(maxsize)
+    if QueueShutDown is not None:
+        queue._is_shutdown = False
+    return 0
+
+
 cdef PyObject *qsize(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], 0):
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]))
 
 
 cdef PyObject *empty(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], 0):
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]) == 0)
 
 
 cdef PyObject *full(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], QSIZE):
         return NULL
     return Py_NewRef(is_full(<QueueFields>arguments[0]))
 
 
 cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 2 or keywords != NULL or not is_plain_counted_queue(arguments[0]):
+    if count != 2 or keywords != NULL or not is_plain_counted_queue(arguments[0], FULL | QSIZE):
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._is_shutdown:
@@ -233,7 +330,7 @@ cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keyw
 
 cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0]):
+    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], EMPTY):
         return NULL
     queue = <QueueFields>arguments[0]
     if not size(queue):
@@ -243,7 +340,7 @@ cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keyw
 
 cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 1 or keywords != NULL or not is_plain_counted_queue(arguments[0]):
+    if count != 1 or keywords != NULL or not is_plain_counted_queue(arguments[0], 0):
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._unfinished_tasks <= 0:
@@ -255,19 +352,19 @@ cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 
 
 cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0], EMPTY):
         return NULL
     return Py_NewRef(new_coroutine(get_operation, <object>arguments[0], None))
 
 
 cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_of_our_class(arguments[0]):
+    if count != 2 or keywords != NULL or not is_of_our_class(arguments[0], FULL | QSIZE):
         return NULL
     return Py_NewRef(new_coroutine(put_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
+    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0], 0):
         return NULL
     return Py_NewRef(new_coroutine(join_operation, <object>arguments[0], None))
 
@@ -288,10 +385,10 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         if is_woken_in_vain(getters, coroutine.extra) and not queue.empty():
             queue._wakeup_next(getters)
         raise_again(error)
-    if not is_plain_queue(<PyObject *>queue):
+    if not is_plain_queue(<PyObject *>queue, EMPTY):
         return delegate(coroutine, own_get(queue))
     if size(queue):
-        return take_item(queue)
+        return queue.get_nowait() if replaced(<PyObject *>queue) & GET_NOWAIT else take_item(queue)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
     getters = (<QueueFields>queue)._getters
@@ -311,8 +408,10 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         if is_woken_in_vain(putters, coroutine.extra) and not queue.full():
             queue._wakeup_next(putters)
         raise_again(error)
-    if not is_plain_counted_queue(<PyObject *>queue):
+    if not is_plain_counted_queue(<PyObject *>queue, FULL | QSIZE):
         return delegate(coroutine, own_put(queue, coroutine.argument))
+    if replaced(<PyObject *>queue) & PUT_NOWAIT and not is_full(queue):
+        return queue.put_nowait(coroutine.argument)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
     if not is_full(queue):
@@ -341,7 +440,7 @@ cdef object join_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
-    if is_plain_counted_queue(<PyObject *>queue) and (<QueueFields>queue)._unfinished_tasks <= 0:
+    if is_plain_counted_queue(<PyObject *>queue, 0) and (<QueueFields>queue)._unfinished_tasks <= 0:
         return None
     return delegate(coroutine, own_join(queue))
 
@@ -369,6 +468,6 @@ Queue = compiled_class(
 )
 PriorityQueue = compiled_class(Queue, queues.PriorityQueue)
 LifoQueue = compiled_class(Queue, queues.LifoQueue)
-plain_class_record(&fifo_class, Queue)
-plain_class_record(&priority_class, PriorityQueue)
-plain_class_record(&lifo_class, LifoQueue)
+plain_class_record_names(&fifo_class, Queue, hooks)
+plain_class_record_names(&priority_class, PriorityQueue, hooks)
+plain_class_record_names(&lifo_class, LifoQueue, hooks)

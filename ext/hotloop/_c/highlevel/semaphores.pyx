@@ -25,9 +25,15 @@ from hotloop._c.highlevel.coroutine cimport (
 )
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
 from hotloop._c.highlevel.lock cimport acquired, await_acquire
-from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.plain_class cimport (
+    OTHER_NAMES,
+    names_replaced_by_class,
+    plain_class,
+    plain_class_record_names,
+    replaced_names,
+)
 from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
-from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
 
@@ -80,6 +86,8 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
+    PyTypeObject *Py_TYPE(PyObject *) noexcept
+    bint PyType_IsSubtype(PyTypeObject *, PyTypeObject *) noexcept
 
 from asyncio import exceptions, locks
 from collections import deque
@@ -111,16 +119,34 @@ add_semaphore_fields(<PyTypeObject *>SemaphoreFields)
 cdef plain_class unbounded_class, bounded_class
 
 
+# The bits of the methods that others call.
+cdef enum:
+    ACQUIRE = 1
+    RELEASE = 2
+    LOCKED = 4
+
+cdef tuple hooks = ("acquire", "release", "locked")
+
+
+cdef inline bint is_bounded(PyObject *semaphore) noexcept:
+    return Py_TYPE(semaphore) != unbounded_class.type and PyType_IsSubtype(Py_TYPE(semaphore), bounded_class.type)
+
+
+cdef inline const plain_class *class_of(PyObject *semaphore) noexcept:
+    """Which of the two classes it is an object of, if it is one at all."""
+    return &bounded_class if is_bounded(semaphore) else &unbounded_class
+
+
 cdef inline bint is_of_our_class(PyObject *semaphore) noexcept:
-    return is_unchanged(semaphore, &unbounded_class) or is_unchanged(semaphore, &bounded_class)
+    """Whether it may be a plain semaphore, as far as its class says."""
+    return not names_replaced_by_class(semaphore, class_of(semaphore)) & OTHER_NAMES
 
 
-cdef bint is_plain_semaphore(PyObject *semaphore) noexcept:
-    """Whether it is of one of the two classes themselves, and its attributes are there and of the types that the
-    constructor gave them."""
+cdef bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
+    """Whether its methods are those of one of the two classes, except for methods other than these, and its attributes
+    are there and of the types that the constructor gave them."""
     return (
-        is_of_our_class(semaphore)
-        and instance_dict_is_absent(<object>semaphore)
+        not replaced_names(semaphore, class_of(semaphore)) & (OTHER_NAMES | methods)
         and semaphore_fields_are_set(<object>semaphore)
         and PyLong_CheckExact((<SemaphoreFields>semaphore)._value)
         and ((<SemaphoreFields>semaphore)._waiters is None or deque_check((<SemaphoreFields>semaphore)._waiters))
@@ -129,7 +155,7 @@ cdef bint is_plain_semaphore(PyObject *semaphore) noexcept:
 
 cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
     """Whether a short cut may do a call: a plain semaphore, with `wanted` arguments in all."""
-    return count == wanted and keywords == NULL and is_plain_semaphore(arguments[0])
+    return count == wanted and keywords == NULL and is_plain_semaphore(arguments[0], 0)
 
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
@@ -145,7 +171,7 @@ cdef bint take_if_free(object semaphore) except -1:
     """Decrement a plain semaphore, unless acquire() would have to wait."""
     if is_locked(<SemaphoreFields>semaphore):
         return False
-    if is_plain_semaphore(<PyObject *>semaphore):
+    if is_plain_semaphore(<PyObject *>semaphore, 0):
         (<SemaphoreFields>semaphore)._value = (<SemaphoreFields>semaphore)._value - 1
     else:
         semaphore._value -= 1
@@ -178,7 +204,7 @@ cdef bint wake_next(object semaphore) except -1:
 
 cdef int wake_as_many_as_may_run(object semaphore) except -1:
     """The end of acquire(), for any semaphore."""
-    while is_plain_semaphore(<PyObject *>semaphore):
+    while is_plain_semaphore(<PyObject *>semaphore, 0):
         if sign_of((<SemaphoreFields>semaphore)._value) <= 0 or not wake_next(semaphore) or not wakes_all:
             return 0
     while semaphore._value > 0:
@@ -212,7 +238,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
         return NULL
     semaphore = <SemaphoreFields>arguments[0]
     fill_semaphore_fields(semaphore)
-    if is_unchanged(arguments[0], &bounded_class):
+    if is_bounded(arguments[0]):
         set_bound(semaphore, value)
     semaphore._waiters = None
     semaphore._value = value
@@ -240,7 +266,7 @@ cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 
 cdef bint may_release(SemaphoreFields semaphore) except -1:
     """Whether release() of a plain semaphore raises nothing, as far as is known."""
-    if is_unchanged(<PyObject *>semaphore, &unbounded_class):
+    if not is_bounded(<PyObject *>semaphore):
         return True
     return bound_is_usual(semaphore) and semaphore._value < semaphore._bound_value
 
@@ -274,11 +300,11 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         forget_waiter(semaphore, coroutine.extra)
         wake_as_many_as_may_run(semaphore)
         return True
-    if not is_plain_semaphore(<PyObject *>semaphore):
+    if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
     if take_if_free(semaphore):
         return True
-    if not is_plain_semaphore(<PyObject *>semaphore):
+    if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
     waiters = (<SemaphoreFields>semaphore)._waiters
     if waiters is None:
@@ -292,7 +318,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
 
 cdef int forget_waiter(object semaphore, object waiter) except -1:
     """semaphore._waiters.remove(waiter)"""
-    if is_plain_semaphore(<PyObject *>semaphore) and remove_waiter((<SemaphoreFields>semaphore)._waiters, waiter):
+    if is_plain_semaphore(<PyObject *>semaphore, 0) and remove_waiter((<SemaphoreFields>semaphore)._waiters, waiter):
         return 0
     semaphore._waiters.remove(waiter)
     return 0
@@ -332,14 +358,14 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_plain_semaphore(<PyObject *>semaphore) and take_if_free(semaphore):
+    if is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED) and take_if_free(semaphore):
         return None
     return await_acquire(coroutine, semaphore)
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
-    if is_plain_semaphore(<PyObject *>semaphore) and may_release(<SemaphoreFields>semaphore):
+    if is_plain_semaphore(<PyObject *>semaphore, RELEASE) and may_release(<SemaphoreFields>semaphore):
         release_plain_semaphore(<SemaphoreFields>semaphore)
     else:
         semaphore.release()
@@ -397,7 +423,7 @@ cdef dict bounded_short_cuts():
 
 Semaphore = compiled_class(SemaphoreFields, locks.Semaphore, **short_cuts())
 BoundedSemaphore = compiled_class(Semaphore, locks.BoundedSemaphore, **bounded_short_cuts())
-plain_class_record(&unbounded_class, Semaphore)
-plain_class_record(&bounded_class, BoundedSemaphore)
+plain_class_record_names(&unbounded_class, Semaphore, hooks)
+plain_class_record_names(&bounded_class, BoundedSemaphore, hooks)
 constructor_install(Semaphore, construct)
 constructor_install(BoundedSemaphore, construct)

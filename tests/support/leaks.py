@@ -58,6 +58,13 @@ def clear_caches():
     sys._clear_type_cache() if sys.version_info < (3, 13) else sys._clear_internal_caches()
 
 
+def forget_tracebacks(item):
+    """An exception among the test's parameters is raised in each run, and its traceback becomes longer each time."""
+    for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
+        if isinstance(value, BaseException):
+            value.__traceback__ = value.__context__ = None
+
+
 def measure(implementation):
     # Fills the free lists, so that the number of objects kept for reuse is the same after each run.
     with asyncio.Runner(loop_factory=implementation.new_event_loop) as runner:
@@ -110,6 +117,7 @@ def run_again_and_again(item, nextitem):
             for finalizers, length in notes:
                 del finalizers[length:]
         del reports, notes
+        forget_tracebacks(item)
         counts = measure(implementation)
         if number >= WARM_UPS:
             history.extend(counts)

@@ -36,6 +36,13 @@ def test_a_cycle_is_no_leak():
 def test_a_variable_is_no_leak():
     contextvars.ContextVar("variable").set(object())
 
+@pytest.mark.parametrize("error", [ValueError()])
+def test_the_traceback_of_a_parameter_is_no_leak(error):
+    try:
+        raise error
+    except ValueError:
+        pass
+
 def test_an_object_is_kept():
     kept.append([])
 
@@ -78,7 +85,9 @@ def test_leaks_are_found(impl, tmp_path):
         text=True,
         check=False,
     )
-    outcomes = dict(re.findall(r"^(?:PASSED|FAILED) test_some.py::test_(\w+)(?: - (.*))?$", done.stdout, re.MULTILINE))
+    outcomes = dict(
+        re.findall(r"^(?:PASSED|FAILED) test_some.py::test_(\w+)(?:\[\w+\])?(?: - (.*))?$", done.stdout, re.MULTILINE)
+    )
     passed = [name for name, reason in outcomes.items() if not reason]
     assert passed == [
         "nothing_leaks",
@@ -86,12 +95,13 @@ def test_leaks_are_found(impl, tmp_path):
         "what_grows_now_and_then_is_no_leak",
         "a_cycle_is_no_leak",
         "a_variable_is_no_leak",
+        "the_traceback_of_a_parameter_is_no_leak",
     ], done.stdout
     leaking = [name for name, reason in outcomes.items() if reason.startswith("it leaks")]
     assert leaking == ["an_object_is_kept", "a_reference_is_lost", "a_descriptor_is_left"]
     assert outcomes["a_failure_is_a_failure"].startswith("assert not [")
     assert re.search(r"descriptors: \+1, \+1, \+1, \+1, \+1$", done.stdout, re.MULTILINE)
-    assert "4 failed, 5 passed, 1 skipped" in done.stdout
+    assert "4 failed, 6 passed, 1 skipped" in done.stdout
 
 
 @pytest.mark.skipif(

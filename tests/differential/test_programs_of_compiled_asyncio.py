@@ -19,6 +19,7 @@ import hotloop.asyncio
 pytestmark = [pytest.mark.differential, uses_hypothesis]
 
 DELAYS = st.sampled_from([-1, 0, 0, 1, 1, 2, 3])
+ENDS = st.sampled_from([asyncio.ALL_COMPLETED, asyncio.FIRST_COMPLETED, asyncio.FIRST_EXCEPTION])
 NO_DELAYS = st.one_of(st.none(), DELAYS)
 # Coroutines that a task or a compiled function runs itself, without a coroutine of the program's between the two.
 BARE = st.sampled_from(["get", "put", "join", "wait", "acquire", "acquire_room", "sleep", "pause", "gather"])
@@ -47,6 +48,7 @@ SIMPLE = [
     ("bare_gather", st.tuples(st.lists(BARE, max_size=3), st.booleans())),
     ("bare_group", BARE),
     ("bare_shield", BARE),
+    ("wait_tasks", st.tuples(ENDS, NO_DELAYS, st.sets(st.integers(0, 8), min_size=1, max_size=3))),
     ("wait_for_task", st.tuples(st.integers(0, 8), NO_DELAYS)),
     ("reschedule_any", st.tuples(st.integers(0, 8), NO_DELAYS)),
     ("enter_again", st.integers(0, 8)),
@@ -68,7 +70,8 @@ def nested_steps(children):
         st.tuples(st.sampled_from(["locked", "room", "condition", "shield"]), st.none(), block),
         st.tuples(st.sampled_from(["timeout", "timeout_at", "wait_for"]), NO_DELAYS, block),
         st.tuples(st.just("reschedule"), NO_DELAYS, block),
-        st.tuples(st.sampled_from(["gather", "wait_all"]), st.booleans(), blocks),
+        st.tuples(st.just("gather"), st.booleans(), blocks),
+        st.tuples(st.just("wait_all"), st.tuples(ENDS, NO_DELAYS), blocks),
         # A group keeps its tasks in a set, so it cancels them in any order: only one of them takes steps.
         st.tuples(st.just("group"), st.lists(st.tuples(DELAYS, st.booleans()), max_size=3), block),
         st.tuples(st.just("caught"), st.sampled_from(["Exception", "CancelledError"]), block),
@@ -285,11 +288,17 @@ class Stage:
     async def do_bare_shield(self, kind, block, path):
         return await self.module.shield(self.start_bare(kind))
 
+    def bare_task(self, number):
+        """One that was started without a coroutine of the program's: any other could wait for the current task."""
+        return self.bare_tasks[number % len(self.bare_tasks)] if self.bare_tasks else self.start_bare("sleep")
+
     async def do_wait_for_task(self, argument, block, path):
         number, delay = argument
-        # Not for any task, which could wait for this one.
-        task = self.bare_tasks[number % len(self.bare_tasks)] if self.bare_tasks else self.start_bare("sleep")
-        return await self.module.wait_for(task, delay)
+        return await self.module.wait_for(self.bare_task(number), delay)
+
+    async def do_wait_tasks(self, argument, block, path):
+        when, delay, numbers = argument
+        return await self.wait_for_all([self.bare_task(number) for number in sorted(numbers)], when, delay)
 
     async def do_locked(self, argument, block, path):
         async with self.lock:
@@ -360,10 +369,12 @@ class Stage:
         if fails:
             raise ValueError("in a group")
 
-    async def do_wait_all(self, any_will_do, blocks, path):
+    async def do_wait_all(self, argument, blocks, path):
         tasks = [self.start(block, (*path, number)) for number, block in enumerate(blocks)] or [self.start([], path)]
-        when = asyncio.FIRST_COMPLETED if any_will_do else asyncio.ALL_COMPLETED
-        done, pending = await self.module.wait(tasks, timeout=2, return_when=when)
+        return await self.wait_for_all(tasks, *argument)
+
+    async def wait_for_all(self, tasks, when, delay):
+        done, pending = await self.module.wait(tasks, timeout=delay, return_when=when)
         return [task in done for task in tasks], len(pending)
 
     async def do_caught(self, kind, block, path):

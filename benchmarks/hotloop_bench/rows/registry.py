@@ -99,11 +99,11 @@ class Rows:
 
     registered: list[Row] = field(default_factory=list)
 
-    def on_loop(self, operations: int) -> Callable[[LoopFunction], LoopFunction]:
-        """A function(loop, n) that runs the loop itself."""
+    def on_loop(self, operations: int, **settings: Any) -> Callable[[LoopFunction], LoopFunction]:
+        """A function(loop, n) that runs the loop itself; the settings are those of Row."""
 
         def register(function: LoopFunction) -> LoopFunction:
-            self._add(function, "event loop", operations, function, opened_loop)
+            self._add(function, "event loop", operations, function, opened_loop, **settings)
             return function
 
         return register

@@ -8,11 +8,6 @@ rows = Rows()
 
 BATCH = 100
 
-# Due 1.0 to 1.2 ms after the batch began, in no order. Scheduling so many takes every loop longer than that, so all are
-# due when the loop gets to them. The row never waits: it measures work, not sleep.
-PENDING = 20_000
-OFFSETS = [0.001 + 0.0002 * (index * 7919 % PENDING) / PENDING for index in range(PENDING)]
-
 
 @rows.on_loop(operations=10_000)
 def call_later_cancel(loop: asyncio.AbstractEventLoop, n: int) -> None:
@@ -34,11 +29,14 @@ def call_later_cancel(loop: asyncio.AbstractEventLoop, n: int) -> None:
     loop.run_forever()
 
 
-@rows.on_loop(operations=20_000)
-def timers_firing(loop: asyncio.AbstractEventLoop, n: int) -> None:
-    """What does a timer cost that fires? n of them, set in no order, up to 20,000 of them pending at a time."""
+def fire(loop: asyncio.AbstractEventLoop, n: int, most_pending: int) -> None:
+    """Set n timers in no order, up to `most_pending` at a time, and run each.
+
+    They are due 1.0 to 1.2 ms after the first of a batch was set. Setting so many takes every loop longer than that, so
+    all are due when the loop gets to them. The row never waits: it measures work, not sleep."""
     left = n
     pending = 0
+    offsets = [0.001 + 0.0002 * (index * 7919 % most_pending) / most_pending for index in range(most_pending)]
 
     def fired() -> None:
         nonlocal left, pending
@@ -49,13 +47,31 @@ def timers_firing(loop: asyncio.AbstractEventLoop, n: int) -> None:
 
     def schedule() -> None:
         nonlocal pending
-        pending = min(PENDING, left)
+        pending = min(most_pending, left)
         if not pending:
             loop.stop()
             return
         start = loop.time()
-        for offset in OFFSETS[:pending]:
+        for offset in offsets[:pending]:
             loop.call_at(start + offset, fired)
 
     loop.call_soon(schedule)
     loop.run_forever()
+
+
+@rows.on_loop(operations=20_000)
+def timers_firing(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does a timer cost that fires? n of them, set in no order, up to 20,000 of them pending at a time."""
+    fire(loop, n, 20_000)
+
+
+@rows.on_loop(operations=100_000, in_a_round=200_000)
+def timers_firing_100k(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """The same with up to 100,000 pending at a time."""
+    fire(loop, n, 100_000)
+
+
+@rows.on_loop(operations=1_000_000, in_a_round=1_000_000)
+def timers_firing_1M(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """The same with up to 1,000,000 pending at a time."""
+    fire(loop, n, 1_000_000)

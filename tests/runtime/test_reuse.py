@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import gc
+import os
+import sysconfig
 import weakref
 
 import pytest
@@ -261,3 +263,23 @@ def test_a_value_that_a_callback_has_set_goes_with_the_callback(loop):
     run_once(loop)
     gc.collect()
     assert [reference() for reference in references] == [None] * len(AGAIN)
+
+
+@pytest.mark.only("c", reason="the others' handles are Python objects")
+@pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED") == 1, reason="without the GIL nothing is reused")
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="under AddressSanitizer nothing is reused")
+def test_timers_do_not_count_towards_the_next_collection(loop):
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        handles = [loop.call_later(1000, print) for _ in range(40_000)]
+        assert gc.get_count()[0] - before < 1000
+        for handle in handles:
+            handle.cancel()
+        handles.clear()
+        del handle
+        # Nor does their end make room for other objects that the collector does not count.
+        assert gc.get_count()[0] >= before
+    finally:
+        gc.enable()

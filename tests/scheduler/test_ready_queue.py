@@ -134,6 +134,29 @@ def test_a_callback_runs_in_a_copy_of_the_context_that_queued_it(loop):
     variable.set("outside")
 
 
+@pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe"])
+def test_thousands_of_callbacks_run_in_copies_of_their_own(loop, method):
+    seen, contexts = [], []
+
+    def callback(number):
+        seen.append(variable.get())
+        variable.set(f"of callback {number}")
+        contexts.append(contextvars.copy_context())
+
+    def schedule():
+        for number in range(5000):
+            if number == 4000:
+                variable.set("after 4,000")
+            getattr(loop, method)(callback, number)
+        variable.set("after all")
+
+    loop.call_soon(schedule)
+    run_once(loop, 2)
+    assert seen == ["outside"] * 4000 + ["after 4,000"] * 1000
+    assert [context[variable] for context in contexts] == [f"of callback {number}" for number in range(5000)]
+    assert variable.get() == "outside"
+
+
 def test_a_given_context_is_used_as_it_is(loop):
     context = contextvars.copy_context()
     loop.call_soon(variable.set, "changed", context=context)

@@ -72,6 +72,7 @@ from hotloop._c.scheduler.ready_queue cimport (
     new_threadsafe_handle,
     pop,
     published_size,
+    prefetch_item,
     push,
     queued,
     report_exception,
@@ -131,6 +132,8 @@ cdef extern from "system/receive.h":
 cdef int64_t SLICE = 100_000
 # The same in seconds, with room for differences between the two clocks and their readings.
 cdef double SLICE_SECONDS = 2 * SLICE * 1e-9
+# In a batch of this many items, they may no longer be in the processor's cache.
+cdef Py_ssize_t PREFETCHED_FROM = 1000
 # asyncio's upper bound for one wait, in seconds.
 cdef double LONGEST_WAIT = 24 * 3600.0
 # A poll that cannot block keeps the GIL. Every 8th releases it, or callbacks that are all C would starve other threads.
@@ -484,6 +487,8 @@ cdef class LoopCore(LoopState):
             todo[0] -= 1
             if not FREE_THREADED:
                 running[0] = pop(ready)
+                if todo[0] >= PREFETCHED_FROM:
+                    prefetch_item(ready)
             self.metrics.items += 1
             if ready.entered_task is not None and not isinstance(<object>running[0], Task):
                 self.leave_current_task()

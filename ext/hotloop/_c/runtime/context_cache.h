@@ -234,6 +234,14 @@ static inline PyObject *context_cache_acquire(void)
     return cached != NULL ? cached : PyContext_CopyCurrent();
 }
 
+/* The same, but NULL without an exception where only a copy would do, which the caller can put off. */
+static inline PyObject *context_cache_acquire_cached(void)
+{
+    PyObject *current = context_current();
+
+    return current != NULL && context_cache_matches(current) ? context_cache_take() : NULL;
+}
+
 /* True if the caller has the only reference, so that no other code can have entered the context or find out that it is
  * used again, and if it has the template's variables. */
 static inline int context_cache_accepts(PyObject *context)
@@ -281,6 +289,8 @@ static inline PyObject *context_cache_acquire_for(PyObject *template)
 static inline PyObject *context_cache_acquire_copy(PyObject *context) { return PyContext_Copy(context); }
 
 static inline PyObject *context_cache_acquire(void) { return PyContext_CopyCurrent(); }
+
+static inline PyObject *context_cache_acquire_cached(void) { return NULL; }
 
 static inline void context_cache_release(PyObject *context) { (void)context; }
 

@@ -34,10 +34,11 @@
 #define RECYCLING 1
 #endif
 
-/* -- whether the finalizer has run --
+/* -- the words of the garbage collector --
  *
- * The garbage collector keeps two words in front of an object: next, and previous with flags in its low bits. The
- * lowest bit says that the finalizer has run. */
+ * It keeps two words in front of an object: next, and previous with flags in its low bits. The lowest bit says that the
+ * finalizer has run. */
+#define COLLECTOR_WORDS 2
 
 #ifdef Py_GIL_DISABLED
 
@@ -50,6 +51,47 @@ static inline void finalizer_skip(PyObject *object) { ((uintptr_t *)object)[-1] 
 
 /* It will be called again: the next object in this place has not been finalized. */
 static inline void finalizer_reset(PyObject *object) { ((uintptr_t *)object)[-1] &= ~(uintptr_t)1; }
+
+#endif
+
+/* -- uncounted memory --
+ *
+ * The garbage collector counts the objects that PyObject_GC_New() makes, and begins when there are some hundred. It then
+ * looks at all young objects, sometimes at all there are. Where a burst makes many handles that live until the loop gets
+ * to them, that costs twice as much as all other work. The memory of such classes comes from PyObject_Malloc(). What
+ * else a cycle consists of is counted, so the collector still comes. */
+
+#if RECYCLING
+
+/* The tp_alloc. */
+static PyObject *uncounted_alloc(PyTypeObject *type, Py_ssize_t items)
+{
+    size_t collectors = COLLECTOR_WORDS * sizeof(uintptr_t);
+    char *memory = PyObject_Malloc(collectors + (size_t)type->tp_basicsize);
+    PyObject *object;
+
+    (void)items; /* 0 */
+    if (memory == NULL)
+        return PyErr_NoMemory();
+    memset(memory, 0, collectors + (size_t)type->tp_basicsize);
+    object = PyObject_Init((PyObject *)(memory + collectors), type);
+    PyObject_GC_Track(object);
+    return object;
+}
+
+/* The tp_free. */
+static void uncounted_free(void *memory) { PyObject_Free((char *)memory - COLLECTOR_WORDS * sizeof(uintptr_t)); }
+
+/* To be called before the first instance exists. */
+static inline void uncounted_install(PyTypeObject *type)
+{
+    type->tp_alloc = uncounted_alloc;
+    type->tp_free = uncounted_free;
+}
+
+#else
+
+static inline void uncounted_install(PyTypeObject *type) { (void)type; }
 
 #endif
 
@@ -111,7 +153,9 @@ static inline void free_memory_install(PyTypeObject *type) { (void)type; }
  *
  * The owner asks free_list_accepts() about an object that it has the last reference to, empties it and releases it. */
 
+#ifndef FREE_LIST_CAPACITY
 #define FREE_LIST_CAPACITY 1024
+#endif
 
 /* Of objects of one class. */
 typedef struct {

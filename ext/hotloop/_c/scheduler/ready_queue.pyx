@@ -6,7 +6,7 @@ that queueing a step allocates nothing. The queue knows nothing else about tasks
 
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_GET_ITEM
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
 
 from hotloop._c.runtime.locking cimport (
@@ -30,13 +30,21 @@ from asyncio import events, format_helpers
 cdef extern from "runtime/vectorcall.h":
     object call_with_tuple(object callable, object args)
 
-cdef extern from "runtime/recycling.h":
+cdef extern from *:
+    """
+    /* What a burst of calls needs, for instance from another thread. A handle is 112 bytes. */
+    #define FREE_LIST_CAPACITY 32768
+    #include "runtime/recycling.h"
+    """
     ctypedef struct free_list:
         pass
     PyObject *free_list_acquire(free_list *)
     bint free_list_accepts(const free_list *, PyObject *handle)
     void free_list_release(free_list *, PyObject *handle)
     bint is_unshared_native(PyObject *item)
+    enum:
+        COLLECTOR_WORDS
+    void uncounted_install(PyTypeObject *)
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
@@ -44,6 +52,7 @@ cdef extern from "runtime/context_cache.h":
     void context_cache_end_run()
     PyObject *context_cache_template_of_current()
     object context_cache_acquire()
+    PyObject *context_cache_acquire_cached()
     object context_cache_acquire_copy(object context)
     PyObject *context_cache_acquire_for(PyObject *template)
     void context_cache_release(PyObject *context)
@@ -225,13 +234,26 @@ cdef Handle new_handle(object callback, tuple args, object loop, object context)
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
     cdef PyObject *kept = free_list_acquire(&free_handles)
     cdef Handle handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
-    return filled(handle, callback, args, loop, context_cache_acquire() if context is None else context)
+    cdef PyObject *cached
+    if context is not None:
+        return filled(handle, callback, args, loop, context)
+    cached = context_cache_acquire_cached()
+    if cached != NULL:
+        return filled(handle, callback, args, loop, steal(cached))
+    return borrow_template(handle, callback, args, loop)
+
+
+cdef Handle borrow_template(Handle handle, object callback, tuple args, object loop):
+    """Complete a handle that acquires its context when it runs."""
+    cdef PyObject *template = context_cache_template_of_current()
+    filled(handle, callback, args, loop, PyContext_CopyCurrent() if template == NULL else <object>template)
+    handle.context_shared = template != NULL
+    return handle
 
 
 cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, object context):
     """A handle as call_soon_threadsafe() makes one, outside debug mode."""
     cdef PyObject *kept
-    cdef PyObject *template = NULL
     cdef Handle handle
     if threadsafe_handles:
         kept = free_list_acquire(&free_threadsafe_handles)
@@ -239,14 +261,10 @@ cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, obje
     else:
         kept = free_list_acquire(&free_handles)
         handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
-    if context is None:
-        # The handle acquires a context when it runs, in the loop's thread. If it had one from here, each context would
-        # travel from one processor's cache to the other's and back.
-        template = context_cache_template_of_current()
-        context = PyContext_CopyCurrent() if template == NULL else <object>template
-    filled(handle, callback, args, loop, context)
-    handle.context_shared = template != NULL
-    return handle
+    if context is not None:
+        return filled(handle, callback, args, loop, context)
+    # If it had a cached context from here, each context would travel from one processor's cache to another's and back.
+    return borrow_template(handle, callback, args, loop)
 
 
 cdef int retire(PyObject *item) except -1:
@@ -259,7 +277,7 @@ cdef int retire(PyObject *item) except -1:
         handles = &free_threadsafe_handles
     else:
         if is_unshared_native(item) and isinstance(<object>item, Handle):
-            # A timer: only its memory is kept, and its context.
+            # A timer: only its context is kept.
             context_cache_release_of_callback(<PyObject *>(<Handle>item).context)
         Py_DECREF(<object>item)
         return 0
@@ -555,3 +573,6 @@ cdef class _ThreadSafeHandle(Handle):
 
 
 context_cache_install()
+if sys.getsizeof([]) - [].__sizeof__() == COLLECTOR_WORDS * sizeof(void *):
+    uncounted_install(<PyTypeObject *>Handle)  # TimerHandle inherits it
+    uncounted_install(<PyTypeObject *>_ThreadSafeHandle)

@@ -9,6 +9,9 @@
  * No branch predictor can guess which of two keys is earlier. So a deadline is kept as an integer that sorts in the
  * same way, and keys are compared by arithmetic: popping the first of twenty thousand takes two thirds of the time that
  * it takes with branches.
+ *
+ * Where a great part of many timers is due at once, their keys leave the heap together, are sorted (timer_sort.h), and
+ * wait in an array of their own, the run. The first timer is then the first of the run or of the heap.
  */
 #ifndef HOTLOOP_SCHEDULER_TIMER_HEAP_H
 #define HOTLOOP_SCHEDULER_TIMER_HEAP_H
@@ -17,11 +20,8 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef struct {
-    uint64_t rank;   /* of the deadline: timer_rank() */
-    uint64_t order;  /* sorts equal deadlines; never 0 */
-    Py_ssize_t slot; /* the timer's, as long as orders[slot] == order */
-} timer_key;
+#include "runtime/prefetch.h"
+#include "scheduler/timer_sort.h"
 
 typedef struct {
     double deadline;
@@ -31,18 +31,25 @@ typedef struct {
 typedef struct {
     timer_key *keys;
     Py_ssize_t count;     /* of keys, dead ones included */
-    Py_ssize_t live;      /* keys that are not dead: the number of timers */
-    Py_ssize_t capacity;  /* of each array; there are never more slots than keys */
+    Py_ssize_t live;      /* the number of timers: keys that are not dead, here and in the run */
+    Py_ssize_t capacity;  /* of `keys`, `orders` and `free` */
     uint64_t *orders;     /* by slot; 0: the slot is free */
     Py_ssize_t *free;     /* a stack of the free slots below `slots` */
     Py_ssize_t free_count;
     Py_ssize_t slots;     /* how many were ever in use */
     uint64_t pushed;      /* how many timers were ever pushed */
+    timer_key *run;       /* sorted keys; NULL: there are none */
+    Py_ssize_t run_start; /* the index of the first that is left */
+    Py_ssize_t run_end;
     timer_due first;      /* the result of timer_heap_first() */
+    int first_in_run;
 } timer_heap;
 
 /* With at most this many keys, dead keys are left in place. */
 #define TIMER_HEAP_SMALL 64
+
+/* A run has at least this many keys. */
+#define TIMER_RUN_SMALLEST 256
 
 #define TIMER_SIGN ((uint64_t)1 << 63)
 
@@ -65,18 +72,6 @@ static inline double timer_rank_deadline(uint64_t rank)
 
     memcpy(&deadline, &bits, sizeof deadline);
     return deadline;
-}
-
-/* 1 if `one` is the earlier key, else 0; without a branch. */
-static inline int timer_key_before(const timer_key *one, const timer_key *other)
-{
-#ifdef __SIZEOF_INT128__
-    __extension__ typedef unsigned __int128 timer_place;
-
-    return ((timer_place)one->rank << 64 | one->order) < ((timer_place)other->rank << 64 | other->order);
-#else
-    return (one->rank < other->rank) | ((one->rank == other->rank) & (one->order < other->order));
-#endif
 }
 
 static inline int timer_key_live(const timer_heap *heap, const timer_key *key)
@@ -148,7 +143,8 @@ static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
 {
     timer_key key = {timer_rank(deadline), heap->pushed + 1, 0};
 
-    if (heap->count == heap->capacity && timer_heap_grow(heap) < 0)
+    if ((heap->count == heap->capacity || (heap->free_count == 0 && heap->slots == heap->capacity))
+        && timer_heap_grow(heap) < 0)
         return -1;
     key.slot = heap->free_count ? heap->free[--heap->free_count] : heap->slots++;
     heap->orders[key.slot] = key.order;
@@ -165,14 +161,11 @@ static inline void timer_heap_free_slot(timer_heap *heap, Py_ssize_t slot)
     heap->live--;
 }
 
-/* Remove the dead keys: move the live ones together, then make them a heap again, bottom-up. */
-static inline void timer_heap_remove_dead(timer_heap *heap)
+/* Make the keys a heap again, bottom-up; there are `kept` now, in any order. */
+static inline void timer_heap_rebuild(timer_heap *heap, Py_ssize_t kept)
 {
-    Py_ssize_t index, kept = 0;
+    Py_ssize_t index;
 
-    for (index = 0; index < heap->count; index++)
-        if (timer_key_live(heap, &heap->keys[index]))
-            heap->keys[kept++] = heap->keys[index];
     heap->count = kept;
     for (index = kept / 2 - 1; index >= 0; index--) {
         timer_key key = heap->keys[index];
@@ -190,6 +183,16 @@ static inline void timer_heap_remove_dead(timer_heap *heap)
     }
 }
 
+static inline void timer_heap_remove_dead(timer_heap *heap)
+{
+    Py_ssize_t index, kept = 0;
+
+    for (index = 0; index < heap->count; index++)
+        if (timer_key_live(heap, &heap->keys[index]))
+            heap->keys[kept++] = heap->keys[index];
+    timer_heap_rebuild(heap, kept);
+}
+
 static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
 {
     timer_heap_free_slot(heap, slot);
@@ -200,23 +203,112 @@ static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
         timer_heap_remove_dead(heap);
 }
 
+/* -- the run -- */
+
+static inline void timer_heap_drop_first_of_run(timer_heap *heap)
+{
+    if (++heap->run_start == heap->run_end) {
+        PyMem_Free(heap->run);
+        heap->run = NULL;
+    }
+}
+
+/* How many keys with at most this rank there are at `index` and below; no more than `most` are counted. */
+static inline Py_ssize_t timer_heap_count_due(const timer_heap *heap, Py_ssize_t index, uint64_t rank, Py_ssize_t most)
+{
+    Py_ssize_t due = 1;
+
+    if (index >= heap->count || heap->keys[index].rank > rank)
+        return 0;
+    if (due < most)
+        due += timer_heap_count_due(heap, 2 * index + 1, rank, most - due);
+    if (due < most)
+        due += timer_heap_count_due(heap, 2 * index + 2, rank, most - due);
+    return due;
+}
+
+/* If many timers are due, move their keys to the run. Without memory for it they stay where they are. */
+static inline void timer_heap_sort_due(timer_heap *heap, double now)
+{
+    uint64_t rank = timer_rank(now);
+    Py_ssize_t many = Py_MAX(heap->count / 8, TIMER_RUN_SMALLEST), due = 0, kept = 0, index;
+    timer_key *keys, *scratch, *sorted;
+
+    if (heap->run != NULL || timer_heap_count_due(heap, 0, rank, many) < many)
+        return;
+    for (index = 0; index < heap->count; index++)
+        due += heap->keys[index].rank <= rank;
+    keys = PyMem_New(timer_key, due);
+    scratch = PyMem_New(timer_key, due);
+    if (keys == NULL || scratch == NULL) {
+        PyMem_Free(keys);
+        PyMem_Free(scratch);
+        return;
+    }
+    due = 0;
+    for (index = 0; index < heap->count; index++) {
+        timer_key key = heap->keys[index];
+
+        if (!timer_key_live(heap, &key))
+            continue;
+        if (key.rank <= rank)
+            keys[due++] = key;
+        else
+            heap->keys[kept++] = key;
+    }
+    timer_heap_rebuild(heap, kept);
+    sorted = timer_sort(keys, scratch, due);
+    PyMem_Free(sorted == keys ? scratch : keys);
+    heap->run = sorted;
+    heap->run_start = 0;
+    heap->run_end = due;
+}
+
+/* Have the processor fetch timers that are soon the first of the run. `handles` is a list by slot. */
+static inline void timer_heap_prefetch(const timer_heap *heap, PyObject *handles)
+{
+    Py_ssize_t index = heap->run_start + PREFETCH_DISTANCE, slot;
+
+    if (heap->run == NULL)
+        return;
+    if (index < heap->run_end && (slot = heap->run[index].slot) < PyList_GET_SIZE(handles))
+        prefetch_object(PyList_GET_ITEM(handles, slot));
+    index += PREFETCH_DISTANCE;
+    if (index < heap->run_end && (slot = heap->run[index].slot) < PyList_GET_SIZE(handles)) {
+        PREFETCH(&PyList_GET_ITEM(handles, slot));
+        PREFETCH(&heap->orders[slot]);
+    }
+}
+
+/* -- the first timer -- */
+
 /* The earliest timer, valid until the next call; NULL: there is none. */
 static inline const timer_due *timer_heap_first(timer_heap *heap)
 {
+    const timer_key *first;
+
+    while (heap->run != NULL && !timer_key_live(heap, &heap->run[heap->run_start]))
+        timer_heap_drop_first_of_run(heap);
     while (heap->count && !timer_key_live(heap, &heap->keys[0]))
         timer_heap_drop_first(heap);
-    if (heap->count == 0)
+    heap->first_in_run = heap->run != NULL
+                         && (heap->count == 0 || timer_key_before(&heap->run[heap->run_start], &heap->keys[0]));
+    if (!heap->first_in_run && heap->count == 0)
         return NULL;
-    heap->first.deadline = timer_rank_deadline(heap->keys[0].rank);
-    heap->first.slot = heap->keys[0].slot;
+    first = heap->first_in_run ? &heap->run[heap->run_start] : &heap->keys[0];
+    heap->first.deadline = timer_rank_deadline(first->rank);
+    heap->first.slot = first->slot;
     return &heap->first;
 }
 
 /* Remove the timer that timer_heap_first() has just returned. */
 static inline void timer_heap_pop(timer_heap *heap)
 {
-    timer_heap_free_slot(heap, heap->keys[0].slot);
-    timer_heap_drop_first(heap);
+    timer_heap_free_slot(heap, heap->first.slot);
+    if (heap->first_in_run)
+        timer_heap_drop_first_of_run(heap);
+    else
+        timer_heap_drop_first(heap);
 }
 
 /* Remove all timers, and free the memory. */
@@ -225,6 +317,8 @@ static inline void timer_heap_clear(timer_heap *heap)
     PyMem_Free(heap->keys);
     PyMem_Free(heap->orders);
     PyMem_Free(heap->free);
+    PyMem_Free(heap->run);
+    heap->run = NULL;
     heap->keys = NULL;
     heap->orders = NULL;
     heap->free = NULL;

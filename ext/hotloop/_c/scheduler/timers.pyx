@@ -5,7 +5,7 @@ Most timeouts are cancelled, so the queue drops a cancelled timer at once; only 
 
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
@@ -18,18 +18,10 @@ import asyncio
 cdef extern from "scheduler/timer_heap.h":
     Py_ssize_t timer_heap_push(timer_heap *, double deadline)
     void timer_heap_cancel(timer_heap *, Py_ssize_t slot)
+    void timer_heap_sort_due(timer_heap *, double now)
+    void timer_heap_prefetch(const timer_heap *, PyObject *handles)
     void timer_heap_pop(timer_heap *)
     void timer_heap_clear(timer_heap *)
-
-cdef extern from *:
-    """
-    /* A server has a timer for every connection. The garbage collector does not count those that are made in recycled
-     * memory. If it did, it would look at all timers again and again, which costs as much again as setting them. One
-     * timer is 144 bytes. */
-    #define FREE_MEMORY_CAPACITY 32768
-    #include "runtime/recycling.h"
-    """
-    void free_memory_install(PyTypeObject *)
 
 cdef extern from "runtime/context_cache.h":
     bint context_comparable
@@ -168,7 +160,11 @@ cdef class TimerQueue:
         section_enter(&section, self)
         try:
             first = timer_heap_first(&self.heap)
-            earliest = INFINITY if first == NULL or first.deadline > now else first.deadline
+            earliest = INFINITY
+            if first != NULL and first.deadline <= now:
+                earliest = first.deadline
+                timer_heap_sort_due(&self.heap, now)
+                first = timer_heap_first(&self.heap)
             while first != NULL and first.deadline <= now:
                 if queued(ready) > published_size(&ready.mask):
                     try:
@@ -182,6 +178,7 @@ cdef class TimerQueue:
                     # make_room() may have run code that cancelled the timer.
                     first = timer_heap_first(&self.heap)
                     continue
+                timer_heap_prefetch(&self.heap, <PyObject *>self.handles)
                 handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
                 timer_heap_pop(&self.heap)
                 set_slot(self.handles, handle.slot, None)
@@ -363,4 +360,3 @@ cdef class TimerHandle(Handle):
 
 
 context_cache_install()
-free_memory_install(<PyTypeObject *>TimerHandle)

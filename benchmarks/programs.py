@@ -180,6 +180,13 @@ async def wait_first(asyncio: Any) -> None:
         await asyncio.wait({message, end}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
 
 
+@program
+async def as_completed_100(asyncio: Any) -> None:
+    for _ in range(40):
+        for finished in asyncio.as_completed([child() for _ in range(100)]):
+            await finished
+
+
 # -- crawlers ----------------------------------------------------------------------------------------------------------
 
 

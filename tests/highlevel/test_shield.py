@@ -110,7 +110,7 @@ async def play(module, kind, script):
     return log
 
 
-@hypothesis.settings(max_examples=300, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(kind=strategies.sampled_from(["future", "task"]), script=actions)
 def test_random_programs(loop, asyncio_log, kind, script):
     async def run(module):

@@ -126,7 +126,7 @@ async def play(module, kinds, script, return_when, timeout):
     return log
 
 
-@hypothesis.settings(max_examples=300, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(
     kinds=kinds,
     script=actions,

@@ -19,6 +19,7 @@ from hotloop._asyncio.compiled_streams import accept_own_readers
 
 # The names that each module of hotloop._c.highlevel has, by the module of asyncio's that defines them.
 _PARTS = {
+    "as_completed": ("tasks", ["as_completed"] if sys.version_info >= (3, 13) else []),
     "condition": ("locks", ["Condition"]),
     "event": ("locks", ["Event"]),
     "gathering": ("tasks", ["gather"]),

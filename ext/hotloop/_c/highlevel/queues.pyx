@@ -266,6 +266,32 @@ cdef object take_item(QueueFields queue):
     return item
 
 
+# -- for as_completed() ------------------------------------------------------------------------------------------------
+
+cdef bint put_if_plain(object queue, object item) except -1:
+    """put_nowait() for a plain Queue with room; else False."""
+    if not is_unchanged(<PyObject *>queue, &fifo_class) or not is_plain_counted_queue(<PyObject *>queue):
+        return False
+    if (<QueueFields>queue)._is_shutdown or is_full(queue):
+        return False
+    put_item(queue, item)
+    return True
+
+
+cdef bint is_plain(object queue) noexcept:
+    return is_plain_queue(<PyObject *>queue)
+
+
+cdef bint is_empty(object queue) noexcept:
+    """empty() of a plain queue."""
+    return size(queue) == 0
+
+
+cdef object take(object queue):
+    """get_nowait() for a plain queue with an item."""
+    return take_item(queue)
+
+
 # -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:

@@ -7,4 +7,6 @@ Queue = asyncio.Queue
 PriorityQueue = asyncio.PriorityQueue
 LifoQueue = asyncio.LifoQueue
 
+# Made by Cython: the functions that other compiled modules cimport.
+__pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -6,6 +6,7 @@ outcome of each step, exceptions with their causes and contexts, and what the ob
 
 import asyncio
 import contextlib
+import inspect
 import sys
 
 import hypothesis
@@ -78,6 +79,10 @@ def nested_steps(children):
     )
 
 
+OVERRIDDEN = ["put", "get", "put_nowait", "get_nowait", "_put", "_get", "task_done", "join", "acquire", "release"]
+OVERRIDDEN += ["locked", "wait", "notify", "set", "is_set", "qsize", "empty", "full"]
+# What subclasses of the program's override; None: it uses the classes themselves.
+SUBCLASSES = st.one_of(st.none(), st.sets(st.sampled_from(OVERRIDDEN), max_size=3))
 STEPS = st.recursive(simple_step(), nested_steps, max_leaves=12)
 PROGRAMS = st.lists(st.lists(STEPS, max_size=5), min_size=1, max_size=4)
 
@@ -98,17 +103,39 @@ def described(error, depth=3):
     )
 
 
+def passing_on(method):
+    """A method that does what another does."""
+    if inspect.iscoroutinefunction(method):
+
+        async def overriding(self, *arguments):
+            return await method(self, *arguments)
+    else:
+
+        def overriding(self, *arguments):
+            return method(self, *arguments)
+
+    return overriding
+
+
+def class_to_use(base, overridden):
+    if overridden is None:
+        return base
+    return type(
+        "Derived", (base,), {name: passing_on(getattr(base, name)) for name in overridden if hasattr(base, name)}
+    )
+
+
 class Stage:
     """One run of a program with one version of asyncio."""
 
-    def __init__(self, module, maxsize):
+    def __init__(self, module, maxsize, overridden):
         self.module = module
         self.loop = asyncio.get_running_loop()
-        self.queue = module.Queue(maxsize)
-        self.lock = module.Lock()
-        self.room = module.Semaphore(1)
-        self.event = module.Event()
-        self.condition = module.Condition()
+        self.queue = class_to_use(module.Queue, overridden)(maxsize)
+        self.lock = class_to_use(module.Lock, overridden)()
+        self.room = class_to_use(module.Semaphore, overridden)(1)
+        self.event = class_to_use(module.Event, overridden)()
+        self.condition = class_to_use(module.Condition, overridden)()
         self.tasks = []
         self.bare_tasks = []
         self.scopes = []
@@ -382,13 +409,13 @@ class Stage:
             await self.run(block, path)
 
 
-@hypothesis.given(program=PROGRAMS, maxsize=st.integers(0, 2))
-def test_any_program_is_the_same_with_compiled_objects(impl, program, maxsize):
+@hypothesis.given(program=PROGRAMS, maxsize=st.integers(0, 2), overridden=SUBCLASSES)
+def test_any_program_is_the_same_with_compiled_objects(impl, program, maxsize, overridden):
     traces = []
     for module in (asyncio, hotloop.asyncio):
         with asyncio.Runner(loop_factory=virtual_class(impl.EventLoop)) as runner:
             runner.get_loop().set_exception_handler(lambda loop, context: None)
-            traces.append(runner.run(play(module, program, maxsize)))
+            traces.append(runner.run(play(module, program, maxsize, overridden)))
     assert traces[0] == traces[1]
 
 
@@ -396,5 +423,5 @@ async def as_coroutine(future):
     return await future
 
 
-async def play(module, program, maxsize):
-    return await Stage(module, maxsize).play(program)
+async def play(module, program, maxsize, overridden):
+    return await Stage(module, maxsize, overridden).play(program)

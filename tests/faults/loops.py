@@ -233,6 +233,24 @@ class Tasks(Scenario):
         await module.gather(queue.join(), consume())
         if not queue.empty():
             raise Lost("PriorityQueue")
+        await self.act_on_several(module)
+
+    async def act_on_several(self, module: Any) -> None:
+        """shield(), wait(), as_completed()."""
+
+        async def leaf(number: int) -> int:
+            await module.sleep(0)
+            return number
+
+        if await module.shield(leaf(1)) != 1:
+            raise Corrupt("shield")
+        tasks = {self.loop.create_task(leaf(number)) for number in range(4)}
+        done, pending = await module.wait(tasks, timeout=1)
+        if pending or sorted(task.result() for task in done) != list(range(4)):
+            raise Corrupt("wait")
+        found = [await one for one in module.as_completed([leaf(number) for number in range(4)], timeout=1)]
+        if sorted(found) != list(range(4)):
+            raise Corrupt("as_completed")
 
 
 class CompiledTasks(Tasks):

@@ -197,7 +197,9 @@ cdef extern from *:
 
             if (!PyUnicode_CheckExact(name))
                 return ~0U;
-            hash = PyObject_Hash(name);
+            hash = ((PyASCIIObject *)name)->hash;
+            if (hash == -1)
+                hash = PyObject_Hash(name);
             if (!(PLAIN_CLASS_HASH_WORD(known, hash) & PLAIN_CLASS_HASH_BIT(hash)))
                 continue;
             bit = PyDict_GetItemWithError(known->names, name);

@@ -181,19 +181,28 @@ cdef inline bint is_of_our_class(PyObject *queue, unsigned int methods) noexcept
     return not names_replaced_by_class(queue, class_of(queue)) & (OTHER_NAMES | methods)
 
 
+cdef inline unsigned int replaced_in_plain(PyObject *queue, unsigned int methods) noexcept:
+    """replaced(); OTHER_NAMES if it is no plain queue: the methods that the bits `methods` stand for are those of its
+    class, and the attributes that get() uses are of the types that the constructors of our three classes gave them.
+    `_queue` may also be another type of known size."""
+    cdef unsigned int found = replaced(queue)
+    return OTHER_NAMES if found & (OTHER_NAMES | methods) or not has_usual_fields(<object>queue) else found
+
+
+cdef inline unsigned int replaced_in_counted(PyObject *queue, unsigned int methods) noexcept:
+    """The same, with the attributes by which put(), task_done() and join() count."""
+    cdef unsigned int found = replaced_in_plain(queue, methods)
+    if found & OTHER_NAMES or not has_usual_counters(<object>queue):
+        return OTHER_NAMES
+    return found if is_plain_event(<PyObject *>(<QueueFields>queue)._finished) else OTHER_NAMES
+
+
 cdef inline bint is_plain_queue(PyObject *queue, unsigned int methods) noexcept:
-    """Whether the methods that these bits stand for are those of its class, and the attributes that get() uses are of
-    the types that the constructors of our three classes gave them; `_queue` may also be another type of known size."""
-    return not replaced(queue) & (OTHER_NAMES | methods) and has_usual_fields(<object>queue)
+    return not replaced_in_plain(queue, methods) & OTHER_NAMES
 
 
 cdef inline bint is_plain_counted_queue(PyObject *queue, unsigned int methods) noexcept:
-    """is_plain_queue(), and the attributes by which put(), task_done() and join() count."""
-    return (
-        is_plain_queue(queue, methods)
-        and has_usual_counters(<object>queue)
-        and is_plain_event(<PyObject *>(<QueueFields>queue)._finished)
-    )
+    return not replaced_in_counted(queue, methods) & OTHER_NAMES
 
 
 # -- what the methods have in common; all of it for plain queues -------------------------------------------------------
@@ -209,10 +218,10 @@ cdef inline bint is_full(QueueFields queue) except -1:
     return limit > 0 and size(queue) >= limit
 
 
-cdef int put_item(QueueFields queue, object item) except -1:
-    """put_nowait(), where there is room."""
+cdef int put_item(QueueFields queue, object item, unsigned int replaced) except -1:
+    """put_nowait(), where there is room. `replaced`: see replaced_in_plain()."""
     cdef PyObject *checked = <PyObject *>queue
-    if replaced(checked) & PUT or not has_own_items(checked):
+    if replaced & PUT or not has_own_items(checked):
         (<object>queue)._put(item)
         if not is_plain_counted_queue(checked, 0):
             return count_put_item(queue)
@@ -243,11 +252,11 @@ cdef int count_put_item(object queue) except -1:
     return 0
 
 
-cdef object take_item(QueueFields queue):
-    """get_nowait(), where there is an item."""
+cdef object take_item(QueueFields queue, unsigned int replaced):
+    """get_nowait(), where there is an item. `replaced`: see replaced_in_plain()."""
     cdef object item
     cdef PyObject *checked = <PyObject *>queue
-    if replaced(checked) & GET or not has_own_items(checked):
+    if replaced & GET or not has_own_items(checked):
         item = (<object>queue)._get()
         if not is_plain_queue(checked, 0):
             (<object>queue)._wakeup_next((<object>queue)._putters)
@@ -270,16 +279,16 @@ cdef object take_item(QueueFields queue):
 
 cdef bint put_if_plain(object queue, object item) except -1:
     """put_nowait() for a plain Queue with room; else False."""
-    if not is_unchanged(<PyObject *>queue, &fifo_class) or not is_plain_counted_queue(<PyObject *>queue):
+    if not is_fifo(<PyObject *>queue) or replaced_in_counted(<PyObject *>queue, 0) != 0:
         return False
     if (<QueueFields>queue)._is_shutdown or is_full(queue):
         return False
-    put_item(queue, item)
+    put_item(queue, item, 0)
     return True
 
 
 cdef bint is_plain(object queue) noexcept:
-    return is_plain_queue(<PyObject *>queue)
+    return replaced_in_plain(<PyObject *>queue, 0) == 0
 
 
 cdef bint is_empty(object queue) noexcept:
@@ -289,7 +298,7 @@ cdef bint is_empty(object queue) noexcept:
 
 cdef object take(object queue):
     """get_nowait() for a plain queue with an item."""
-    return take_item(queue)
+    return take_item(queue, 0)
 
 
 # -- the short cuts ----------------------------------------------------------------------------------------------------
@@ -343,25 +352,33 @@ cdef PyObject *full(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 
 cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 2 or keywords != NULL or not is_plain_counted_queue(arguments[0], FULL | QSIZE):
+    cdef unsigned int found
+    if count != 2 or keywords != NULL:
+        return NULL
+    found = replaced_in_counted(arguments[0], FULL | QSIZE)
+    if found & OTHER_NAMES:
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._is_shutdown:
         raise QueueShutDown
     if is_full(queue):
         raise QueueFull
-    put_item(queue, <object>arguments[1])
+    put_item(queue, <object>arguments[1], found)
     return Py_NewRef(None)
 
 
 cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], EMPTY):
+    cdef unsigned int found
+    if count != 1 or keywords != NULL:
+        return NULL
+    found = replaced_in_plain(arguments[0], EMPTY)
+    if found & OTHER_NAMES:
         return NULL
     queue = <QueueFields>arguments[0]
     if not size(queue):
         raise QueueShutDown if queue._is_shutdown else QueueEmpty
-    return Py_NewRef(take_item(queue))
+    return Py_NewRef(take_item(queue, found))
 
 
 cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -403,6 +420,7 @@ cdef enum:
 
 cdef object get_step(Coroutine coroutine, object outcome, object error):
     cdef object queue, getters, getter
+    cdef unsigned int found
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
@@ -411,10 +429,11 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         if is_woken_in_vain(getters, coroutine.extra) and not queue.empty():
             queue._wakeup_next(getters)
         raise_again(error)
-    if not is_plain_queue(<PyObject *>queue, EMPTY):
+    found = replaced_in_plain(<PyObject *>queue, EMPTY)
+    if found & OTHER_NAMES:
         return delegate(coroutine, own_get(queue))
     if size(queue):
-        return queue.get_nowait() if replaced(<PyObject *>queue) & GET_NOWAIT else take_item(queue)
+        return queue.get_nowait() if found & GET_NOWAIT else take_item(queue, found)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
     getters = (<QueueFields>queue)._getters
@@ -426,6 +445,7 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
 
 cdef object put_step(Coroutine coroutine, object outcome, object error):
     cdef object queue, putters, putter
+    cdef unsigned int found
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
@@ -434,14 +454,15 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         if is_woken_in_vain(putters, coroutine.extra) and not queue.full():
             queue._wakeup_next(putters)
         raise_again(error)
-    if not is_plain_counted_queue(<PyObject *>queue, FULL | QSIZE):
+    found = replaced_in_counted(<PyObject *>queue, FULL | QSIZE)
+    if found & OTHER_NAMES:
         return delegate(coroutine, own_put(queue, coroutine.argument))
-    if replaced(<PyObject *>queue) & PUT_NOWAIT and not is_full(queue):
+    if found & PUT_NOWAIT and not is_full(queue):
         return queue.put_nowait(coroutine.argument)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
     if not is_full(queue):
-        put_item(queue, coroutine.argument)
+        put_item(queue, coroutine.argument, found)
         return None
     putters = (<QueueFields>queue)._putters
     putter = create_waiter(queue, (<QueueFields>queue)._loop)

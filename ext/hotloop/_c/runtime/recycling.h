@@ -104,6 +104,8 @@ static inline void uncounted_install(PyTypeObject *type) { (void)type; }
 #if RECYCLING
 
 static PyTypeObject *free_memory_type = NULL;
+static allocfunc free_memory_usual_alloc = NULL; /* the type's own: PyType_GenericAlloc() or uncounted_alloc() */
+static freefunc free_memory_usual_free = NULL;
 static PyObject *free_memory_kept[FREE_MEMORY_CAPACITY];
 static int free_memory_count = 0;
 
@@ -113,7 +115,7 @@ static PyObject *free_memory_acquire(PyTypeObject *type, Py_ssize_t items)
     PyObject *object;
 
     if (type != free_memory_type || free_memory_count == 0)
-        return PyType_GenericAlloc(type, items);
+        return free_memory_usual_alloc(type, items);
     object = free_memory_kept[--free_memory_count];
     memset(object + 1, 0, (size_t)type->tp_basicsize - sizeof(PyObject));
     (void)PyObject_Init(object, type);
@@ -130,13 +132,15 @@ static void free_memory_release(void *memory)
     if (Py_TYPE(object) == free_memory_type && free_memory_count < FREE_MEMORY_CAPACITY)
         free_memory_kept[free_memory_count++] = object;
     else
-        PyObject_GC_Del(object);
+        free_memory_usual_free(memory);
 }
 
 /* To be called before the first instance exists. */
 static inline void free_memory_install(PyTypeObject *type)
 {
     free_memory_type = type;
+    free_memory_usual_alloc = type->tp_alloc;
+    free_memory_usual_free = type->tp_free;
     type->tp_alloc = free_memory_acquire;
     type->tp_free = free_memory_release;
 }
@@ -159,8 +163,8 @@ static inline void free_memory_install(PyTypeObject *type) { (void)type; }
 
 /* Of objects of one class. */
 typedef struct {
-    PyObject *kept[FREE_LIST_CAPACITY]; /* owned */
     int count;
+    PyObject *kept[FREE_LIST_CAPACITY]; /* owned */
 } free_list;
 
 /* A new reference to an object that is initialised and empty; NULL: there is none. */

@@ -277,7 +277,7 @@ cdef int retire(PyObject *item) except -1:
         handles = &free_threadsafe_handles
     else:
         if is_unshared_native(item) and isinstance(<object>item, Handle):
-            # A timer: only its context is kept.
+            # A timer: only its memory is kept, and its context.
             context_cache_release_of_callback(<PyObject *>(<Handle>item).context)
         Py_DECREF(<object>item)
         return 0

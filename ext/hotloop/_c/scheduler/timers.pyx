@@ -5,7 +5,7 @@ Most timeouts are cancelled, so the queue drops a cancelled timer at once; only 
 
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
@@ -22,6 +22,13 @@ cdef extern from "scheduler/timer_heap.h":
     void timer_heap_prefetch(const timer_heap *, PyObject *handles)
     void timer_heap_pop(timer_heap *)
     void timer_heap_clear(timer_heap *)
+
+cdef extern from *:
+    """
+    #define FREE_MEMORY_CAPACITY 1024
+    #include "runtime/recycling.h"
+    """
+    void free_memory_install(PyTypeObject *)
 
 cdef extern from "runtime/context_cache.h":
     bint context_comparable
@@ -360,3 +367,4 @@ cdef class TimerHandle(Handle):
 
 
 context_cache_install()
+free_memory_install(<PyTypeObject *>TimerHandle)

@@ -395,14 +395,6 @@ def test_init_may_be_overridden_with_other_arguments(loop):
     same_on_both(loop, run)
 
 
-def test_the_queue_of_a_subclass_has_a_compiled_event(impl, aio):
-    class Own(aio.Queue):
-        def _init(self, maxsize):
-            self._queue = []
-
-    assert type(Own()._finished) is aio.Event and Own()._finished.is_set()
-
-
 def test_generic_and_abstract_subclasses(loop):
     T = typing.TypeVar("T")
 

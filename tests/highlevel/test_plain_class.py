@@ -84,6 +84,37 @@ def test_patched_base_class(impl):
     assert not hasattr(hotloop.asyncio.Queue, "added")
 
 
+def test_looking_at_a_class_does_not_change_it(impl):
+    """copy and pickle leave `__slotnames__` in a class, reading its annotations leaves these: short cuts go on."""
+    impl.run_script(
+        """if True:
+        import copy, pickle, sys
+        import hotloop.asyncio
+
+        def runs_pythons_code(queue):
+            names = []
+            sys.setprofile(lambda frame, event, argument: names.append(frame.f_code.co_name))
+            queue.qsize()
+            sys.setprofile(None)
+            return "qsize" in names
+
+        queue = hotloop.asyncio.Queue()
+        assert not runs_pythons_code(queue)
+        for cls in (asyncio.Queue, hotloop.asyncio.Queue):
+            for look in (lambda: copy.copy(cls()), lambda: pickle.dumps(cls()), lambda: cls.__annotations__):
+                try:
+                    look()
+                except AttributeError:
+                    pass
+                assert not runs_pythons_code(queue)
+        asyncio.Queue.unheard_of = 1
+        assert runs_pythons_code(queue)
+        del asyncio.Queue.unheard_of
+        assert not runs_pythons_code(queue)
+        """
+    )
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_class_is_described_as_asyncios(impl, name):
     own, compiled = getattr(asyncio, name), getattr(hotloop.asyncio, name)

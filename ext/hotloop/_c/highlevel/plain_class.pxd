@@ -35,13 +35,22 @@ cdef extern from *:
         return __atomic_load_n(&known->type->tp_version_tag, __ATOMIC_RELAXED);
     }
 
-    /* Whether `dict` has the keys and values of `copy`, the same objects. */
+    /* How many of the notes a class has that copy, pickle and reading its annotations add to it. */
+    static int plain_class_count_notes(PyObject *dict)
+    {
+        return (PyDict_GetItemString(dict, "__slotnames__") != NULL)
+               + (PyDict_GetItemString(dict, "__annotations__") != NULL)
+               + (PyDict_GetItemString(dict, "__annotations_cache__") != NULL);
+    }
+
+    /* Whether `dict` has the keys and values of `copy`, the same objects, and nothing else but notes. */
     static int plain_class_same_contents(PyObject *dict, PyObject *copy)
     {
         PyObject *key, *value;
         Py_ssize_t position = 0;
 
-        if (PyDict_GET_SIZE(dict) != PyDict_GET_SIZE(copy))
+        if (PyDict_GET_SIZE(dict) - plain_class_count_notes(dict)
+            != PyDict_GET_SIZE(copy) - plain_class_count_notes(copy))
             return 0;
         while (PyDict_Next(copy, &position, &key, &value))
             if (PyDict_GetItemWithError(dict, key) != value)

@@ -123,7 +123,7 @@ cdef class ShieldCallback(DoneCallback):
             return self.shielding.pass_on()
         if self.place == ON_OUTER:
             return self.shielding.let_go()
-        # The call graph finds the waiters of hotloop's futures by their nested.
+        # Nothing to clear: the call graph finds the waiters of hotloop's futures by their callbacks.
         self.shielding.clearing = None
         return True
 

@@ -227,7 +227,8 @@ static inline Py_ssize_t timer_heap_count_due(const timer_heap *heap, Py_ssize_t
     return due;
 }
 
-/* If many timers are due, move their keys to the run. Without memory for it they stay where they are. */
+/* To be called when the first timer is due: if many are, move their keys to the run. Without memory for it they stay
+ * where they are. */
 static inline void timer_heap_sort_due(timer_heap *heap, double now)
 {
     uint64_t rank = timer_rank(now);

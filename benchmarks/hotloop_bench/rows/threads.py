@@ -46,13 +46,13 @@ def call_soon_threadsafe(loop: asyncio.AbstractEventLoop, n: int) -> None:
 
 @rows.on_loop(operations=80_000, in_a_round=400_000)
 def call_soon_threadsafe_40k(loop: asyncio.AbstractEventLoop, n: int) -> None:
-    """The same in bursts of 40,000."""
+    """What does one call_soon_threadsafe() cost in bursts of 40,000?"""
     post(loop, n, 40_000)
 
 
 @rows.on_loop(operations=160_000, in_a_round=640_000)
 def call_soon_threadsafe_4x40k(loop: asyncio.AbstractEventLoop, n: int) -> None:
-    """The same in bursts of 40,000 from each of four threads."""
+    """What does one call_soon_threadsafe() cost in bursts of 40,000 from each of four threads?"""
     post(loop, n, 40_000, threads=4)
 
 

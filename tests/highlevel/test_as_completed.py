@@ -10,8 +10,8 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, outcome, outcome_of, same_on_both, turns
-from support.same_outcome import normal
+from support.comparing import BOTH, Awaitable, fail, give, outcome, outcome_of, same_on_both, turns
+from support.same_outcome import normal, shown
 
 import hotloop.asyncio
 
@@ -20,27 +20,6 @@ on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
 with_iterator = pytest.mark.skipif(
     sys.version_info < (3, 13), reason="as_completed() is a generator before CPython 3.13"
 )
-
-
-async def give(value, after=1):
-    await turns(after)
-    return value
-
-
-async def fail(error, after=1):
-    await turns(after)
-    raise error
-
-
-class Awaitable:
-    def __await__(self):
-        yield
-        return 1
-
-
-def shown(future):
-    """A future and its callbacks."""
-    return normal(repr(future)), [normal(repr(callback)) for callback, _ in future._callbacks or ()]
 
 
 def raise_(error):

@@ -10,34 +10,13 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, outcome_of, same_on_both, turns
-from support.same_outcome import normal
+from support.comparing import BOTH, Awaitable, fail, give, outcome_of, same_on_both, turns
+from support.same_outcome import normal, shown
 
 import hotloop.asyncio
 
 pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
 on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
-
-
-async def give(value, after=1):
-    await turns(after)
-    return value
-
-
-async def fail(error, after=1):
-    await turns(after)
-    raise error
-
-
-class Awaitable:
-    def __await__(self):
-        yield
-        return 1
-
-
-def shown(future):
-    """A future and its callbacks."""
-    return normal(repr(future)), [normal(repr(callback)) for callback, _ in future._callbacks or ()]
 
 
 # -- random programs ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, outcome_of, same_on_both, turns
-from support.same_outcome import normal
+from support.comparing import BOTH, fail, give, outcome_of, same_on_both, turns
+from support.same_outcome import normal, shown
 
 import hotloop.asyncio
 
@@ -19,21 +19,6 @@ pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compile
 on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
 
 WHEN = [asyncio.ALL_COMPLETED, asyncio.FIRST_COMPLETED, asyncio.FIRST_EXCEPTION]
-
-
-async def give(value, after=1):
-    await turns(after)
-    return value
-
-
-async def fail(error, after=1):
-    await turns(after)
-    raise error
-
-
-def shown(future):
-    """A future and its callbacks."""
-    return normal(repr(future)), [normal(repr(callback)) for callback, _ in future._callbacks or ()]
 
 
 def numbers(futures, result):

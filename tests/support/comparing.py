@@ -46,3 +46,19 @@ def same_on_both(loop, test):
 async def turns(number):
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+async def give(value, after=1):
+    await turns(after)
+    return value
+
+
+async def fail(error, after=1):
+    await turns(after)
+    raise error
+
+
+class Awaitable:
+    def __await__(self):
+        yield
+        return 1

@@ -52,3 +52,8 @@ async def outcome(awaitable):
         return await awaitable
     except BaseException as error:
         return describe(error)
+
+
+def shown(future):
+    """A future and its callbacks."""
+    return normal(repr(future)), [normal(repr(callback)) for callback, _ in future._callbacks or ()]

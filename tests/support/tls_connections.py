@@ -78,6 +78,7 @@ class Peer:
         self.saw_close_notify = False
         self.saw_end = False  # the end of the plain stream, or a reset
         self.handshake_complete = False
+        self.handshake_failed = False
 
     def push(self) -> None:
         """Send as much as the socket takes now."""
@@ -112,8 +113,11 @@ class Peer:
             self.pump()
 
     def handshake(self) -> bool:
-        """Go on with the handshake. Returns whether it is complete."""
-        if not self.handshake_complete:
+        """Go on with the handshake, unless it has failed. Returns whether it is complete. Raises OpenSSL's error once:
+        what OpenSSL says after a failure depends on the errno of the last system call."""
+        if self.handshake_failed:
+            self.pump()
+        elif not self.handshake_complete:
             self.pump()
             try:
                 self.tls.do_handshake()
@@ -121,8 +125,12 @@ class Peer:
             except WANTS_MORE:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError, ConnectionError):
-                # Which one depends on what OpenSSL was doing at the end, and on the errno of the last system call.
+                # Which one depends on what OpenSSL was doing at the end, and on that errno.
+                self.handshake_failed = True
                 assert self.saw_end
+            except ssl.SSLError:
+                self.handshake_failed = True
+                raise
             finally:
                 self.pump()
         return self.handshake_complete

@@ -259,7 +259,7 @@ def notes(run: Run) -> list[str]:
         ", ".join(about[key] for key in ("processor", "system", "python") if key in about),
         f"{about.get('cores', 'unknown')} cores, commit {about.get('commit', 'unknown')}, medians of {run.rounds}"
         " interleaved rounds; thin lines: the middle half of them",
-        "At the right: its speed, and its time for one operation; of Network and TLS, the server's processor time.",
+        "At the right: its speed, and its time for one operation; of Network, TLS and Libraries, processor time.",
         "A mark at an end of the scale is beyond it.",
     ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from .results import (
     LIMIT,
@@ -19,12 +19,12 @@ from .results import (
     speed,
     speed_over_best_other,
 )
-from .rows import Row
+from .rows import Row, Table
 
 JSON_FORMAT = 1
 
-NETWORKS = {"Network": False, "TLS": True}
-"""The tables of network rows, by title: whether they are of the rows over TLS."""
+NETWORKS: tuple[Table, ...] = get_args(Table)
+"""The tables of network rows."""
 
 Ratio = Callable[[Outcomes], float | None]
 
@@ -50,9 +50,9 @@ class Run:
         """The loops that were measured."""
         return [name for name in self.facts if name != LIMIT]
 
-    def rows_on(self, *subjects: str, tls: bool = False) -> list[Row]:
-        """The rows over TLS are separate from the other network rows."""
-        return [row for row in self.rows if row.subject in subjects and row.tls == tls]
+    def rows_on(self, *subjects: str, table: Table = "Network") -> list[Row]:
+        """Of network rows, those of one table."""
+        return [row for row in self.rows if row.subject in subjects and row.table == table]
 
     def outcomes_of(self, rows: Iterable[Row]) -> dict[str, Outcomes]:
         return {row.name: self.outcomes[row.name] for row in rows}
@@ -112,12 +112,12 @@ def sections(run: Run) -> list[Section]:
         names = {name: "selectors" if name == "asyncio" else name for name in with_selector}
         baseline = "asyncio" if "asyncio" in with_selector else with_selector[0]
         found.append(Section("Selectors", on_selectors, with_selector, names, baseline))
-    for title, tls in NETWORKS.items():
-        if on_network := run.rows_on("network", tls=tls):
+    for title in NETWORKS:
+        if on_network := run.rows_on("network", table=title):
             measured = "processor time of the measured process for one operation"
             faster = "operations for the same processor time"
             common = (on_network, run.loops, own_names, run.baseline, measured, faster)
-            found.append(Section(title, *common, with_load=True, times_of_bare_c=times_of_bare_c(run, tls=tls)))
+            found.append(Section(title, *common, with_load=True, times_of_bare_c=times_of_bare_c(run, title)))
     return found
 
 
@@ -184,9 +184,9 @@ def standing_ratios(section: Section) -> dict[str, Ratio]:
     return found
 
 
-def times_of_bare_c(run: Run, *, tls: bool) -> dict[str, float]:
+def times_of_bare_c(run: Run, title: Table) -> dict[str, float]:
     """hotloop-c's processor time divided by the bare C server's, by row, for the rows that have it as their limit."""
-    limited = run.outcomes_of(row for row in run.rows_on("network", tls=tls) if row.limited)
+    limited = run.outcomes_of(row for row in run.rows_on("network", table=title) if row.limited)
     found = {name: processor_time_over_limit(outcomes, "hotloop-c") for name, outcomes in limited.items()}
     return {name: times for name, times in found.items() if times is not None}
 
@@ -246,10 +246,10 @@ def noise_cell(outcomes: Outcomes) -> str:
 def notes(run: Run) -> Iterable[str]:
     for comparison in comparisons(run.outcomes_of(run.rows_on("event loop", "selector")), run.loops):
         yield sentence(comparison)
-    for title, tls in NETWORKS.items():
-        for comparison in comparisons(run.outcomes_of(run.rows_on("network", tls=tls)), run.loops):
+    for title in NETWORKS:
+        for comparison in comparisons(run.outcomes_of(run.rows_on("network", table=title)), run.loops):
             yield f"{title}: {sentence(comparison)}"
-        if factors := times_of_bare_c(run, tls=tls):
+        if factors := times_of_bare_c(run, title):
             highest = max(factors, key=factors.__getitem__)
             yield (
                 f"{title}: hotloop-c takes {geometric_mean(factors.values()):.2f} times the processor time of the bare"
@@ -312,13 +312,14 @@ def as_json(run: Run) -> dict[str, Any]:
         "rows": [row_as_json(row, run.outcomes[row.name]) for row in run.rows],
         "comparisons": compared(run, "event loop", "selector"),
         "network_comparisons": compared(run, "network"),
-        "tls_comparisons": compared(run, "network", tls=True),
-        "times_of_bare_c": times_of_bare_c(run, tls=False) | times_of_bare_c(run, tls=True),
+        "tls_comparisons": compared(run, "network", table="TLS"),
+        "library_comparisons": compared(run, "network", table="Libraries"),
+        "times_of_bare_c": {name: times for title in NETWORKS for name, times in times_of_bare_c(run, title).items()},
     }
 
 
-def compared(run: Run, *subjects: str, tls: bool = False) -> list[dict[str, Any]]:
-    rows = run.rows_on(*subjects, tls=tls)
+def compared(run: Run, *subjects: str, table: Table = "Network") -> list[dict[str, Any]]:
+    rows = run.rows_on(*subjects, table=table)
     return [vars(comparison) for comparison in comparisons(run.outcomes_of(rows), run.loops)]
 
 
@@ -327,7 +328,7 @@ def row_as_json(row: Row, outcomes: Outcomes) -> dict[str, Any]:
         "name": row.name,
         "question": row.question,
         "subject": row.subject,
-        "tls": row.tls,
+        "table": row.table,
         "best_other": best_other(outcomes),
         "results": {name: outcome_as_json(outcome) for name, outcome in outcomes.items()},
     }

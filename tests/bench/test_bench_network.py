@@ -325,8 +325,8 @@ def on_network(*cpu, rate=1000.0, p50=None, p99=None):
 @pytest.fixture
 def finished_run():
     facts = {"version": "1.0", "loop": "some.Loop", "task": "some.Task"}
-    rows = ["echo-tcp-protocol-32x1KiB", "echo-tcp-streams-32x1KiB", "getaddrinfo-literal", "aiohttp-wrk-32"]
-    unavailable = NotMeasured("unavailable", "it needs wrk, which is not installed")
+    rows = ["echo-tcp-protocol-32x1KiB", "echo-tcp-streams-32x1KiB", "getaddrinfo-literal", "sendfile-100MiB"]
+    unavailable = NotMeasured("unavailable", "there is no sendfile() here")
     return report.Run(
         machine={"processor": "abacus"},
         facts={"asyncio": facts, "uvloop": facts, "hotloop-c": facts, "bare-c": {"version": "cc 1.0"}},
@@ -354,7 +354,7 @@ def finished_run():
                 "hotloop-c": on_network(1e-6, rate=9.876),
                 "bare-c": NotMeasured("not applicable", "there is no bare C server for it"),
             },
-            "aiohttp-wrk-32": dict.fromkeys(("asyncio", "uvloop", "hotloop-c", "bare-c"), unavailable),
+            "sendfile-100MiB": dict.fromkeys(("asyncio", "uvloop", "hotloop-c", "bare-c"), unavailable),
         },
     )
 
@@ -373,7 +373,7 @@ def test_the_text_in_full(finished_run):
         "echo-tcp-protocol-32x1KiB  9.00 us  6.00 us    3.00 us  2.00 us",
         "echo-tcp-streams-32x1KiB   20.0 us   failed    10.0 us  2.00 us",
         "getaddrinfo-literal         100 us  2.00 us    1.00 us        -",
-        "aiohttp-wrk-32                   -        -          -        -",
+        "sendfile-100MiB                  -        -          -        -",
         "",
         "Network: operations a second, median of the rounds",
         "",
@@ -381,7 +381,7 @@ def test_the_text_in_full(finished_run):
         "echo-tcp-protocol-32x1KiB   50,000   80,000    123,457  200,000",
         "echo-tcp-streams-32x1KiB    40,000        -     50,000  200,000",
         "getaddrinfo-literal         10,000  500,000       9.88        -",
-        "aiohttp-wrk-32                   -        -          -        -",
+        "sendfile-100MiB                  -        -          -        -",
         "",
         "Network: latency for the clients, p50 / p99, median of the rounds",
         "",
@@ -397,7 +397,7 @@ def test_the_text_in_full(finished_run):
         "echo-tcp-protocol-32x1KiB     0.67    1.00       2.00      uvloop            2.00        1.50     0%",
         "echo-tcp-streams-32x1KiB         -       -          -     asyncio            2.00           -     0%",
         "getaddrinfo-literal           0.02    1.00       2.00      uvloop            2.00           -     0%",
-        "aiohttp-wrk-32                   -       -          -           -               -           -      -",
+        "sendfile-100MiB                  -       -          -           -               -           -      -",
         "geometric mean                0.12    1.00       2.00                        2.00        1.50",
         "",
         "Network: hotloop-c is 2.00 times as fast as the best other in the geometric mean of 3 rows, at least 2.00"
@@ -408,7 +408,7 @@ def test_the_text_in_full(finished_run):
         " (echo-tcp-protocol-32x1KiB)",
         "Network: hotloop-c takes 1.50 times the processor time of the bare C server in the geometric mean of"
         " 1 protocol row, at most 1.50 (echo-tcp-protocol-32x1KiB)",
-        "NOT MEASURED: aiohttp-wrk-32: it needs wrk, which is not installed",
+        "NOT MEASURED: sendfile-100MiB: there is no sendfile() here",
         "FAILED: echo-tcp-streams-32x1KiB on uvloop: NotImplementedError",
         "",
     ]
@@ -416,7 +416,7 @@ def test_the_text_in_full(finished_run):
 
 def test_the_json_document(finished_run):
     document = json.loads(json.dumps(report.as_json(finished_run)))
-    protocol, _, lookup, http_row = document["rows"]
+    protocol, _, lookup, sending = document["rows"]
     assert protocol["best_other"] == "uvloop"
     assert protocol["results"]["hotloop-c"]["median"] == 3e-6
     assert protocol["results"]["hotloop-c"]["load"] == {
@@ -425,7 +425,7 @@ def test_the_json_document(finished_run):
         "p99": [2.5e-3],
     }
     assert lookup["results"]["uvloop"]["load"]["p50"] == [None]
-    assert http_row["results"]["bare-c"] == {"kind": "unavailable", "reason": "it needs wrk, which is not installed"}
+    assert sending["results"]["bare-c"] == {"kind": "unavailable", "reason": "there is no sendfile() here"}
     assert document["comparisons"] == []
     assert document["network_comparisons"][0]["rows"] == 3
     assert document["times_of_bare_c"] == {"echo-tcp-protocol-32x1KiB": pytest.approx(1.5)}

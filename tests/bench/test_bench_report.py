@@ -151,7 +151,7 @@ def test_the_json_document(finished_run):
     document = json.loads(json.dumps(report.as_json(finished_run)))
     assert document.keys() == {
         *("format", "machine", "settings", "loops", "rows"),
-        *("comparisons", "network_comparisons", "tls_comparisons", "times_of_bare_c"),
+        *("comparisons", "network_comparisons", "tls_comparisons", "library_comparisons", "times_of_bare_c"),
     }
     assert document["network_comparisons"] == []
     assert document["times_of_bare_c"] == {}

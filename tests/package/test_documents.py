@@ -216,10 +216,10 @@ def results():
 
 def comparison(kind, loop, reference):
     """The comparison that the benchmark prints; kinds: 0 for loops and selectors, 1 for the network, 2 for TLS."""
-    subjects, tls = (("event loop", "selector"), False) if kind == 0 else (("network",), kind == 2)
+    subjects = ("event loop", "selector") if kind == 0 else ("network",)
     tables = {}
     for run in results():
-        tables |= run.outcomes_of(run.rows_on(*subjects, tls=tls))
+        tables |= run.outcomes_of(run.rows_on(*subjects, table="TLS" if kind == 2 else "Network"))
     return compare(tables, loop, reference)
 
 

@@ -103,6 +103,7 @@ rows.on_network(
     operations=1,
     opened=functools.partial(serving_http, network="tcp"),
     calibrated=False,
+    table="Libraries",
     unavailable=unavailable,
 )
 rows.on_network(
@@ -111,6 +112,6 @@ rows.on_network(
     operations=1,
     opened=functools.partial(serving_http, network="tls"),
     calibrated=False,
-    tls=True,
+    table="TLS",
     unavailable=secure_unavailable,
 )

@@ -19,6 +19,8 @@ from typing import Any, Literal, Protocol
 from ..load import Load
 
 LoopFunction = Callable[[asyncio.AbstractEventLoop, int], object]
+Table = Literal["Network", "TLS", "Libraries"]
+"""The table of a network row. Libraries: their servers and clients, with Python code of their own in each operation."""
 CoroutineFunction = Callable[[asyncio.AbstractEventLoop, int], Coroutine[Any, Any, object]]
 SelectorFunction = Callable[[selectors.BaseSelector, int], object]
 SelectorSetUp = Callable[[selectors.BaseSelector], AbstractContextManager[None]]
@@ -71,8 +73,8 @@ class Row:
     """Whether the runner finds the number of operations; otherwise the row runs for a time of its own."""
     in_a_round: int | None = None
     """Operations in a round of the usual length; a shorter round has fewer in proportion. None: the runner decides."""
-    tls: bool = False
-    """Whether it is a network row over TLS, which has a table of its own."""
+    table: Table = "Network"
+    """Of a network row."""
     in_turns: bool = False
     """Whether its threads or processes take turns, so that it runs on one core: see placement.py."""
     unavailable: Callable[[], str | None] = always_available

@@ -42,7 +42,7 @@ for interface, size in (
         opened=served(serve, "tls", 32, SIZES[size]),
         bare=bare("echo", "tls", 32, SIZES[size]),
         limited=interface == "protocol",
-        tls=True,
+        table="TLS",
         unavailable=unavailable,
     )
 
@@ -52,7 +52,7 @@ rows.on_network(
     operations=200,
     opened=served(echoing_once, "tls", 32, None),
     bare=bare("once", "tls", 32, None),
-    tls=True,
+    table="TLS",
     unavailable=unavailable,
 )
 
@@ -110,6 +110,6 @@ rows.on_network(
     opened=driven(by_download, "tls", 1, downloading),
     bare=bare_driven("download", "tls", downloading),
     limited=True,
-    tls=True,
+    table="TLS",
     unavailable=unavailable,
 )

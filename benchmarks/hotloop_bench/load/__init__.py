@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 SOURCES = Path(__file__).parent
-COMMON = ("load.h", "load.c", "channel.c", "generator.c", "server.c")
+COMMON = ("load.h", "load.c", "channel.c", "generator.c", "websocket.c", "server.c")
 COMPILE = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 SECONDS_TO_COMPILE = 60
 SECONDS_BEFORE_THE_GENERATOR_HANGS = 30
@@ -29,7 +29,7 @@ SECONDS_BEFORE_THE_GENERATOR_HANGS = 30
 
 Network = Literal["tcp", "unix", "udp", "tls"]
 """TLS is over TCP."""
-Service = Literal["echo", "once", "sink", "download"]
+Service = Literal["echo", "once", "sink", "http", "download"]
 
 
 class NoLoadGenerator(Exception):
@@ -228,14 +228,17 @@ class Generator(Helper):
         size: int | None = None,
         *,
         waves: bool = False,
+        websocket: bool = False,
         identity: str = "",
     ) -> None:
         """Connect. `size` is that of a message in bytes; None: open connections instead.
 
-        In waves, no connection sends its next message before all have the echo of their last one. `identity` is the
-        path of a TLS server's certificate. Over TLS the server must run while the generator connects.
+        In waves, no connection sends its next message before all have the echo of their last one. By WebSocket, each
+        message is a frame. `identity` is the path of a TLS server's certificate. Over TLS and by WebSocket the server
+        must run while the generator connects.
         """
         what, *rest = ("open",) if size is None else ("echo", size, *(["waves"] if waves else []))
+        what = "websocket" if websocket else what
         name, kind = spoken(network, identity)
         super().__init__(what, name, address, connections, *rest, kind=kind)
 

@@ -56,6 +56,9 @@ static uint64_t begun, wanted, deadline; /* messages begun, messages to do, or n
 static size_t under_way;
 static unsigned char *random_bytes; /* a message begins somewhere in the first SHIFTS of them */
 static unsigned char incoming[READ_SIZE];
+static unsigned char *frame;                /* the message of WebSocket that is being sent */
+static unsigned char echo_head[FRAME_HEAD]; /* before the message in each echo */
+static size_t echo_head_size;               /* 0 without WebSocket */
 
 static void make_random_bytes(size_t count)
 {
@@ -91,7 +94,9 @@ static void send_message(struct connection *connection)
     if (ready < 0)
         fail("handshake: %s", channel_problem());
     if (ready) {
-        if (channel_send(&connection->channel, message(connection), load.size) < 0)
+        const unsigned char *data = message(connection);
+        size_t count = load.frames ? websocket_frame(frame, data, load.size) : load.size;
+        if (channel_send(&connection->channel, load.frames ? frame : data, count) < 0)
             fail("send: %s", channel_problem());
         connection->unsent = false;
     }
@@ -141,10 +146,23 @@ static void finish(struct connection *connection)
         begin_all(now);
 }
 
+/* Whether the incoming bytes are the next ones of the echo. */
+static bool echoed(const struct connection *connection, size_t count)
+{
+    size_t at = connection->received, of_head = 0;
+    if (at < echo_head_size) {
+        of_head = count < echo_head_size - at ? count : echo_head_size - at;
+        if (memcmp(incoming, echo_head + at, of_head) != 0)
+            return false;
+        at = echo_head_size;
+    }
+    return memcmp(incoming + of_head, message(connection) + at - echo_head_size, count - of_head) == 0;
+}
+
 /* The echo must be the message, and no byte more. */
 static void receive(struct connection *connection)
 {
-    size_t left = load.size - connection->received;
+    size_t size = echo_head_size + load.size, left = size - connection->received;
     size_t room = left + 1 < READ_SIZE ? left + 1 : READ_SIZE;
     ssize_t count = channel_receive(&connection->channel, incoming, room);
     if (count < 0) {
@@ -154,18 +172,18 @@ static void receive(struct connection *connection)
     }
     if (count == 0) {
         if (!load.opening || left)
-            fail("the server closed the connection after %zu of %zu bytes", connection->received, load.size);
+            fail("the server closed the connection after %zu of %zu bytes", connection->received, size);
         finish(connection);
         return;
     }
     if ((size_t)count > left)
         fail("wrong echo: more came back than was sent");
-    if (memcmp(incoming, message(connection) + connection->received, (size_t)count) != 0)
+    if (!echoed(connection, (size_t)count))
         fail("wrong echo: message %llu differs from what was sent", (unsigned long long)connection->number);
     if (load.target.type == SOCK_DGRAM && (size_t)count < left)
         fail("wrong echo: a datagram of %zd bytes for one of %zu", count, load.size);
     connection->received += (size_t)count;
-    if (connection->received == load.size && !load.opening)
+    if (connection->received == size && !load.opening)
         finish(connection);
 }
 
@@ -248,6 +266,43 @@ static void open_ready(struct channel *channel, const struct place *target)
         fail("handshake: %s", channel_problem());
 }
 
+static void send_all(struct channel *channel, const unsigned char *data, size_t count)
+{
+    if (channel_send(channel, data, count) < 0)
+        fail("send: %s", channel_problem());
+    while (channel->unsent) {
+        wait_for(channel);
+        flush(channel);
+    }
+}
+
+/* Ask for WebSocket on a connection, and read the response up to its end. */
+static void begin_frames(struct channel *channel)
+{
+    char response[4096] = "";
+    size_t length = 0;
+    send_all(channel, (const unsigned char *)websocket_request, strlen(websocket_request));
+    while (!strstr(response, "\r\n\r\n")) {
+        ssize_t count = channel_receive(channel, (unsigned char *)response + length, sizeof response - 1 - length);
+        if (would_block(count))
+            wait_for(channel);
+        else if (count <= 0)
+            fail("the server does not accept WebSocket: it closed the connection, or its response is too long");
+        else
+            response[length += (size_t)count] = '\0';
+    }
+    if (!websocket_accepted(response))
+        fail("the server does not accept WebSocket: %.*s", (int)strcspn(response, "\r\n\""), response);
+}
+
+static void prepare_frames(void)
+{
+    frame = malloc(FRAME_HEAD + load.size);
+    if (!frame)
+        fail("out of memory");
+    echo_head_size = websocket_head(echo_head, load.size, false);
+}
+
 /* Read the next request; `seconds` says that it is a time. False at the end of the standard input. */
 static bool asked_for(double *amount, bool *seconds)
 {
@@ -269,8 +324,12 @@ void generate(const struct load *wanted_load)
     if (!connections)
         fail("out of memory");
     make_random_bytes(load.size + SHIFTS);
+    if (load.frames)
+        prepare_frames();
     for (size_t index = 0; index < load.connections && !load.opening; index++) {
         open_ready(&connections[index].channel, &load.target);
+        if (load.frames)
+            begin_frames(&connections[index].channel);
         watch(&connections[index], EPOLL_CTL_ADD);
     }
     answer("{\"ready\": %zu}", load.connections);
@@ -292,16 +351,6 @@ void hold_idle(const struct place *target, int source)
 }
 
 /* -- a download ------------------------------------------------------------------------------------------------- */
-
-static void send_all(struct channel *channel, const unsigned char *data, size_t count)
-{
-    if (channel_send(channel, data, count) < 0)
-        fail("send: %s", channel_problem());
-    while (channel->unsent) {
-        wait_for(channel);
-        flush(channel);
-    }
-}
 
 /* Receive that many blocks, each equal to the one that was sent to the server. */
 static void receive_blocks(struct channel *channel, uint64_t blocks)

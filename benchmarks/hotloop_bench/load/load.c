@@ -4,14 +4,17 @@
  *     load echo NETWORK ADDRESS CONNECTIONS SIZE [waves]
  *                                                  messages of SIZE bytes, each sent when the echo of its connection's
  *                                                  last is whole; in waves, when the echoes of all connections are
+ *     load websocket NETWORK ADDRESS CONNECTIONS SIZE
+ *                                                  the same by WebSocket: a message is a binary frame
  *     load open NETWORK ADDRESS CONNECTIONS        connections: connect, send a byte, read its echo and the end, close
  *     load download NETWORK ADDRESS                one connection: the server receives a block of 256 KiB, and then
  *                                                  sends it once for each further byte that it receives
  *     load idle ADDRESS SOURCE                     idle connections, from 127.0.0.1 + SOURCE: each source address has
  *                                                  the ephemeral ports to itself
  *     load serve NETWORK SERVICE [PATH]            a bare epoll server; SERVICE is echo, once (echo once and close),
- *                                                  download, or sink (discard what comes, and send its length at the
- *                                                  end; not over TLS)
+ *                                                  download, http (a text of 12 bytes for each request, which has no
+ *                                                  body), or sink (discard what comes, and send its length at the end;
+ *                                                  not over TLS)
  *
  * NETWORK is tcp, unix, udp or tls:PEM, which is TLS over TCP; PEM is a file with the server's certificate and, for the
  * server, its key. The program that is linked with tls.c knows only tls, and the one with plain.c only the others.
@@ -21,14 +24,15 @@
  * line says that the connections are open and over TLS have done their handshakes ({"ready": N}), or where the server
  * listens ({"address": A}). Requests are lines:
  *
- *     echo, open   N      N messages or connections; {"messages", "seconds", "p50", "p99"}, times in seconds
+ *     echo, websocket, open
+ *                  N      N messages or connections; {"messages", "seconds", "p50", "p99"}, times in seconds
  *                  Ts     the same for T seconds
  *     download     N      N MiB; {"messages", "seconds"}
  *     idle         N      N more connections; {"ready": ALL}
  *     serve        (any)  {"cpu": SECONDS}, of processor time so far
  *
- * generator.c is the clients and server.c the server. Both send and receive by channels (channel.c), which plain.c or
- * tls.c makes of sockets.
+ * generator.c is the clients, with websocket.c for their frames, and server.c the server. Both send and receive by
+ * channels (channel.c), which plain.c or tls.c makes of sockets.
  */
 
 #define _GNU_SOURCE
@@ -159,6 +163,7 @@ int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
     bool to_open = strcmp(command, "open") == 0 && argc == 5;
+    bool frames = strcmp(command, "websocket") == 0 && argc == 6;
     allow_descriptors();
     if (argc > 2)
         prepare_tls(argv[2], strcmp(command, "serve") == 0);
@@ -170,11 +175,12 @@ int main(int argc, char **argv)
     } else if (strcmp(command, "download") == 0 && argc == 4) {
         struct place target = place_of(argv[2], argv[3]);
         download(&target);
-    } else if (to_open || (strcmp(command, "echo") == 0 && argc >= 6)) {
+    } else if (to_open || frames || (strcmp(command, "echo") == 0 && argc >= 6)) {
         struct load load = {.target = place_of(argv[2], argv[3]),
                             .connections = strtoul(argv[4], NULL, 10),
                             .size = to_open ? 1 : strtoul(argv[5], NULL, 10),
                             .opening = to_open,
+                            .frames = frames,
                             .waves = argc > 6 && strcmp(argv[6], "waves") == 0};
         if (!load.connections || !load.size)
             fail("connections and bytes must be positive numbers");

@@ -71,6 +71,17 @@ ssize_t channel_receive(struct channel *channel, unsigned char *data, size_t roo
 void channel_finish(struct channel *channel); /* tell the peer that no more comes */
 void channel_close(struct channel *channel);
 
+/* -- websocket.c: a client's frames and handshake (RFC 6455) --------------------------------------------------- */
+
+enum { FRAME_HEAD = 14 }; /* bytes: the longest head of a frame, with its mask */
+
+extern const char websocket_request[];         /* asks a server for the protocol */
+bool websocket_accepted(const char *response); /* whether the head of a response agrees to it */
+/* Write the head of a binary frame of this many bytes, and return the head's length. A client's frames are masked. */
+size_t websocket_head(unsigned char *head, size_t size, bool masked);
+/* Write a client's frame, and return its length: `frame` has room for FRAME_HEAD bytes more than the message. */
+size_t websocket_frame(unsigned char *frame, const unsigned char *message, size_t size);
+
 /* -- generator.c ------------------------------------------------------------------------------------------------ */
 
 struct load {
@@ -79,6 +90,7 @@ struct load {
     size_t size;  /* of a message, bytes */
     bool opening; /* each message has a connection of its own */
     bool waves;   /* no connection begins its next message before all have finished the last */
+    bool frames;  /* messages and echoes are frames of WebSocket */
 };
 
 void generate(const struct load *load);

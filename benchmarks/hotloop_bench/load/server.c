@@ -21,13 +21,14 @@ enum {
 struct peer {
     struct channel channel;
     bool waits_to_send;   /* registered for writability only: nothing is read before all is sent */
-    uint64_t counted;     /* bytes received by a sink, or of a download's block */
+    uint64_t counted;     /* bytes received by a sink, of a download's block, or of the end of an HTTP request's head */
     uint64_t wanted;      /* blocks that a download has still to send */
     unsigned char *block; /* of a download; owned */
 };
 
-enum service { ECHO, ONCE, SINK, DOWNLOAD };
-static const char *const service_names[] = {[ECHO] = "echo", [ONCE] = "once", [SINK] = "sink", [DOWNLOAD] = "download"};
+enum service { ECHO, ONCE, SINK, HTTP, DOWNLOAD };
+static const char *const service_names[] = {
+    [ECHO] = "echo", [ONCE] = "once", [SINK] = "sink", [HTTP] = "http", [DOWNLOAD] = "download"};
 static enum service service;
 static bool datagrams;
 static int poller;
@@ -42,6 +43,28 @@ static bool send_back(struct peer *peer, size_t count)
     if (service == ONCE)
         channel_finish(&peer->channel);
     return service != ONCE;
+}
+
+/* Respond to each request whose head ends here. */
+static bool respond(struct peer *peer, size_t count)
+{
+    static const char response[] = "HTTP/1.1 200 OK\r\n"
+                                   "Content-Type: text/plain; charset=utf-8\r\n"
+                                   "Content-Length: 12\r\n"
+                                   "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+                                   "\r\n"
+                                   "Hello, world";
+    static const char end[] = "\r\n\r\n";
+    for (size_t index = 0; index < count; index++) {
+        char byte = (char)buffer[index];
+        peer->counted = byte == end[peer->counted] ? peer->counted + 1 : byte == '\r';
+        if (peer->counted < sizeof end - 1)
+            continue;
+        peer->counted = 0;
+        if (channel_send(&peer->channel, (const unsigned char *)response, sizeof response - 1) < 0)
+            return false;
+    }
+    return true;
 }
 
 static bool send_blocks(struct peer *peer)
@@ -78,6 +101,15 @@ static bool throw_away(struct peer *peer)
     return false;
 }
 
+static bool take(struct peer *peer, size_t count)
+{
+    switch (service) {
+    case DOWNLOAD: return take_request(peer, count);
+    case HTTP: return respond(peer, count);
+    default: return send_back(peer, count);
+    }
+}
+
 static bool receive(struct peer *peer)
 {
     struct channel *channel = &peer->channel;
@@ -88,7 +120,7 @@ static bool receive(struct peer *peer)
         ssize_t count = channel_receive(channel, buffer, READ_SIZE);
         if (count <= 0)
             return would_block(count);
-        if (!(service == DOWNLOAD ? take_request(peer, (size_t)count) : send_back(peer, (size_t)count)))
+        if (!take(peer, (size_t)count))
             return false;
     } while (channel->more && !channel->unsent);
     return true;

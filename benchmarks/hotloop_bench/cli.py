@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import machine, plot, report, saved
+from . import machine, packages, plot, report, saved
 from .results import OURS, NotMeasured
 from .rows import ROWS, Row
 from .runner import USUAL_SECONDS, Crew, Settings, measure_rows
@@ -189,7 +189,7 @@ class Unusable(Exception):
 
 
 def measure(wanted: Sequence[str], rows: Sequence[Row], settings: Settings, baseline: str | None) -> report.Run:
-    conditions = machine.describe()
+    conditions = machine.describe() | packages.versions(rows)
     targets = [TARGETS[name] for name in wanted]
     if any(row.bare is not None for row in rows):
         targets.append(BARE_C)

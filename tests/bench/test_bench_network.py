@@ -3,29 +3,28 @@
 import asyncio
 import contextlib
 import dataclasses
-import importlib.util
 import itertools
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from support.measured_loops import loops_that_must_do_every_row
 
-import hotloop
 from hotloop_bench import cli, load, report, results, runner, targets, timing, worker
 from hotloop_bench.load import Load, LoadFailed
 from hotloop_bench.results import Measurement, NotMeasured
-from hotloop_bench.rows import ROWS, echo, http, serving
+from hotloop_bench.rows import ROWS, echo, serving
 from hotloop_bench.runner import Crew, Settings
 from hotloop_bench.targets import BARE_C, TARGETS
 
 NETWORK = [row for row in ROWS.values() if row.subject == "network"]
-USUAL = [row for row in NETWORK if not row.on_request]
+# The rows of libraries are in test_bench_libraries.py.
+USUAL = [row for row in NETWORK if not row.on_request and row.table != "Libraries"]
 ROOT = Path(__file__).parents[2]
 
 needs_generator = pytest.mark.skipif(load.unavailable() is not None, reason=str(load.unavailable()))
@@ -159,49 +158,6 @@ def test_a_network_round_is_measured_by_itself():
     assert timing.sample(lambda subject, n: n, None, 7).load is None
 
 
-WRK = """\
-Running 1s test @ http://127.0.0.1:8080/
-  1 threads and 32 connections
-  Thread Stats   Avg      Stdev     Max   +/- Stdev
-    Latency     1.76ms  512.12us  12.40ms   93.01%
-    Req/Sec    18.25k     1.10k   19.90k    72.73%
-  Latency Distribution
-     50%    1.66ms
-     75%    1.90ms
-     90%    2.10ms
-     99%  980.00us
-  19973 requests in 1.10s, 3.10MB read
-Requests/sec:  18157.33
-Transfer/sec:      2.82MB
-"""
-
-
-def test_the_output_of_wrk_is_read():
-    assert http.report_of(WRK) == (19973, 1.10, pytest.approx(1.66e-3), pytest.approx(980e-6))
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        (WRK + "  Non-2xx or 3xx responses: 19973\n", "Non-2xx or 3xx responses: 19973"),
-        (WRK + "  Socket errors: connect 0, read 5, write 0, timeout 0\n", "read 5"),
-        (WRK.replace("19973 requests", "0 requests"), "nothing of use"),
-        ("unable to connect", "nothing of use: 'unable to connect'"),
-    ],
-)
-def test_wrk_without_answers_is_a_failure(output, reason):
-    with pytest.raises(LoadFailed, match=reason):
-        http.report_of(output)
-
-
-def test_the_missing_parts_of_the_http_rows_are_named(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert http.unavailable() == "it needs wrk, which is not installed"
-    monkeypatch.setattr(shutil, "which", lambda name: name)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert http.unavailable() == "it needs aiohttp, which is not installed"
-
-
 # -- the runner --------------------------------------------------------------------------------------------------------
 
 
@@ -291,12 +247,6 @@ def test_a_profiler_can_run_a_network_row(capsys):
     for target in (TARGETS["asyncio"], BARE_C):
         worker.run_once(target, ROWS["echo-unix-protocol-32x1KiB"], 100)
         assert "version" in json.loads(capsys.readouterr().out)
-
-
-def loops_that_must_do_every_row():
-    extension = importlib.util.find_spec("hotloop._c.loop.loop_core") is not None
-    compiled = {"hotloop-compiled"} if hotloop.compiled_asyncio().available else set()
-    return {"asyncio", "hotloop-python"} | ({"hotloop-c"} if extension else set()) | compiled
 
 
 @needs_generator

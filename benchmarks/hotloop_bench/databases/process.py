@@ -8,7 +8,6 @@ PostgreSQL refuses to run as root, so root runs the servers, and the scripts tha
 
 import contextlib
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -46,6 +45,8 @@ def without_root() -> dict[str, Any]:
     """The arguments of subprocess.Popen() for a program that must not run as root."""
     if os.geteuid() != 0:
         return {}
+    import pwd  # only here: not every system that has the other rows has it
+
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 

@@ -1,117 +1,165 @@
-"""What does a request cost a real HTTP server? aiohttp, under the load of wrk."""
+"""What does a request cost a real HTTP server: aiohttp, uvicorn, FastAPI, Tornado, under the load of wrk?"""
 
+import asyncio
 import contextlib
-import functools
-import importlib.util
-import re
-import shutil
-import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from .. import identity
-from ..load import Load, LoadFailed, Network
-from .registry import Rows
-from .serving import Errors, Loop, context_of, offered, place_for, while_running
+from ..load import Network
+from . import wrk
+from .registry import Rows, missing
+from .serving import BACKLOG, Loop, Serve, context_of
+
+# The libraries are imported when their row begins: a worker that does not measure it must not load them.
 
 rows = Rows()
 
-CONNECTIONS = 32
-SECONDS = 1
-"""Of a round: wrk takes whole seconds only."""
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+TEXT = "Hello, world"
 
 
-def unavailable() -> str | None:
-    if shutil.which("wrk") is None:
-        return "it needs wrk, which is not installed"
-    if importlib.util.find_spec("aiohttp") is None:
-        return "it needs aiohttp, which is not installed"
-    return None
+# -- aiohttp -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def by_aiohttp(loop: Loop, network: Network, path: str) -> AsyncIterator[str]:
+    from aiohttp import web
+
+    async def hello(request: Any) -> Any:
+        return web.Response(text=TEXT)
+
+    application = web.Application()
+    application.router.add_get("/", hello)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context_of(network, path)).start()
+    yield "{}:{}".format(*runner.addresses[0])
+    await runner.cleanup()
+
+
+# -- uvicorn, alone and with FastAPI -----------------------------------------------------------------------------------
+
+
+def plain_application() -> Any:
+    head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(TEXT))]}
+    body = {"type": "http.response.body", "body": TEXT.encode()}
+
+    async def hello(scope: Any, receive: Any, send: Any) -> None:
+        await send(head)
+        await send(body)
+
+    return hello
+
+
+def fastapi_application() -> Any:
+    from fastapi import FastAPI
+
+    async def hello() -> dict[str, str]:
+        return {"message": TEXT}
+
+    application = FastAPI()
+    application.get("/")(hello)
+    return application
+
+
+def by_uvicorn(make_application: Callable[[], Any]) -> Serve:
+    @contextlib.asynccontextmanager
+    async def serve(loop: Loop, network: Network, path: str) -> AsyncIterator[str]:
+        import uvicorn
+
+        application = make_application()
+        options = {"http": "httptools", "ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
+        server = uvicorn.Server(uvicorn.Config(application, "127.0.0.1", 0, **options))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            if serving.done():
+                raise RuntimeError("uvicorn did not start") from serving.exception()
+            await asyncio.sleep(0.01)
+        yield "{}:{}".format(*server.servers[0].sockets[0].getsockname())
+        server.should_exit = True
+        await serving
+
+    return serve
+
+
+# -- Tornado -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def by_tornado(loop: Loop, network: Network, path: str) -> AsyncIterator[str]:
+    from tornado.httpserver import HTTPServer
+    from tornado.netutil import bind_sockets
+    from tornado.web import Application, RequestHandler
+
+    class Hello(RequestHandler):  # type: ignore[misc]  # mypy does not look into tornado
+        def get(self) -> None:
+            self.write(TEXT)
+
+    server = HTTPServer(Application([("/", Hello)]))
+    listeners = bind_sockets(0, "127.0.0.1", backlog=BACKLOG)
+    server.add_sockets(listeners)
+    yield "{}:{}".format(*listeners[0].getsockname())
+    server.stop()
+    await server.close_all_connections()
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+
+def add(name: str, question: str, serve: Serve, *packages: str) -> None:
+    rows.on_network(
+        name,
+        question,
+        operations=1,
+        opened=wrk.under_wrk(serve),
+        bare=wrk.bare_under_wrk,
+        calibrated=False,
+        table="Libraries",
+        packages=packages,
+        unavailable=lambda: wrk.unavailable() or missing(*packages),
+    )
+
+
+add(
+    "aiohttp-wrk-32",
+    "What does a GET of twelve bytes cost an aiohttp server, with 32 connections of wrk?",
+    by_aiohttp,
+    "aiohttp",
+)
+add(
+    "uvicorn-wrk-32",
+    "What does the same request cost uvicorn with httptools and a plain ASGI application?",
+    by_uvicorn(plain_application),
+    "uvicorn",
+    "httptools",
+)
+add(
+    "fastapi-wrk-32",
+    "What does a GET of a small JSON object cost FastAPI on uvicorn with httptools?",
+    by_uvicorn(fastapi_application),
+    "fastapi",
+    "uvicorn",
+    "httptools",
+)
+add(
+    "tornado-wrk-32",
+    "What does a GET of twelve bytes cost a Tornado server?",
+    by_tornado,
+    "tornado",
+)
 
 
 def secure_unavailable() -> str | None:
-    return unavailable() or identity.unavailable()
+    return wrk.unavailable() or missing("aiohttp") or identity.unavailable()
 
 
-def report_of(output: str) -> tuple[int, float, float, float]:
-    """Requests, seconds, p50 and p99 in seconds, from the output of wrk; LoadFailed if the server did not serve."""
-    if found := re.search(r"Non-2xx or 3xx responses: .*|Socket errors: .*", output):
-        raise LoadFailed(f"wrk: {found[0]}")
-    total = re.search(r"(\d+) requests in ([\d.]+)(us|ms|s|m)\b", output)
-    parts = re.findall(r"(\d+)%\s+([\d.]+)(us|ms|s|m)\b", output)
-    quantiles = {part: float(value) * UNITS[unit] for part, value, unit in parts}
-    if total is None or not int(total[1]) or not {"50", "99"} <= quantiles.keys():
-        raise LoadFailed(f"wrk said nothing of use: {output.strip()[-200:]!r}")
-    return int(total[1]), float(total[2]) * UNITS[total[3]], quantiles["50"], quantiles["99"]
-
-
-def run_wrk(address: str) -> str:
-    command = ["wrk", "--threads=1", f"--connections={CONNECTIONS}", f"--duration={SECONDS}s", "--latency", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 20, check=False)
-    if done.returncode:
-        raise LoadFailed(f"wrk ended with code {done.returncode}: {done.stderr.strip()[-200:]}")
-    return done.stdout
-
-
-class Requested:
-    def __init__(self, loop: Loop, address: str, errors: Errors) -> None:
-        self.loop, self.address, self.errors = loop, address, errors
-
-    def run(self, n: int) -> Load:
-        """As many requests as wrk makes in a round; n is ignored."""
-        before = time.process_time()
-        # wrk closes its first connection without a handshake. A server that reports this is right, so what it reports
-        # is no failure; wrk's own report has the errors that matter.
-        with self.errors.blamed():
-            output = while_running(self.loop, run_wrk, self.address)
-            cpu = time.process_time() - before
-            requests, seconds, p50, p99 = report_of(output)
-        return Load(requests, cpu, seconds, p50, p99)
-
-
-@contextlib.contextmanager
-def serving_http(loop: Loop, network: Network) -> Iterator[Requested]:
-    from aiohttp import web  # only here: a worker that does not measure this row must not load it
-
-    async def answer(request: Any) -> Any:
-        return web.Response(text="Hello, world")
-
-    async def start(path: str) -> Any:
-        application = web.Application()
-        application.router.add_get("/", answer)
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context_of(network, path)).start()
-        return runner
-
-    errors = Errors(loop)
-    scheme = "https" if network == "tls" else "http"
-    with place_for(network) as path:
-        with offered(network):
-            runner = loop.run_until_complete(start(path))
-        try:
-            yield Requested(loop, "{}://{}:{}/".format(scheme, *runner.addresses[0]), errors)
-        finally:
-            loop.run_until_complete(runner.cleanup())
-
-
-rows.on_network(
-    "aiohttp-wrk-32",
-    "What does a GET of twelve bytes cost an aiohttp server, with 32 connections of wrk?",
-    operations=1,
-    opened=functools.partial(serving_http, network="tcp"),
-    calibrated=False,
-    table="Libraries",
-    unavailable=unavailable,
-)
 rows.on_network(
     "aiohttp-https-wrk-32",
-    "What does the same request cost over TLS, whose handshakes are few?",
+    "What does a GET of twelve bytes cost an aiohttp server over TLS, whose handshakes are few?",
     operations=1,
-    opened=functools.partial(serving_http, network="tls"),
+    opened=wrk.under_wrk(by_aiohttp, "tls"),
     calibrated=False,
     table="TLS",
+    packages=("aiohttp",),
     unavailable=secure_unavailable,
 )

@@ -10,8 +10,9 @@ this process while another process makes the load.
 
 import asyncio
 import contextlib
+import importlib.util
 import selectors
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -49,6 +50,14 @@ def always_available() -> str | None:
     return None
 
 
+def missing(*packages: str) -> str | None:
+    """The reason why a row that needs these packages cannot be measured; None if all are installed."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            return f"it needs {name}, which is not installed"
+    return None
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table."""
@@ -77,6 +86,8 @@ class Row:
     """Of a network row."""
     in_turns: bool = False
     """Whether its threads or processes take turns, so that it runs on one core: see placement.py."""
+    packages: Sequence[str] = ()
+    """The libraries that the row measures: their versions belong to the result."""
     unavailable: Callable[[], str | None] = always_available
     """Returns the reason why this machine cannot measure the row on any loop; None if it can."""
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from .. import identity
 from ..load import BareServer, Downloader, Generator, Load, LoadFailed, Network, Service
 from .descriptors import descriptors_allowed
-from .registry import NotOffered
+from .registry import NetworkSubject, NotOffered
 
 BACKLOG = 1024
 """The servers' backlog: all connections of a row may arrive at once."""
@@ -108,7 +108,7 @@ class BareServed:
 
 Drive = Callable[[str, str], Driver]
 """drive(address, path) connects a generator to the server at this address."""
-Opener = Callable[[Loop], AbstractContextManager[Served]]
+Opener = Callable[[Loop], AbstractContextManager[NetworkSubject]]
 BareOpener = Callable[[], AbstractContextManager[BareServed]]
 
 
@@ -130,10 +130,7 @@ def driven(serve: Serve, network: Network, connections: int, drive: Drive) -> Op
     @contextlib.contextmanager
     def opened(loop: Loop) -> Iterator[Served]:
         errors = Errors(loop)
-        with descriptors_allowed(connections), place_for(network) as path:
-            server = serve(loop, network, path)
-            with offered(network):
-                address = loop.run_until_complete(server.__aenter__())
+        with descriptors_allowed(connections), started(serve, loop, network) as (address, path):
             try:
                 with errors.blamed():
                     generator = while_running(loop, drive, address, path)
@@ -142,9 +139,21 @@ def driven(serve: Serve, network: Network, connections: int, drive: Drive) -> Op
                     yield Served(loop, generator, errors)
             finally:
                 errors.generator = None
-                loop.run_until_complete(server.__aexit__(None, None, None))
 
     return opened
+
+
+@contextlib.contextmanager
+def started(serve: Serve, loop: Loop, network: Network) -> Iterator[tuple[str, str]]:
+    """Run the server while the block runs; yields its address and the path of place_for()."""
+    with place_for(network) as path:
+        server = serve(loop, network, path)
+        with offered(network):
+            address = loop.run_until_complete(server.__aenter__())
+        try:
+            yield address, path
+        finally:
+            loop.run_until_complete(server.__aexit__(None, None, None))
 
 
 def bare(service: Service, network: Network, connections: int, size: int | None, *, waves: bool = False) -> BareOpener:

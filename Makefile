@@ -260,7 +260,7 @@ wheels:
 	@test -n "$(PYTHON)" || { echo "this needs CPython 3.11 or newer, and no python3 here is one" >&2; exit 1; }
 	$(PYTHON) .ci/wheels.py $(WHEELS) $(WHEEL_ARGS)
 
-# One by one, and never from source: a loop without a wheel for this Python and platform is named and left out.
+# One by one, and never from source: a loop or library without a wheel for this Python and platform is named and left out.
 $(VENV)/.bench: $(VENV)/.packages
 	@$(TOML_LIST) pyproject.toml dependency-groups bench | while read -r requirement; do \
 		$(PIP) install --quiet --only-binary :all: "$$requirement" || echo "NOT INSTALLED, so not measured: $$requirement"; \

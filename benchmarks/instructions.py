@@ -20,7 +20,7 @@ from pathlib import Path
 from hotloop_bench import report
 from hotloop_bench.cli import Parser, loop_names, rows_matching, usual_rows
 from hotloop_bench.rows import Row
-from hotloop_bench.runner import command_line, environment
+from hotloop_bench.runner import command_line, environment, not_applicable
 from hotloop_bench.targets import TARGETS, Target, check
 
 MORE = 3
@@ -92,7 +92,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def cell(target: Target, row: Row, operations: int) -> tuple[str, str | None]:
     """The cell of the table, and the reason if it is not a number."""
-    if row.subject == "selector" and target.selector_module is None:
+    if not_applicable(row, target):
         return "-", None
     if not row.calibrated:
         return "-", "it goes on for a time and not for a number of operations"

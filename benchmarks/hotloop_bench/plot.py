@@ -29,6 +29,10 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "rloop": ("up", "orange"),
     "rsloop": ("down", "green"),
     "zuvloop": ("cross", "violet"),
+    # aiofastnet's have the colour of the loop beneath.
+    "aiofastnet": ("plus", "grey"),
+    "aiofastnet-uvloop": ("bow", "blue"),
+    "aiofastnet-zuvloop": ("hourglass", "violet"),
     "hotloop-c": ("diamond", "red"),
     "hotloop-compiled": ("square", "red"),
     "hotloop-python": ("diamond", "rose"),
@@ -293,6 +297,13 @@ def mark(loop: str, x: float, y: float, tip: str = "") -> str:
             drawn = at((0, 1), (1, -0.8), (-1, -0.8))
         case "cross":
             drawn = at((-0.9, -0.9), (0, -0.3), (0.9, -0.9), (0.3, 0), (0.9, 0.9), (0, 0.3), (-0.9, 0.9), (-0.3, 0))
+        case "plus":
+            arms = ((-0.3, -1), (0.3, -1), (0.3, -0.3), (1, -0.3), (1, 0.3), (0.3, 0.3))
+            drawn = at(*arms, *((-dx, -dy) for dx, dy in arms))
+        case "bow":
+            drawn = at((-1, -0.8), (1, 0.8), (1, -0.8), (-1, 0.8))
+        case "hourglass":
+            drawn = at((-0.8, -1), (0.8, -1), (-0.8, 1), (0.8, 1))
         case "bar":
             drawn = at((-0.2, -1.7), (0.2, -1.7), (0.2, 1.7), (-0.2, 1.7))
         case _:

@@ -50,12 +50,21 @@ class Run:
         """The loops that were measured."""
         return [name for name in self.facts if name != LIMIT]
 
+    def loops_on(self, rows: Iterable[Row]) -> list[str]:
+        """The loops that at least one of the rows applies to."""
+        tables = [self.outcomes[row.name] for row in rows]
+        return [name for name in self.loops if any(applies(outcomes[name]) for outcomes in tables)]
+
     def rows_on(self, *subjects: str, table: Table = "Network") -> list[Row]:
         """Of network rows, those of one table."""
         return [row for row in self.rows if row.subject in subjects and row.table == table]
 
     def outcomes_of(self, rows: Iterable[Row]) -> dict[str, Outcomes]:
         return {row.name: self.outcomes[row.name] for row in rows}
+
+
+def applies(outcome: Outcome) -> bool:
+    return not (isinstance(outcome, NotMeasured) and outcome.kind == "not applicable")
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,8 @@ def text(run: Run) -> str:
 def header(run: Run) -> str:
     lines = [f"{key + ':':<16} {value}" for key, value in run.machine.items()]
     for name, facts in run.facts.items():
-        classes = [f"{key} {facts[key]}" for key in ("core", "loop", "task", "selector") if key in facts]
+        known = ("core", "loop", "task", "selector", "transport", "TLS")
+        classes = [f"{key} {facts[key]}" for key in known if key in facts]
         lines.append(f"{name + ':':<16} {'; '.join([facts['version'], *classes])}")
     lines += [f"{name + ':':<16} NOT MEASURED: {reason}" for name, reason in run.missing.items()]
     return "\n".join(lines)
@@ -104,8 +114,9 @@ def header(run: Run) -> str:
 def sections(run: Run) -> list[Section]:
     found = []
     own_names = {name: name for name in run.loops}
-    if on_loops := run.rows_on("event loop"):
-        found.append(Section("Event loops", on_loops, run.loops, own_names, run.baseline))
+    on_loops = run.rows_on("event loop")
+    if loops := run.loops_on(on_loops):
+        found.append(Section("Event loops", on_loops, loops, own_names, run.baseline))
     on_selectors = run.rows_on("selector")
     with_selector = [name for name in run.loops if "selector" in run.facts[name]]
     if on_selectors and with_selector:
@@ -113,10 +124,11 @@ def sections(run: Run) -> list[Section]:
         baseline = "asyncio" if "asyncio" in with_selector else with_selector[0]
         found.append(Section("Selectors", on_selectors, with_selector, names, baseline))
     for title in NETWORKS:
-        if on_network := run.rows_on("network", table=title):
+        on_network = run.rows_on("network", table=title)
+        if loops := run.loops_on(on_network):
             measured = "processor time of the measured process for one operation"
             faster = "operations for the same processor time"
-            common = (on_network, run.loops, own_names, run.baseline, measured, faster)
+            common = (on_network, loops, own_names, run.baseline, measured, faster)
             found.append(Section(title, *common, with_load=True, times_of_bare_c=times_of_bare_c(run, title)))
     return found
 

@@ -207,6 +207,8 @@ def not_applicable(row: Row, target: Target) -> str | None:
     """The reason why there is nothing to measure; None if there is something."""
     if row.subject == "selector" and target.selector_module is None:
         return "it has no selector"
+    if target.aiofastnet and not (row.subject == "network" and row.on_transports):
+        return "aiofastnet has no part in it"
     if target is BARE_C and row.bare is None:
         return "there is no bare C server for it"
     return None

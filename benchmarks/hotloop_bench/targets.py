@@ -1,5 +1,7 @@
 """The event loops that are compared: how each is made and which implementation it must turn out to be.
 
+aiofastnet is no loop: it replaces the transports and the TLS of one. So it has a target for each loop beneath it.
+
 Only worker processes make loops, and each has one target for its whole life.
 """
 
@@ -9,9 +11,10 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import selectors
+import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +42,23 @@ class Target:
     """The module that the loop's tasks must come from."""
     compiled_asyncio: bool = False
     """Whether hotloop's compiled objects stand in asyncio's place."""
+    aiofastnet: bool = False
+    """Whether aiofastnet's transports and TLS stand in the place of the loop's own."""
 
     def prepare(self) -> None:
         """Import the loop's module. The worker calls this once, before anything else."""
         if self.name == "hotloop-python":
             hide_compiled_modules()
+        if self.aiofastnet:
+            importlib.import_module("aiofastnet")
         importlib.import_module(self.module)
         if self.compiled_asyncio:
             install_compiled_asyncio()
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         loop: asyncio.AbstractEventLoop = importlib.import_module(self.module).new_event_loop()
+        if self.aiofastnet:
+            importlib.import_module("aiofastnet").patch_loop(loop)
         return loop
 
     def new_selector(self) -> selectors.BaseSelector:
@@ -67,6 +76,9 @@ TARGETS = {
         Target("rloop", "rloop"),
         Target("rsloop", "rsloop"),
         Target("zuvloop", "zuvloop"),
+        Target("aiofastnet", "asyncio", aiofastnet=True),
+        Target("aiofastnet-uvloop", "uvloop", aiofastnet=True),
+        Target("aiofastnet-zuvloop", "zuvloop", aiofastnet=True),
         Target(
             "hotloop-c",
             "hotloop",
@@ -108,6 +120,12 @@ def hide_compiled_modules() -> None:
                 sys.modules[f"hotloop._c.{name}"] = None  # type: ignore[assignment]  # importing it raises ImportError
 
 
+def hide_aiofastnet() -> None:
+    """Hide it from this process. A library may prefer it to the transports of any loop wherever it can be imported, as
+    aiohttp's development branch does."""
+    sys.modules["aiofastnet"] = None  # type: ignore[assignment]  # importing it raises ImportError
+
+
 def install_compiled_asyncio() -> None:
     """Put hotloop's compiled objects in asyncio's place. WrongImplementation where there are none."""
     layer = importlib.import_module("hotloop._asyncio.compiled_layer")
@@ -117,7 +135,7 @@ def install_compiled_asyncio() -> None:
 
 
 def facts(target: Target) -> dict[str, str]:
-    """What this process really runs: the classes of a loop, a task and a selector that it makes."""
+    """What this process really runs: the classes of a loop, a task, a transport and a selector that it makes."""
 
     async def class_of_task() -> type[Any]:
         return type(asyncio.current_task())
@@ -126,11 +144,14 @@ def facts(target: Target) -> dict[str, str]:
         load.program()
         return {"version": load.compiler_version()}
     loop = target.new_event_loop()
+    found = {"version": version(target), "loop": qualified_name(type(loop))}
     try:
-        task = loop.run_until_complete(class_of_task())
+        found["task"] = qualified_name(loop.run_until_complete(class_of_task()))
+        if target.aiofastnet:
+            found["transport"] = qualified_name(loop.run_until_complete(class_of_transport(loop)))
+            found["TLS"] = tls_of_aiofastnet()
     finally:
         loop.close()
-    found = {"version": version(target), "loop": qualified_name(type(loop)), "task": qualified_name(task)}
     for base in type(loop).__mro__:
         if base.__name__ == "LoopCore":
             found["core"] = qualified_name(base)
@@ -140,9 +161,34 @@ def facts(target: Target) -> dict[str, str]:
     return found
 
 
+async def class_of_transport(loop: asyncio.AbstractEventLoop) -> type[Any]:
+    """The class of the transports that the loop's servers make."""
+    accepted: asyncio.Future[type[Any]] = loop.create_future()
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            accepted.set_result(type(transport))
+            transport.abort()
+
+    server = await loop.create_server(Accepted, "127.0.0.1", 0)
+    try:
+        with socket.create_connection(server.sockets[0].getsockname()):
+            return await accepted
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def tls_of_aiofastnet() -> str:
+    """Which of its two ways aiofastnet takes: the slower one is for a Python that OpenSSL is linked into."""
+    direct = importlib.import_module("aiofastnet").OPENSSL_DYN_LIBS is not None
+    return "by calls of OpenSSL" if direct else "by the ssl module"
+
+
 def check(target: Target, found: Mapping[str, str]) -> None:
     """WrongImplementation unless the facts are those of the target."""
-    for fact, package in (("core", target.core), ("task", target.tasks)):
+    transports = "aiofastnet" if target.aiofastnet else None
+    for fact, package in (("core", target.core), ("task", target.tasks), ("transport", transports)):
         if package is not None and not found.get(fact, "nothing").startswith(f"{package}."):
             raise WrongImplementation(
                 f"{target.name} was asked for, but its {fact} is {found.get(fact, 'missing')}, not one of {package}"
@@ -150,6 +196,10 @@ def check(target: Target, found: Mapping[str, str]) -> None:
 
 
 def version(target: Target) -> str:
+    if target.aiofastnet:
+        loop = version(replace(target, aiofastnet=False))
+        name = "" if target.module == "asyncio" else f"{target.module} "
+        return f"{importlib.metadata.version('aiofastnet')} on {name}{loop}"
     if target.module == "asyncio":
         return "Python " + sys.version.split()[0]
     if target.module == "hotloop":

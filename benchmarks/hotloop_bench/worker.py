@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from .placement import on_one_core
 from .rows import ROWS, NotOffered, Row
-from .targets import BARE_C, TARGETS, Target, facts
+from .targets import BARE_C, TARGETS, Target, facts, hide_aiofastnet
 from .timing import calibrated, sample
 
 
@@ -130,6 +130,8 @@ def describe(error: BaseException) -> str:
 def main() -> None:
     """python -m hotloop_bench.worker TARGET [ROW OPERATIONS]: serve a parent, or do a row's operations once."""
     target = (TARGETS | {BARE_C.name: BARE_C})[sys.argv[1]]
+    if not target.aiofastnet:
+        hide_aiofastnet()
     if sys.argv[2:]:
         run_once(target, ROWS[sys.argv[2]], int(sys.argv[3]))
     else:

@@ -223,6 +223,19 @@ def test_selector_rows_pass_over_loops_without_a_selector(crew_of):
     assert isinstance(outcomes["asyncio"], Measurement)
 
 
+def test_aiofastnet_is_measured_where_it_has_a_part(crew_of):
+    facts = FACTS | {"transport": "aiofastnet.selector_transport.SelectorSocketTransport"}
+    with crew_of(uvloop={}, aiofastnet_uvloop={"facts": facts}) as crew:
+        for name in ("wait_for", "getaddrinfo-literal", "subprocess-spawn-wait", "tornado-wrk-32"):
+            row = dataclasses.replace(ROWS[name], unavailable=lambda: None)
+            outcomes = crew.measure(row, Settings(rounds=1, seconds=0.1))
+            assert outcomes["aiofastnet-uvloop"] == NotMeasured("not applicable", "aiofastnet has no part in it"), name
+        for name in ("echo-tcp-streams-32x1KiB", "echo-tls-protocol-32x1KiB", "echo-tcp-sock-32x1KiB"):
+            row = dataclasses.replace(ROWS[name], unavailable=lambda: None)
+            outcomes = crew.measure(row, Settings(rounds=1, seconds=0.1))
+            assert isinstance(outcomes["aiofastnet-uvloop"], Measurement), name
+
+
 def test_a_row_that_fails_on_one_loop_goes_on_with_the_others(crew_of):
     with crew_of(asyncio={}, uvloop={"rounds": [1.0, RequestFailed("NotImplementedError"), 1.0]}) as crew:
         outcomes = crew.measure(ROWS["wait_for"], Settings(rounds=3, seconds=0.1))
@@ -265,6 +278,20 @@ def test_a_worker_must_run_the_implementation_of_its_column(name, core, task, ri
         targets.check(TARGETS[name], FACTS | {"core": core, "task": task})
 
 
+@pytest.mark.parametrize(
+    ("name", "transport", "right"),
+    [
+        ("aiofastnet", "aiofastnet.selector_transport.SelectorSocketTransport", True),
+        ("aiofastnet", "asyncio.selector_events._SelectorSocketTransport", False),
+        ("aiofastnet-uvloop", "uvloop.loop.TCPTransport", False),
+        ("aiofastnet-zuvloop", None, False),
+    ],
+)
+def test_the_transports_of_aiofastnets_columns_must_be_its_own(name, transport, right):
+    with contextlib.nullcontext() if right else pytest.raises(WrongImplementation, match=f"^{name} was asked for"):
+        targets.check(TARGETS[name], FACTS | ({"transport": transport} if transport else {}))
+
+
 # -- real workers ------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +327,32 @@ def test_a_worker_without_its_module_says_so(worker_of):
     # A target that the worker knows by its name, in an environment where its module cannot be imported.
     target = dataclasses.replace(TARGETS["hotloop-c"], environment={"HOTLOOP_IMPL": "nonsense"})
     assert "HOTLOOP_IMPL must be" in worker_of(target).missing
+
+
+@pytest.mark.parametrize("name", ["aiofastnet", "aiofastnet-uvloop", "aiofastnet-zuvloop"])
+def test_a_worker_on_aiofastnets_transports(worker_of, name):
+    for module in ("aiofastnet", TARGETS[name].module):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    worker = worker_of(TARGETS[name])
+    assert worker.missing is None
+    targets.check(worker.target, worker.facts)
+    assert " on " in worker.facts["version"]
+    assert worker.facts["loop"].startswith(f"{TARGETS[name].module}.")
+    assert worker.facts["TLS"] in ("by calls of OpenSSL", "by the ssl module")
+
+
+def test_without_aiofastnet_its_columns_say_so(worker_of, tmp_path, monkeypatch):
+    (tmp_path / "aiofastnet.py").write_text("""raise ModuleNotFoundError("No module named 'aiofastnet'")""")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert worker_of(TARGETS["aiofastnet"]).missing == "ModuleNotFoundError: No module named 'aiofastnet'"
+
+
+def test_no_other_column_can_import_aiofastnet(worker_of, tmp_path, monkeypatch):
+    (tmp_path / "aiofastnet.py").touch()
+    # As a library would that prefers it, in a worker.
+    (tmp_path / "uvloop.py").write_text("import aiofastnet")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert worker_of(TARGETS["uvloop"]).missing.startswith("ModuleNotFoundError: import of aiofastnet halted")
 
 
 def test_the_last_words_of_a_worker_that_dies(worker_of):

@@ -147,6 +147,24 @@ def test_the_text_in_full(finished_run):
     ]
 
 
+def test_a_loop_that_no_row_of_a_table_applies_to_has_no_column_there(finished_run):
+    applies_not = NotMeasured("not applicable", "aiofastnet has no part in it")
+    failed = NotMeasured("failed", "Boom")
+    finished_run.outcomes["wait_for"] |= {"aiofastnet": applies_not, "rloop": failed}
+    finished_run.outcomes["gather_100"] |= {"aiofastnet": applies_not, "rloop": failed}
+    run = dataclasses.replace(finished_run, facts=finished_run.facts | {"aiofastnet": FACTS, "rloop": FACTS})
+    [event_loops, _] = report.sections(run)
+    assert event_loops.loops == ["asyncio", "uvloop", "hotloop-c", "rloop"]
+    only = dataclasses.replace(run, facts={"aiofastnet": FACTS}, baseline="aiofastnet")
+    assert report.sections(only) == []
+
+
+def test_the_classes_that_ran_are_above_the_table(finished_run):
+    facts = FACTS | {"transport": "some.Transport", "TLS": "by calls of OpenSSL"}
+    header = report.header(dataclasses.replace(finished_run, facts={"aiofastnet": facts}))
+    assert "loop some.Loop; task some.Task; transport some.Transport; TLS by calls of OpenSSL" in header
+
+
 def test_the_json_document(finished_run):
     document = json.loads(json.dumps(report.as_json(finished_run)))
     assert document.keys() == {

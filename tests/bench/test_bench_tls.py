@@ -18,6 +18,8 @@ from hotloop_bench import cli, identity, load, report, worker
 from hotloop_bench.load import TLS, Load, LoadFailed, NoLoadGenerator
 from hotloop_bench.results import Measurement, NotMeasured
 from hotloop_bench.rows import ROWS, NotOffered, serving, tls
+from hotloop_bench.rows.echo import by_protocol
+from hotloop_bench.rows.network import EchoOnce
 from hotloop_bench.runner import USUAL_SECONDS, Crew, Settings, Worker
 from hotloop_bench.targets import BARE_C, TARGETS
 
@@ -175,6 +177,28 @@ def test_a_server_that_sends_another_block_fails_its_row():
     opener = serving.driven(serve, "tls", 1, tls.downloading)
     with opened(opener, asyncio.SelectorEventLoop) as subject, pytest.raises(LoadFailed, match="wrong download"):
         subject.run(1)
+
+
+@needs_openssl
+@pytest.mark.parametrize("network", ["tcp", "tls"])
+def test_the_servers_of_aiofastnets_columns_have_its_transports(network):
+    pytest.importorskip("aiofastnet", reason="aiofastnet is not installed")
+    modules = []
+
+    class Told(EchoOnce):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            modules.append(type(transport).__module__)
+
+    @contextlib.asynccontextmanager
+    async def serve(loop, network, path):
+        async with by_protocol(loop, network, path, Told) as address:
+            yield address
+
+    opener = serving.served(serve, network, 1, None)
+    with opened(opener, TARGETS["aiofastnet"].new_event_loop) as subject:
+        assert subject.run(3).operations == 3
+    assert set(modules) == {{"tcp": "aiofastnet.selector_transport", "tls": "aiofastnet.ssl_transport"}[network]}
 
 
 class WithoutServers(asyncio.SelectorEventLoop):

@@ -106,7 +106,7 @@ async def by_tornado(loop: Loop, network: Network, path: str) -> AsyncIterator[s
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-def add(name: str, question: str, serve: Serve, *packages: str) -> None:
+def add(name: str, question: str, serve: Serve, *packages: str, on_transports: bool = True) -> None:
     rows.on_network(
         name,
         question,
@@ -116,6 +116,7 @@ def add(name: str, question: str, serve: Serve, *packages: str) -> None:
         calibrated=False,
         table="Libraries",
         packages=packages,
+        on_transports=on_transports,
         unavailable=lambda: wrk.unavailable() or missing(*packages),
     )
 
@@ -146,6 +147,7 @@ add(
     "What does a GET of twelve bytes cost a Tornado server?",
     by_tornado,
     "tornado",
+    on_transports=False,  # its streams are watched sockets of its own
 )
 
 

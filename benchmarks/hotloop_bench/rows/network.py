@@ -102,6 +102,7 @@ rows.on_network(
     "What does it cost to start a process that does nothing, and to wait for its end?",
     operations=20,
     opened=spawning,
+    on_transports=False,
     in_turns=True,
 )
 
@@ -124,6 +125,7 @@ rows.on_network(
     "What does getaddrinfo() of an address in digits cost, which needs no name server?",
     operations=1_000,
     opened=looking_up,
+    on_transports=False,
 )
 
 

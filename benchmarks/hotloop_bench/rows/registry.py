@@ -84,6 +84,8 @@ class Row:
     """Operations in a round of the usual length; a shorter round has fewer in proportion. None: the runner decides."""
     table: Table = "Network"
     """Of a network row."""
+    on_transports: bool = True
+    """Of a network row: whether its bytes go through transports or the sock_*() methods, which aiofastnet replaces."""
     in_turns: bool = False
     """Whether its threads or processes take turns, so that it runs on one core: see placement.py."""
     packages: Sequence[str] = ()

@@ -76,6 +76,14 @@ def test_anyio(tmp_path):
     check_printed(run([sys.executable, "main.py"], tmp_path))
 
 
+def test_aiofastnet(tmp_path):
+    """The program asserts that its transports are aiofastnet's, and that a library would recognise its loop."""
+    copy("aiofastnet_program.py", tmp_path)
+    section("aiofastnet").write(tmp_path)
+    assert (tmp_path / "native.py").exists()
+    check_printed(run([sys.executable, "fastnet.py"], tmp_path))
+
+
 def passed(output, count):
     assert f"{count} passed in" in output.splitlines()[-1], output
 

@@ -431,6 +431,97 @@ def test_failure_when_the_last_task_is_done(loop):
     same_on_both(loop, use)
 
 
+@pytest.mark.parametrize("when", range(8))
+@pytest.mark.parametrize("event", ["nothing", "cancelled", "cancelled twice", "another fails", "another is created"])
+@pytest.mark.parametrize("ending", ["succeeds", "fails", "is cancelled"])
+def test_tasks_that_take_long_to_end_after_a_failure(loop, when, event, ending):
+    """The parent task is cancelled for the failure, and goes on waiting."""
+
+    async def slow(started):
+        try:
+            await turns(20)
+        except asyncio.CancelledError:
+            await turns(started)
+            if ending == "succeeds":
+                return
+            if ending == "fails":
+                raise KeyError("slow") from None
+            raise
+
+    async def use(module):
+        async def body():
+            nonlocal group
+            async with module.TaskGroup() as group:
+                group.create_task(slow(3))
+                group.create_task(slow(5))
+                group.create_task(fail(ValueError("first"), 1))
+                if event == "another fails":
+                    group.create_task(fail(TypeError("another"), when))
+
+        group = None
+        task = asyncio.create_task(body())
+        found = []
+        for turn in range(12):
+            if turn == when and event.startswith("cancelled"):
+                task.cancel("outside")
+                if event == "cancelled twice":
+                    task.cancel("again")
+            if turn == when and event == "another is created":
+                coroutine = give(1)
+                try:
+                    group.create_task(coroutine)
+                except Exception as error:
+                    found.append(type(error).__name__)
+                finally:
+                    coroutine.close()
+            await turns(1)
+            found.append((task.done(), task.cancelling(), group is None or attributes(group)))
+        # The traceback is compared, too: describe() has it.
+        return [turn if len(turn) == 2 else (*turn[:2], ordered(turn[2])) for turn in found], await outcome(task)
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("error", [ValueError, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("how", ["throw", "close", "drop"])
+@pytest.mark.parametrize("before", ["nothing", "cancelled once", "errors are forgotten", "errors are replaced"])
+def test_coroutine_of_leaving_by_hand_after_a_failure(loop, error, how, before):
+    async def use(module):
+        group = module.TaskGroup()
+        await group.__aenter__()
+        asyncio.current_task().uncancel()
+        for number in range(2):
+            group.create_task(give(number, 5 + number))
+        coroutine = group.__aexit__(None, None, None)
+        waited = coroutine.send(None)
+        waited._asyncio_future_blocking = False
+        found = [waited is group._on_completed_fut]
+        group._errors.append(KeyError("first"))
+        group._aborting = True
+        if before != "nothing":
+            waited = coroutine.throw(asyncio.CancelledError())
+            waited._asyncio_future_blocking = False
+            found += [waited is group._on_completed_fut, attributes(group)]
+        if before.startswith("errors"):
+            group._errors = [] if before == "errors are forgotten" else "no list"
+        try:
+            if how == "throw":
+                found.append(type(coroutine.throw(error("thrown"))).__name__)
+            elif how == "close":
+                found.append(coroutine.close())
+        except GeneratorExit:
+            # Its traceback has no entry of asyncio's coroutine if that was started in the middle.
+            found.append("GeneratorExit")
+        except BaseException as failure:
+            found.append(describe(failure))
+        found += [inspect.getcoroutinestate(coroutine), attributes(group)]
+        del coroutine
+        await turns(12)
+        return [*found, attributes(group)]
+
+    same_on_both(loop, use)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_errors_that_end_the_loop(loop, error):
     found = []

@@ -62,10 +62,12 @@ cdef extern from "Python.h":
     int PySet_Discard(object, object) except -1
     object PyMethod_New(object, object)
 
-from asyncio import events, taskgroups, tasks
+import sys
+from asyncio import events, exceptions, taskgroups, tasks
 
 from hotloop._asyncio.compiled_classes import compiled_class
 
+cdef object CancelledError = exceptions.CancelledError
 cdef object OwnTaskGroup = taskgroups.TaskGroup
 cdef object get_running_loop = events._get_running_loop
 cdef object current_task = tasks.current_task
@@ -289,13 +291,14 @@ cdef enum:
 cdef enum Place:
     AWAITS
     ENDED
+    FAILED      # all tasks have ended, and some have failed
     UNUSUAL
 
 
 cdef class Handover:
-    """What the compiled _aexit() returns where asyncio's code is to go on: the exception that was raised at its
-    `await`, or None."""
-    cdef object error
+    """What the compiled _aexit() returns where asyncio's code is to go on."""
+    cdef Place place
+    cdef object error           # which was raised at its `await`, or None
 
 
 cdef PyObject *leave(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -321,22 +324,24 @@ cdef object leave_step(Coroutine coroutine, object outcome, object error):
         return None
     if place == ENDED:
         return result_of_leaving
-    return delegate(coroutine, own_leave_at(coroutine.position, coroutine.owner, error))
+    return delegate(coroutine, own_leave_at(coroutine.position, coroutine.owner, place, error))
 
 
 cdef object outer_step(Coroutine coroutine, object outcome, object error):
     """__aexit__() that awaits _aexit()."""
     cdef object group = coroutine.owner
+    cdef Handover handover
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     if coroutine.position == WAITING:
         if isinstance(error, GeneratorExit):
             # A coroutine closes what it awaits, and then raises it.
-            return own_leave_at(WAITING, group, None).throw(error)
+            return own_leave_at(WAITING, group, UNUSUAL, None).throw(error)
         if error is not None:
-            return delegate(coroutine, own_leave_at(WAITING, group, error))
+            return delegate(coroutine, own_leave_at(WAITING, group, UNUSUAL, error))
         if type(outcome) is Handover:
-            return delegate(coroutine, own_leave_at(WAITING, group, (<Handover>outcome).error))
+            handover = outcome
+            return delegate(coroutine, own_leave_at(WAITING, group, handover.place, handover.error))
         group._parent_task = group._errors = group._base_error = None
         return outcome
     if not is_plain_group(<PyObject *>group) or not is_unharmed(group):
@@ -354,6 +359,7 @@ cdef object inner_step(Coroutine coroutine, object outcome, object error):
     if place == ENDED:
         return result_of_leaving
     handover = Handover.__new__(Handover)
+    handover.place = place
     handover.error = error
     return handover
 
@@ -362,15 +368,20 @@ cdef Place advance(Coroutine coroutine, object owner, object error) except *:
     """Go on to the next `await` or the end."""
     cdef TaskGroupFields group
     cdef object waited
-    if error is not None or not is_plain_group(<PyObject *>owner) or not is_unharmed(owner):
+    if not is_plain_group(<PyObject *>owner):
         return UNUSUAL
     group = owner
+    if error is None and is_unharmed(group):
+        pass
+    elif coroutine.position != WAITING or not may_go_on(group, error):
+        return UNUSUAL
     if coroutine.position == WAITING:
         group._on_completed_fut = None
-    group._exiting = True
+    else:
+        group._exiting = True
     if not PySet_GET_SIZE(group._tasks):
         group.context = None
-        return ENDED
+        return ENDED if is_unharmed(group) else FAILED
     waited = group._on_completed_fut
     if waited is None:
         waited = group._loop.create_future()
@@ -380,13 +391,25 @@ cdef Place advance(Coroutine coroutine, object owner, object error) except *:
     return AWAITS
 
 
-cdef object own_leave_at(int position, object group, object error):
+cdef bint may_go_on(TaskGroupFields group, object error) except -1:
+    """Whether asyncio's code would wait for the next task: one has failed, and the parent task was cancelled for it."""
+    return (
+        may_start_anew
+        and group._aborting is True
+        and PyList_CheckExact(group._errors)
+        and <list>group._errors
+        and (error is None or type(error) is CancelledError)
+    )
+
+
+cdef object own_leave_at(int position, object group, Place place, object error):
     """asyncio's own __aexit__(), which goes on from the same place when it is resumed, with the error if there is one.
 
-    It gets to its `await` on stand-ins: what it does until then has been done."""
+    Where it still has to await something, it gets to its `await` on stand-ins: what it does until then has been
+    done."""
     cdef object own = own_leave(group, None, None, None)
     cdef Future stand_in
-    if position != WAITING:
+    if position != WAITING or place == FAILED:
         return own
     stand_in = new_future(NO_LOOP, None)
     if is_plain_group(<PyObject *>group):
@@ -430,6 +453,11 @@ cdef int start(object group, object own, Future stand_in) except -1:
             else:
                 delattr(group, name)
     return 0
+
+
+# Whether __aexit__() may begin again once all tasks have ended: up to 3.12 it uncancels the parent task at its start.
+# While it waits after a failure, it forgets each CancelledError.
+cdef bint may_start_anew = sys.version_info >= (3, 13)
 
 
 def find_result_of_leaving():

@@ -40,6 +40,20 @@ async def task_group_100(asyncio: Any) -> None:
 
 
 @program
+async def task_group_failing(asyncio: Any) -> None:
+    """Two tasks; one fails, and the other is cancelled for it."""
+
+    async def fail() -> None:
+        raise ValueError
+
+    for _ in range(1_000):
+        with contextlib.suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(60))
+                group.create_task(fail())
+
+
+@program
 async def queue(asyncio: Any) -> None:
     """A producer and a consumer, and ten places between them."""
     items = asyncio.Queue(10)
@@ -53,6 +67,40 @@ async def queue(asyncio: Any) -> None:
         await items.get()
         items.task_done()
     await producer
+
+
+@program
+async def queue_subclass(asyncio: Any) -> None:
+    """With a container of its own, as most subclasses have; nothing waits."""
+
+    class Own(asyncio.Queue):
+        def _put(self, item: object) -> None:
+            self._queue.append(item)
+
+        def _get(self) -> object:
+            return self._queue.popleft()
+
+    items = Own()
+    for item in range(8_000):
+        await items.put(item)
+        await items.get()
+
+
+@program
+async def queue_subclass_full(asyncio: Any) -> None:
+    """With its own idea of how many items there may be; nothing waits."""
+
+    class Own(asyncio.Queue):
+        def full(self) -> bool:
+            return len(self._queue) > 10
+
+        def empty(self) -> bool:
+            return not self._queue
+
+    items = Own()
+    for item in range(8_000):
+        await items.put(item)
+        await items.get()
 
 
 @program
@@ -72,6 +120,20 @@ async def lock(asyncio: Any) -> None:
 async def lock_uncontended(asyncio: Any) -> None:
     held = asyncio.Lock()
     for _ in range(20_000):
+        async with held:
+            pass
+
+
+@program
+async def lock_subclass(asyncio: Any) -> None:
+    """With an acquire() of its own, as locks have that log or count; nothing waits."""
+
+    class Own(asyncio.Lock):
+        async def acquire(self) -> bool:
+            return await super().acquire()
+
+    held = Own()
+    for _ in range(10_000):
         async with held:
             pass
 

@@ -6,12 +6,13 @@ Each test does the same with asyncio's own classes and with the compiled ones an
 import asyncio
 import collections
 import functools
+import sys
 import typing
 
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import same_on_both, turns
+from support.comparing import description, outcome_of, same_on_both, turns
 
 pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
 
@@ -371,6 +372,125 @@ def test_containers(loop, kind, name):
         await turns(300)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        return log
+
+    same_on_both(loop, run)
+
+
+class Falsy:
+    def __bool__(self):
+        return False
+
+
+class Unclear:
+    def __bool__(self):
+        raise ValueError("neither")
+
+
+FALSY, UNCLEAR = Falsy(), Unclear()
+
+# What full(), empty() or qsize() may do; `self` is the queue, `own` the method that is replaced.
+ANSWERS = {
+    "True": lambda self, own: True,
+    "False": lambda self, own: False,
+    "the opposite": lambda self, own: not own(),
+    "None": lambda self, own: None,
+    "falsy": lambda self, own: FALSY,
+    "unclear": lambda self, own: UNCLEAR,
+    "a float": lambda self, own: own() + 0.5,
+    "raises": lambda self, own: 1 / 0,
+    "deletes _getters": lambda self, own: delattr(self, "_getters"),
+    "deletes _putters": lambda self, own: delattr(self, "_putters"),
+    "deletes _maxsize": lambda self, own: own() or delattr(self, "_maxsize"),
+    "deletes _finished": lambda self, own: own() or delattr(self, "_finished"),
+    "deletes _unfinished_tasks": lambda self, own: own() or delattr(self, "_unfinished_tasks"),
+    "replaces its items": lambda self, own: setattr(self, "_queue", []),
+    "changes its class": lambda self, own: (
+        own() if type(self).__name__ != "Own" else setattr(self, "__class__", type(self).__mro__[1])
+    ),
+    "patches put_nowait and get_nowait": lambda self, own: (
+        own()
+        or setattr(self, "put_nowait", lambda item: ("patched", item))
+        or setattr(self, "get_nowait", lambda: "patched")
+    ),
+    "patches _put and _get": lambda self, own: (
+        setattr(type(self), "_put", lambda self, item: None) or setattr(type(self), "_get", lambda self: 1) or own()
+    ),
+    "shuts down": lambda self, own: own() or setattr(self, "_is_shutdown", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+@pytest.mark.parametrize("method", ["full", "empty", "qsize"])
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("place", ["class", "object"])
+def test_answers_about_items(loop, kind, method, answer, place):
+    async def run(module):
+        log, cls = [], getattr(module, kind)
+
+        def asked(self):
+            log.append(method)
+            return ANSWERS[answer](self, lambda: getattr(cls, method)(self))
+
+        subject = made(type("Own", (cls,), {method: asked} if place == "class" else {}))
+        if place == "object":
+            setattr(subject, method, asked.__get__(subject))
+        task = asyncio.create_task(use_queue(subject, log))
+        await turns(60)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return log
+
+    same_on_both(loop, run)
+
+
+@pytest.mark.parametrize("method", ["full", "empty"])
+@pytest.mark.parametrize("ending", ["cancelled", "woken and cancelled", "thrown"])
+def test_errors_of_answers_at_the_end_of_a_wait(loop, method, ending):
+    """The error's context is the exception that has ended the wait, and that is handled while the method runs."""
+
+    async def run(module):
+        def asked(self):
+            log.append(type(sys.exception()).__name__ if hasattr(sys, "exception") else None)
+            if fails:
+                raise ValueError("cannot tell")
+            return getattr(module.Queue, method)(self)
+
+        log, fails = [], False
+        queue = type("Own", (module.Queue,), {method: asked})(1)
+        if method == "full":
+            queue.put_nowait(1)
+        coroutine = queue.get() if method == "empty" else queue.put(2)
+        if ending == "thrown":
+            waited = coroutine.send(None)
+            waited._asyncio_future_blocking = False
+            fails = True
+            try:
+                coroutine.throw(KeyError("thrown"))
+            except Exception as error:
+                return log, description(error)
+        task = asyncio.create_task(coroutine)
+        await turns(1)
+        fails = True
+        if ending == "woken and cancelled":
+            queue._wakeup_next(queue._getters if method == "empty" else queue._putters)
+        task.cancel("stop")
+        return log, await outcome_of(task)
+
+    same_on_both(loop, run)
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_what_is_said_to_be_there_and_is_not(loop, kind):
+    async def run(module):
+        log = []
+        queue = type("Own", (getattr(module, kind),), {"empty": lambda self: False})()
+        for call in (queue.get_nowait, queue.get):
+            try:
+                result = call()
+                log.append(await result if asyncio.iscoroutine(result) else result)
+            except IndexError as error:
+                log.append(str(error))
         return log
 
     same_on_both(loop, run)

@@ -29,7 +29,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_new,
     plain_class_record,
 )
-from hotloop._c.highlevel.queues cimport is_empty, is_plain, put_if_plain, take
+from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef
@@ -229,7 +229,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         if not is_plain_iterator(<PyObject *>iterator) or not is_plain((<IteratorFields>iterator)._done):
             return delegate(coroutine, own_wait(iterator, coroutine.argument))
         done = (<IteratorFields>iterator)._done
-        if is_empty(done):
+        if has_no_item(done):
             coroutine.position = WAITING
             return await_object(coroutine, done.get())
         outcome = take(done)

@@ -11,17 +11,19 @@ from cpython.object cimport PyObject, PyTypeObject
 
 cdef extern from *:
     """
-    typedef struct {
+    typedef struct plain_class {
         PyTypeObject *type;   /* NULL: not known yet; owned */
         unsigned int version; /* with which it is as it was made */
         unsigned int other;   /* with which it is not */
         PyObject *contents;   /* its bases, itself first, each with a copy of its dictionary; owned */
         PyObject *names;      /* of its methods and fields, each with its bit; owned; see replaced_names() */
         unsigned long long name_hashes[4]; /* a Bloom filter of `names` */
+        struct plain_class *variant; /* a subclass that is compiled, too; NULL: none. It may have another as its own */
+        unsigned int mark;           /* of a variant: a bit that no name has, for its objects and its subclasses' */
         struct {
             PyTypeObject *type;    /* a subclass; borrowed, and perhaps deleted: no other has its version */
             unsigned int version;  /* 0: the entry is empty */
-            unsigned int replaced; /* the bits of the names that it replaces */
+            unsigned int replaced; /* the bits of the names that it replaces, with the mark of its variant */
         } subclasses[16];
     } plain_class;
 
@@ -239,7 +241,7 @@ cdef extern from *:
 
     /* The bits of the names that a subclass replaces, or one of its other bases; all bits if it may be unlike the class
      * in any other way: what super() finds in the class's own methods included. */
-    static unsigned int plain_class_compare(plain_class *known, PyTypeObject *type)
+    static unsigned int plain_class_compare_with(plain_class *known, PyTypeObject *type)
     {
         PyObject *bases = type->tp_mro, *own_bases = known->type->tp_mro;
         Py_ssize_t index, own_index = 0, last = PyTuple_GET_SIZE(own_bases) - 1; /* the last one is `object` */
@@ -262,23 +264,41 @@ cdef extern from *:
         return own_index > last ? replaced : ~0U;
     }
 
-    static unsigned int replaced_in_subclass(plain_class *known, PyTypeObject *type)
+    /* The same for the class or the variant that `type` derives from, with the variant's mark. */
+    static unsigned int plain_class_compare(plain_class *known, PyTypeObject *type)
+    {
+        plain_class *variant;
+
+        for (variant = known->variant; variant != NULL; variant = variant->variant)
+            if (variant->type != NULL && PyType_IsSubtype(type, variant->type))
+                return variant->mark | plain_class_compare_with(variant, type);
+        return plain_class_compare_with(known, type);
+    }
+
+    static unsigned int plain_class_find_replaced(plain_class *known, PyTypeObject *type, size_t index)
+    {
+        unsigned int version = plain_class_assigned_version(type);
+
+        if (version == 0)
+            return ~0U;
+        known->subclasses[index].replaced = plain_class_compare(known, type);
+        known->subclasses[index].type = type;
+        known->subclasses[index].version = version;
+        return known->subclasses[index].replaced;
+    }
+
+    static inline unsigned int replaced_in_subclass(plain_class *known, PyTypeObject *type)
     {
         size_t index = ((size_t)type >> 4 ^ (size_t)type >> 9) & 15;
         unsigned int version = __atomic_load_n(&type->tp_version_tag, __ATOMIC_RELAXED);
 
-        if (known->subclasses[index].type != type || known->subclasses[index].version != version || version == 0) {
-            version = plain_class_assigned_version(type);
-            if (version == 0)
-                return ~0U;
-            known->subclasses[index].replaced = plain_class_compare(known, type);
-            known->subclasses[index].type = type;
-            known->subclasses[index].version = version;
-        }
-        return known->subclasses[index].replaced;
+        if (known->subclasses[index].type == type && known->subclasses[index].version == version && version != 0)
+            return known->subclasses[index].replaced;
+        return plain_class_find_replaced(known, type, index);
     }
 
-    /* The bits of the names that the class of the object replaces; all bits if that is no subclass. */
+    /* The bits of the names that the class of the object replaces, and the mark of its variant; all bits if that is no
+     * subclass. */
     static inline unsigned int names_replaced_by_class(PyObject *object, const plain_class *known)
     {
         if (Py_TYPE(object) != known->type)
@@ -297,13 +317,33 @@ cdef extern from *:
         dict = *(PyObject **)((char *)object + known->type->tp_dictoffset);
         return dict == NULL ? replaced : replaced | replaced_in_dict(known, dict);
     }
+
+    /* object.name(), or object.name(argument) if that is not NULL; the method is most likely a function of a subclass.
+     * For any object of the class or a subclass. */
+    static PyObject *call_replaced(PyObject *object, const plain_class *known, PyObject *name, PyObject *argument)
+    {
+        PyObject *arguments[3] = {NULL, object, argument}, *function = NULL, *result;
+        size_t count = (argument == NULL ? 1 : 2) | PY_VECTORCALL_ARGUMENTS_OFFSET;
+
+        if (*(PyObject **)((char *)object + known->type->tp_dictoffset) == NULL)
+            function = _PyType_Lookup(Py_TYPE(object), name);
+        if (function == NULL || !PyFunction_Check(function))
+            return PyObject_VectorcallMethod(name, arguments + 1, count, NULL);
+        Py_INCREF(function);
+        result = PyObject_Vectorcall(function, arguments + 1, count, NULL);
+        Py_DECREF(function);
+        return result;
+    }
     """
     ctypedef struct plain_class:
         PyTypeObject *type
+        plain_class *variant
+        unsigned int mark
     const unsigned int OTHER_NAMES
     int plain_class_record_names(plain_class *known, object type, tuple hooks) except -1
     unsigned int names_replaced_by_class(PyObject *object, const plain_class *known) noexcept
     unsigned int replaced_names(PyObject *object, const plain_class *known) noexcept
+    object call_replaced(PyObject *object, const plain_class *known, object name, PyObject *argument)
     bint class_is_unchanged(const plain_class *known) noexcept
     object plain_class_new(const plain_class *known)
     bint is_unchanged(PyObject *object, const plain_class *known) noexcept

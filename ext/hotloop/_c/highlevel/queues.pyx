@@ -26,6 +26,7 @@ from hotloop._c.highlevel.deque cimport (
 from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_event, set_plain_event
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
+    call_replaced,
     names_replaced_by_class,
     plain_class,
     plain_class_record_names,
@@ -93,8 +94,6 @@ cdef extern from *:
     bint has_usual_counters(object queue) noexcept
 
 cdef extern from "Python.h":
-    PyTypeObject *Py_TYPE(PyObject *) noexcept
-    bint PyType_IsSubtype(PyTypeObject *, PyTypeObject *) noexcept
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
 
 import heapq
@@ -132,7 +131,7 @@ cdef class QueueFields:
 instance_dict_install(<PyTypeObject *>QueueFields)
 add_queue_fields(<PyTypeObject *>QueueFields)
 
-cdef plain_class fifo_class, priority_class, lifo_class
+cdef plain_class queue_class, priority_class, lifo_class
 
 
 # The bits of the methods that others call.
@@ -145,6 +144,7 @@ cdef enum:
     FULL = 32
     EMPTY = 64
     QSIZE = 128
+    ASKED_BY_PUT = FULL | QSIZE
 
 # No short cut relies on those that have no bit above.
 cdef tuple hooks = (
@@ -153,124 +153,145 @@ cdef tuple hooks = (
 )   # fmt: skip
 
 
-cdef inline bint is_fifo(PyObject *queue) noexcept:
-    """Whether it is no object of PriorityQueue or LifoQueue; the other two tell of subclasses, too."""
-    return Py_TYPE(queue) == fifo_class.type or not (is_priority(queue) or is_lifo(queue))
+cdef object PUT_NAME = "_put"
+cdef object GET_NAME = "_get"
+cdef object FULL_NAME = "full"
+cdef object EMPTY_NAME = "empty"
+cdef object QSIZE_NAME = "qsize"
+
+# The marks of PriorityQueue and LifoQueue, among the bits.
+cdef enum:
+    PRIORITY = 1 << 16
+    LIFO = 1 << 17
+
+queue_class.variant = &priority_class
+priority_class.variant = &lifo_class
+priority_class.mark = PRIORITY
+lifo_class.mark = LIFO
 
 
-cdef inline bint is_priority(PyObject *queue) noexcept:
-    return PyType_IsSubtype(Py_TYPE(queue), priority_class.type)
+cdef inline unsigned int replaced_by_class(PyObject *queue) noexcept:
+    """The bits of the methods that its class replaces in one of our three classes, and the mark of that one."""
+    return names_replaced_by_class(queue, &queue_class)
 
 
-cdef inline bint is_lifo(PyObject *queue) noexcept:
-    return PyType_IsSubtype(Py_TYPE(queue), lifo_class.type)
+cdef inline unsigned int replaced_in_plain(PyObject *queue) noexcept:
+    """The bits of the methods that it does not have from one of our three classes, and the mark of that one;
+    OTHER_NAMES if it is no plain queue: the attributes that get() uses are of the types that the constructors of our
+    three classes gave them. `_queue` may also be another type of known size."""
+    cdef unsigned int found = replaced_names(queue, &queue_class)
+    return OTHER_NAMES if found & OTHER_NAMES or not has_usual_fields(<object>queue) else found
 
 
-cdef inline const plain_class *class_of(PyObject *queue) noexcept:
-    """Which of the three classes it is an object of, if it is one at all."""
-    return &fifo_class if is_fifo(queue) else &priority_class if is_priority(queue) else &lifo_class
-
-
-cdef inline unsigned int replaced(PyObject *queue) noexcept:
-    """The bits of the methods that it does not have from its class, see class_of()."""
-    return replaced_names(queue, class_of(queue))
-
-
-cdef inline bint is_of_our_class(PyObject *queue, unsigned int methods) noexcept:
-    """Whether it may be a plain queue, as far as its class says."""
-    return not names_replaced_by_class(queue, class_of(queue)) & (OTHER_NAMES | methods)
-
-
-cdef inline unsigned int replaced_in_plain(PyObject *queue, unsigned int methods) noexcept:
-    """replaced(); OTHER_NAMES if it is no plain queue: the methods that the bits `methods` stand for are those of its
-    class, and the attributes that get() uses are of the types that the constructors of our three classes gave them.
-    `_queue` may also be another type of known size."""
-    cdef unsigned int found = replaced(queue)
-    return OTHER_NAMES if found & (OTHER_NAMES | methods) or not has_usual_fields(<object>queue) else found
-
-
-cdef inline unsigned int replaced_in_counted(PyObject *queue, unsigned int methods) noexcept:
+cdef inline unsigned int replaced_in_counted(PyObject *queue) noexcept:
     """The same, with the attributes by which put(), task_done() and join() count."""
-    cdef unsigned int found = replaced_in_plain(queue, methods)
+    cdef unsigned int found = replaced_in_plain(queue)
     if found & OTHER_NAMES or not has_usual_counters(<object>queue):
         return OTHER_NAMES
     return found if is_plain_event(<PyObject *>(<QueueFields>queue)._finished) else OTHER_NAMES
 
 
-cdef inline bint is_plain_queue(PyObject *queue, unsigned int methods) noexcept:
-    return not replaced_in_plain(queue, methods) & OTHER_NAMES
-
-
-cdef inline bint is_plain_counted_queue(PyObject *queue, unsigned int methods) noexcept:
-    return not replaced_in_counted(queue, methods) & OTHER_NAMES
-
-
-# -- what the methods have in common; all of it for plain queues -------------------------------------------------------
+# -- what the methods have in common -----------------------------------------------------------------------------------
+#
+# `found` is what replaced_in_plain() or replaced_in_counted() has returned; a method that is replaced is called.
 
 cdef inline Py_ssize_t size(QueueFields queue) noexcept:
     return size_of_items(queue._queue)
 
 
-cdef inline bint is_full(QueueFields queue) except -1:
+cdef inline bint is_full(QueueFields queue, unsigned int found) except -1:
+    """full(), of a plain queue. It may run any code if `found` has one of ASKED_BY_PUT."""
     cdef int overflow = 0
-    cdef long long limit = PyLong_AsLongLongAndOverflow(queue._maxsize, &overflow)
+    cdef long long limit
+    if found & FULL:
+        return call_replaced(<PyObject *>queue, &queue_class, FULL_NAME, NULL)
+    limit = PyLong_AsLongLongAndOverflow(queue._maxsize, &overflow)
+    if found & QSIZE and (limit > 0 or overflow > 0):
+        return call_replaced(<PyObject *>queue, &queue_class, QSIZE_NAME, NULL) >= (<object>queue)._maxsize
     # A limit beyond what fits is never reached, or negative.
     return limit > 0 and size(queue) >= limit
 
 
-cdef int put_item(QueueFields queue, object item, unsigned int replaced) except -1:
-    """put_nowait(), where there is room. `replaced`: see replaced_in_plain()."""
-    cdef PyObject *checked = <PyObject *>queue
-    if replaced & PUT or not has_own_items(checked):
-        (<object>queue)._put(item)
-        if not is_plain_counted_queue(checked, 0):
+cdef inline bint is_empty(QueueFields queue, unsigned int found) except -1:
+    """empty(), of a plain queue. It may run any code if `found` has EMPTY."""
+    if found & EMPTY:
+        return call_replaced(<PyObject *>queue, &queue_class, EMPTY_NAME, NULL)
+    return not size(queue)
+
+
+cdef int put_now(QueueFields queue, object item, unsigned int found) except -1:
+    """put_nowait(), of a plain counted queue."""
+    if queue._is_shutdown:
+        raise QueueShutDown
+    if is_full(queue, found):
+        raise QueueFull
+    if found & ASKED_BY_PUT:
+        found = replaced_in_counted(<PyObject *>queue)
+    return put_item(queue, item, found)
+
+
+cdef int put_item(QueueFields queue, object item, unsigned int found) except -1:
+    """The end of put_nowait(), for any queue."""
+    if found & (OTHER_NAMES | PUT) or not has_own_items(queue, found):
+        call_replaced(<PyObject *>queue, &queue_class, PUT_NAME, <PyObject *>item)
+        if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
             return count_put_item(queue)
-    elif is_fifo(checked):
-        deque_append(queue._queue, item)
-    elif is_lifo(checked):
+    elif found & LIFO:
         (<list>queue._queue).append(item)
-    else:
+    elif found & PRIORITY:
         heappush(queue._queue, item)
         # The items were compared, which may have run any code.
-        if not is_plain_counted_queue(checked, 0):
+        if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
             return count_put_item(queue)
+    else:
+        deque_append(queue._queue, item)
     queue._unfinished_tasks = queue._unfinished_tasks + 1
     (<EventFields>queue._finished)._value = False
     return wake_first(queue._getters)
 
 
-cdef inline bint has_own_items(PyObject *queue) noexcept:
+cdef inline bint has_own_items(QueueFields queue, unsigned int found) noexcept:
     """Whether `_queue` is of the type that its class gave it."""
-    return is_deque(<object>queue) if is_fifo(queue) else is_list(<object>queue)
+    return is_list(queue) if found & (PRIORITY | LIFO) else is_deque(queue)
 
 
 cdef int count_put_item(object queue) except -1:
-    """The end of put_nowait() for any queue."""
+    """The end of put_item()."""
     queue._unfinished_tasks += 1
     queue._finished.clear()
     queue._wakeup_next(queue._getters)
     return 0
 
 
-cdef object take_item(QueueFields queue, unsigned int replaced):
-    """get_nowait(), where there is an item. `replaced`: see replaced_in_plain()."""
+cdef object get_now(QueueFields queue, unsigned int found):
+    """get_nowait(), of a plain queue."""
+    if is_empty(queue, found):
+        if QueueShutDown is not None and (<object>queue)._is_shutdown:
+            raise QueueShutDown
+        raise QueueEmpty
+    if found & EMPTY:
+        found = replaced_in_plain(<PyObject *>queue)
+    return take_item(queue, found)
+
+
+cdef object take_item(QueueFields queue, unsigned int found):
+    """The end of get_nowait(), for any queue."""
     cdef object item
-    cdef PyObject *checked = <PyObject *>queue
-    if replaced & GET or not has_own_items(checked):
-        item = (<object>queue)._get()
-        if not is_plain_queue(checked, 0):
+    if found & (OTHER_NAMES | GET) or not has_own_items(queue, found) or not size(queue):
+        item = call_replaced(<PyObject *>queue, &queue_class, GET_NAME, NULL)
+        if replaced_in_plain(<PyObject *>queue) & OTHER_NAMES:
             (<object>queue)._wakeup_next((<object>queue)._putters)
             return item
-    elif is_fifo(checked):
-        item = deque_popleft(queue._queue)
-    elif is_lifo(checked):
+    elif found & LIFO:
         item = (<list>queue._queue)[size(queue) - 1]
         del (<list>queue._queue)[size(queue) - 1]
-    else:
+    elif found & PRIORITY:
         item = heappop(queue._queue)
-        if not is_plain_queue(checked, 0):
+        if replaced_in_plain(<PyObject *>queue) & OTHER_NAMES:
             (<object>queue)._wakeup_next((<object>queue)._putters)
             return item
+    else:
+        item = deque_popleft(queue._queue)
     wake_first(queue._putters)
     return item
 
@@ -279,36 +300,36 @@ cdef object take_item(QueueFields queue, unsigned int replaced):
 
 cdef bint put_if_plain(object queue, object item) except -1:
     """put_nowait() for a plain Queue with room; else False."""
-    if not is_fifo(<PyObject *>queue) or replaced_in_counted(<PyObject *>queue, 0) != 0:
+    if replaced_in_counted(<PyObject *>queue) != 0 or (<QueueFields>queue)._is_shutdown:
         return False
-    if (<QueueFields>queue)._is_shutdown or is_full(queue):
+    if is_full(<QueueFields>queue, 0):
         return False
-    put_item(queue, item, 0)
+    put_item(<QueueFields>queue, item, 0)
     return True
 
 
 cdef bint is_plain(object queue) noexcept:
-    return replaced_in_plain(<PyObject *>queue, 0) == 0
+    return replaced_in_plain(<PyObject *>queue) == 0
 
 
-cdef bint is_empty(object queue) noexcept:
+cdef bint has_no_item(object queue) noexcept:
     """empty() of a plain queue."""
-    return size(queue) == 0
+    return size(<QueueFields>queue) == 0
 
 
 cdef object take(object queue):
     """get_nowait() for a plain queue with an item."""
-    return take_item(queue, 0)
+    return take_item(<QueueFields>queue, 0)
 
 
 # -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    cdef bint has_own_init
-    if not 1 <= count <= 2 or keywords != NULL or not is_of_our_class(arguments[0], 0):
+    cdef unsigned int found
+    if not 1 <= count <= 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
-    has_own_init = replaced(arguments[0]) & INIT
+    found = replaced_names(arguments[0], &queue_class)
     queue = <QueueFields>arguments[0]
     fill_queue_fields(queue)
     queue._maxsize = 0 if count == 1 else <object>arguments[1]
@@ -316,10 +337,10 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     queue._putters = deque_new()
     queue._unfinished_tasks = 0
     queue._finished = new_event(True)
-    if has_own_init:
+    if found & INIT:
         init_items(queue, queue._maxsize)
     else:
-        set_items(queue, deque_new() if is_fifo(arguments[0]) else [])
+        set_items(queue, [] if found & (PRIORITY | LIFO) else deque_new())
         queue._is_shutdown = False
     return Py_NewRef(None)
 
@@ -333,57 +354,47 @@ cdef int init_items(object queue, object maxsize) except -1:
 
 
 cdef PyObject *qsize(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], 0):
+    if count != 1 or keywords != NULL or replaced_in_plain(arguments[0]) & OTHER_NAMES:
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]))
 
 
 cdef PyObject *empty(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], 0):
+    if count != 1 or keywords != NULL or replaced_in_plain(arguments[0]) & OTHER_NAMES:
         return NULL
     return Py_NewRef(size(<QueueFields>arguments[0]) == 0)
 
 
 cdef PyObject *full(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_plain_queue(arguments[0], QSIZE):
+    if count != 1 or keywords != NULL or replaced_in_plain(arguments[0]) & (OTHER_NAMES | QSIZE):
         return NULL
-    return Py_NewRef(is_full(<QueueFields>arguments[0]))
+    return Py_NewRef(is_full(<QueueFields>arguments[0], 0))
 
 
 cdef PyObject *put_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    cdef QueueFields queue
     cdef unsigned int found
     if count != 2 or keywords != NULL:
         return NULL
-    found = replaced_in_counted(arguments[0], FULL | QSIZE)
+    found = replaced_in_counted(arguments[0])
     if found & OTHER_NAMES:
         return NULL
-    queue = <QueueFields>arguments[0]
-    if queue._is_shutdown:
-        raise QueueShutDown
-    if is_full(queue):
-        raise QueueFull
-    put_item(queue, <object>arguments[1], found)
+    put_now(<QueueFields>arguments[0], <object>arguments[1], found)
     return Py_NewRef(None)
 
 
 cdef PyObject *get_nowait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    cdef QueueFields queue
     cdef unsigned int found
     if count != 1 or keywords != NULL:
         return NULL
-    found = replaced_in_plain(arguments[0], EMPTY)
+    found = replaced_in_plain(arguments[0])
     if found & OTHER_NAMES:
         return NULL
-    queue = <QueueFields>arguments[0]
-    if not size(queue):
-        raise QueueShutDown if queue._is_shutdown else QueueEmpty
-    return Py_NewRef(take_item(queue, found))
+    return Py_NewRef(get_now(<QueueFields>arguments[0], found))
 
 
 cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
-    if count != 1 or keywords != NULL or not is_plain_counted_queue(arguments[0], 0):
+    if count != 1 or keywords != NULL or replaced_in_counted(arguments[0]) & OTHER_NAMES:
         return NULL
     queue = <QueueFields>arguments[0]
     if queue._unfinished_tasks <= 0:
@@ -395,28 +406,24 @@ cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 
 
 cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0], EMPTY):
+    if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
     return Py_NewRef(new_coroutine(get_operation, <object>arguments[0], None))
 
 
 cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_of_our_class(arguments[0], FULL | QSIZE):
+    if count != 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
     return Py_NewRef(new_coroutine(put_operation, <object>arguments[0], <object>arguments[1]))
 
 
 cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 1 or keywords != NULL or not is_of_our_class(arguments[0], 0):
+    if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
     return Py_NewRef(new_coroutine(join_operation, <object>arguments[0], None))
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
-
-cdef enum:
-    WOKEN = 1
-
 
 cdef object get_step(Coroutine coroutine, object outcome, object error):
     cdef object queue, getters, getter
@@ -425,15 +432,18 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
     if error is not None:
-        getters = queue._getters
-        if is_woken_in_vain(getters, coroutine.extra) and not queue.empty():
-            queue._wakeup_next(getters)
-        raise_again(error)
-    found = replaced_in_plain(<PyObject *>queue, EMPTY)
+        stop_getting(queue, coroutine.extra, error)
+    found = replaced_in_plain(<PyObject *>queue)
     if found & OTHER_NAMES:
         return delegate(coroutine, own_get(queue))
-    if size(queue):
-        return queue.get_nowait() if found & GET_NOWAIT else take_item(queue, found)
+    if not is_empty(<QueueFields>queue, found):
+        if found & EMPTY:
+            found = replaced_in_plain(<PyObject *>queue)
+        return queue.get_nowait() if found & (OTHER_NAMES | GET_NOWAIT) else get_now(<QueueFields>queue, found)
+    if found & EMPTY:
+        if QueueShutDown is not None and queue._is_shutdown and queue.empty():
+            raise QueueShutDown
+        return wait_in_general(coroutine, queue, True)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
     getters = (<QueueFields>queue)._getters
@@ -450,20 +460,23 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
     if error is not None:
-        putters = queue._putters
-        if is_woken_in_vain(putters, coroutine.extra) and not queue.full():
-            queue._wakeup_next(putters)
-        raise_again(error)
-    found = replaced_in_counted(<PyObject *>queue, FULL | QSIZE)
+        stop_putting(queue, coroutine.extra, error)
+    found = replaced_in_counted(<PyObject *>queue)
     if found & OTHER_NAMES:
         return delegate(coroutine, own_put(queue, coroutine.argument))
-    if found & PUT_NOWAIT and not is_full(queue):
-        return queue.put_nowait(coroutine.argument)
+    if not is_full(<QueueFields>queue, found):
+        if found & ASKED_BY_PUT:
+            found = replaced_in_counted(<PyObject *>queue)
+        if found & (OTHER_NAMES | PUT_NOWAIT):
+            return queue.put_nowait(coroutine.argument)
+        put_now(<QueueFields>queue, coroutine.argument, found)
+        return None
+    if found & ASKED_BY_PUT:
+        if QueueShutDown is not None and queue._is_shutdown:
+            raise QueueShutDown
+        return wait_in_general(coroutine, queue, False)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
-    if not is_full(queue):
-        put_item(queue, coroutine.argument, found)
-        return None
     putters = (<QueueFields>queue)._putters
     putter = create_waiter(queue, (<QueueFields>queue)._loop)
     deque_append(putters, putter)
@@ -471,15 +484,45 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
     return await_object(coroutine, putter)
 
 
-cdef bint is_woken_in_vain(object waiters, object waiter) except -1:
-    """The task was cancelled: forget its waiter. True if the waiter had been woken, and the next one should be."""
-    waiter.cancel()
+cdef object wait_in_general(Coroutine coroutine, object queue, bint is_getter):
+    """The wait of get() or put() after the program's code has run: for a step function to return."""
+    cdef object waiter = queue._get_loop().create_future()
+    (queue._getters if is_getter else queue._putters).append(waiter)
+    coroutine.extra = waiter
+    return await_object(coroutine, waiter)
+
+
+cdef int stop_getting(object queue, object getter, object error) except -1:
+    """The end of get() after a wait that ended with an exception. The getter may have been woken in vain."""
+    try:
+        raise_again(error)
+    except BaseException:
+        getter.cancel()
+        remove_if_there(queue._getters, getter)
+        if not queue.empty() and not getter.cancelled():
+            queue._wakeup_next(queue._getters)
+        raise
+
+
+cdef int stop_putting(object queue, object putter, object error) except -1:
+    """The same for put()."""
+    try:
+        raise_again(error)
+    except BaseException:
+        putter.cancel()
+        remove_if_there(queue._putters, putter)
+        if not queue.full() and not putter.cancelled():
+            queue._wakeup_next(queue._putters)
+        raise
+
+
+cdef int remove_if_there(object waiters, object waiter) except -1:
     try:
         waiters.remove(waiter)
     except ValueError:
         # It was removed when it was woken.
         pass
-    return not waiter.cancelled()
+    return 0
 
 
 cdef object join_step(Coroutine coroutine, object outcome, object error):
@@ -487,7 +530,7 @@ cdef object join_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     queue = coroutine.owner
-    if is_plain_counted_queue(<PyObject *>queue, 0) and (<QueueFields>queue)._unfinished_tasks <= 0:
+    if not replaced_in_counted(<PyObject *>queue) & OTHER_NAMES and (<QueueFields>queue)._unfinished_tasks <= 0:
         return None
     return delegate(coroutine, own_join(queue))
 
@@ -515,6 +558,6 @@ Queue = compiled_class(
 )
 PriorityQueue = compiled_class(Queue, queues.PriorityQueue)
 LifoQueue = compiled_class(Queue, queues.LifoQueue)
-plain_class_record_names(&fifo_class, Queue, hooks)
+plain_class_record_names(&queue_class, Queue, hooks)
 plain_class_record_names(&priority_class, PriorityQueue, hooks)
 plain_class_record_names(&lifo_class, LifoQueue, hooks)

@@ -86,8 +86,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyLong_CheckExact(object)
-    PyTypeObject *Py_TYPE(PyObject *) noexcept
-    bint PyType_IsSubtype(PyTypeObject *, PyTypeObject *) noexcept
 
 from asyncio import exceptions, locks
 from collections import deque
@@ -128,25 +126,28 @@ cdef enum:
 cdef tuple hooks = ("acquire", "release", "locked")
 
 
+cdef enum:
+    BOUNDED = 256       # the mark of a BoundedSemaphore
+
+unbounded_class.variant = &bounded_class
+bounded_class.mark = BOUNDED
+
+
 cdef inline bint is_bounded(PyObject *semaphore) noexcept:
-    return Py_TYPE(semaphore) != unbounded_class.type and PyType_IsSubtype(Py_TYPE(semaphore), bounded_class.type)
-
-
-cdef inline const plain_class *class_of(PyObject *semaphore) noexcept:
-    """Which of the two classes it is an object of, if it is one at all."""
-    return &bounded_class if is_bounded(semaphore) else &unbounded_class
+    """For an object that is_of_our_class()."""
+    return names_replaced_by_class(semaphore, &unbounded_class) & BOUNDED
 
 
 cdef inline bint is_of_our_class(PyObject *semaphore) noexcept:
     """Whether it may be a plain semaphore, as far as its class says."""
-    return not names_replaced_by_class(semaphore, class_of(semaphore)) & OTHER_NAMES
+    return not names_replaced_by_class(semaphore, &unbounded_class) & OTHER_NAMES
 
 
 cdef bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
     """Whether its methods are those of one of the two classes, except for methods other than these, and its attributes
     are there and of the types that the constructor gave them."""
     return (
-        not replaced_names(semaphore, class_of(semaphore)) & (OTHER_NAMES | methods)
+        not replaced_names(semaphore, &unbounded_class) & (OTHER_NAMES | methods)
         and semaphore_fields_are_set(<object>semaphore)
         and PyLong_CheckExact((<SemaphoreFields>semaphore)._value)
         and ((<SemaphoreFields>semaphore)._waiters is None or deque_check((<SemaphoreFields>semaphore)._waiters))

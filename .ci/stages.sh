@@ -17,6 +17,7 @@ make_test() {
 make_test_rest() {
     make test-rest
     "$PYTHON" .ci/check_junit.py build/test/project.xml asyncio
+    "$PYTHON" .ci/check_junit.py build/test/tls.xml c
 }
 
 make_demo() { make demo; }

@@ -3,7 +3,8 @@
 Without an option: the project's tests on both implementations, and CPython's own asyncio and selector suites on the
 compiled one, also with the compiled objects of hotloop.asyncio in asyncio's place. --rest runs what that leaves out:
 the tests on asyncio itself, which show that they ask for what asyncio does (marked `oracle`), those that take long
-(marked `long`), and CPython's suites on the pure implementation, and on asyncio's loop with the compiled objects.
+(marked `long`), those of TLS as it is where OpenSSL's functions cannot be called, and CPython's suites on the pure
+implementation, and on asyncio's loop with the compiled objects.
 --all runs everything. HOTLOOP_TEST_IMPLS leaves implementations out.
 
 Exit code: 0 if all that was to run has run and passed. A Python that came without its own tests, as some distributions
@@ -20,8 +21,9 @@ from pathlib import Path
 
 REPORTS = Path("build", "test")
 # Of pytest's markers, and on which implementations CPython's suites run.
+USUAL = "not conformance and not long and not oracle"
 SELECTIONS = {
-    "usual": ("not conformance and not long and not oracle", ("c", "c+compiled")),
+    "usual": (USUAL, ("c", "c+compiled")),
     "rest": ("not conformance and (long or oracle)", ("python", "asyncio+compiled")),
     "all": ("not conformance", ("c", "c+compiled", "python", "asyncio+compiled")),
 }
@@ -29,17 +31,19 @@ SELECTIONS = {
 STDLIB_NOT_RUN, NO_COMPILED_OBJECTS = 3, 4
 
 
-def run_project(markers: str, arguments: list[str]) -> tuple[bool, str]:
-    report = REPORTS / "project.xml"
+def run_pytest(name: str, title: str, markers: str, arguments: list[str], **environ: str) -> tuple[bool, str]:
+    """Run tests, with these additional environment variables. Returns whether all is well, and the counts in words."""
+    report = REPORTS / f"{name}.xml"
+    report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-m", markers, f"--junitxml={report}"]
-    code = subprocess.run([*command, *arguments], check=False).returncode
+    code = subprocess.run([*command, *arguments], check=False, env=os.environ | environ).returncode
     if not report.is_file():
-        return False, "the project's tests did not run"
+        return False, f"the {title} did not run"
     counts = ElementTree.parse(report).getroot().find("testsuite")
     assert counts is not None
     total, skipped = int(counts.get("tests", 0)), int(counts.get("skipped", 0))
     failed = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
-    text = f"{total - skipped - failed:,} tests passed, {skipped:,} skipped"
+    text = f"{total - skipped - failed:,} {title} passed, {skipped:,} skipped"
     return code == 0, text + (f", {failed:,} FAILED" if failed else "" if code == 0 else ", pytest FAILED")
 
 
@@ -64,9 +68,12 @@ def main() -> int:
     options, arguments = parser.parse_known_args()
     markers, implementations = SELECTIONS[options.selection]
     REPORTS.mkdir(parents=True, exist_ok=True)
-    (REPORTS / "project.xml").unlink(missing_ok=True)
     began = time.monotonic()
-    outcomes = [run_project(markers, arguments), *map(run_stdlib, implementations)]
+    outcomes = [run_pytest("project", "tests", markers, arguments)]
+    if options.selection != "usual":
+        facts = {"HOTLOOP_TLS": "ssl", "HOTLOOP_TEST_IMPLS": "c"}
+        outcomes.append(run_pytest("tls", "tests of TLS by the ssl module", USUAL, [*arguments, "tests/tls"], **facts))
+    outcomes += map(run_stdlib, implementations)
     seconds = round(time.monotonic() - began)
     took = f"{seconds // 60} min {seconds % 60} s"
     rest = "; not run: what `make test-rest` runs" if options.selection == "usual" else ""

@@ -10,6 +10,7 @@ import os
 import platform
 import py_compile
 import signal
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -457,6 +458,7 @@ class TestInfo:
         assert facts["hotloop"] == hotloop.__version__
         assert facts["implementation"] == python.implementation
         assert facts["backend"] == expected_backend(python.implementation)
+        assert facts["tls"].startswith(ssl.OPENSSL_VERSION)
         assert facts["python"] == f"{platform.python_implementation()} {platform.python_version()}"
 
     def test_json(self, python):

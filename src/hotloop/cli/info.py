@@ -1,5 +1,5 @@
-"""`python -m hotloop info`: which implementation is in use and why, and what of asyncio is compiled. Intended for bug
-reports."""
+"""`python -m hotloop info`: which implementation is in use and why, how TLS is done, and what of asyncio is compiled.
+Intended for bug reports."""
 
 import json
 import platform
@@ -18,12 +18,26 @@ def collect() -> dict[str, str]:
         "selector": f"{selector.__module__}.{selector.__qualname__}",
         "backend": getattr(sys.modules[selector.__module__], "BACKEND", "")
         or selector.__name__.removesuffix("Selector").lower(),
+        "tls": _tls(),
         **_compiled_asyncio(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "executable": sys.executable,
         "compiler": platform.python_compiler(),
         "platform": platform.platform(),
     }
+
+
+def _tls() -> str:
+    try:
+        import ssl
+    except ImportError:
+        return "not available: this Python has no ssl module"
+    if hotloop.implementation != "c":
+        return f"{ssl.OPENSSL_VERSION}, by asyncio"
+    from hotloop._c.tls.direct_engine import why_openssl_is_not_called
+
+    reason = why_openssl_is_not_called()
+    return ssl.OPENSSL_VERSION + (", called directly" if reason is None else f", by the ssl module: {reason}")
 
 
 def _compiled_asyncio() -> dict[str, str]:

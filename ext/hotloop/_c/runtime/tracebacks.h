@@ -8,6 +8,10 @@
  * it gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too. Debug
  * and coverage builds keep all entries.
  *
+ * A call may also fail without an exception: CPython 3.11 forgets the one that leaves a Python function if there is no
+ * memory for a frame object (take_ownership() in Python/frame.c). An entry for no exception would crash whatever
+ * handles it next.
+ *
  * With HOTLOOP_NO_TRACEBACK_ENTRIES no `return` may leave an `except X as error:` clause: the C code that Cython
  * generates for it dereferences the exception's traceback. Falling out of the clause is safe, and so is `raise`.
  *
@@ -20,40 +24,43 @@
 #include <Python.h>
 #include <frameobject.h>
 
-#if defined(CYTHON_WITHOUT_ASSERTIONS) && !defined(CYTHON_TRACE)
-
-#ifdef HOTLOOP_NO_TRACEBACK_ENTRIES
+#if defined(HOTLOOP_NO_TRACEBACK_ENTRIES) && defined(CYTHON_WITHOUT_ASSERTIONS) && !defined(CYTHON_TRACE)
 
 #define PyFrame_New(thread, code, globals, locals) NULL
 
 #else
 
-static inline int error_has_traceback(void)
+static inline int wants_entry(void)
 {
+#if !defined(CYTHON_WITHOUT_ASSERTIONS) || defined(CYTHON_TRACE)
+    return PyErr_Occurred() != NULL;
+#else
     PyObject *traceback;
 #if PY_VERSION_HEX >= 0x030C0000
     PyObject *error = PyErr_GetRaisedException();
 
-    traceback = error == NULL ? NULL : PyException_GetTraceback(error);
+    if (error == NULL)
+        return 0;
+    traceback = PyException_GetTraceback(error);
     Py_XDECREF(traceback);
     PyErr_SetRaisedException(error);
+    return traceback == NULL;
 #else
     PyObject *type, *value;
 
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_Restore(type, value, traceback);
+    return type != NULL && traceback == NULL;
 #endif
-    return traceback != NULL;
+#endif
 }
 
-static inline PyFrameObject *first_frame(PyThreadState *thread, PyCodeObject *code, PyObject *globals, PyObject *locals)
+static inline PyFrameObject *entry_frame(PyThreadState *thread, PyCodeObject *code, PyObject *globals, PyObject *locals)
 {
-    return error_has_traceback() ? NULL : PyFrame_New(thread, code, globals, locals);
+    return wants_entry() ? PyFrame_New(thread, code, globals, locals) : NULL;
 }
 
-#define PyFrame_New first_frame
-
-#endif
+#define PyFrame_New entry_frame
 
 #endif
 

@@ -22,7 +22,6 @@ cdef class TlsProtocol(TlsSender):
     cdef int call_connection_lost(self, object app, object error) except -1
     cdef int continue_handshake(self) except -1
     cdef int handshake_done(self) except -1
-    cdef int feed_handshake(self) except -1
     cdef int handshake_failed(self, object error) except -1
     cdef int wake_waiter(self, object error) except -1
     cdef int continue_io(self) except -1
@@ -36,8 +35,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int abort(self, object error) except -1
     cdef int begin_shutdown(self) except -1
     cdef int continue_shutdown(self) except -1
-    cdef int receive_after_close_notify(self, const char *data, Py_ssize_t size) except -1
-    cdef int exchange_close_notify(self) except -1
+    cdef int exchange_close_notify(self, const char *data, Py_ssize_t size) except -1
     cdef int finish_closing(self) except -1
     cdef int schedule_transport_close(self) except -1
     cdef int start_timer(self, object timeout, object callback) except -1

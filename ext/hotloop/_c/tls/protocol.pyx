@@ -10,7 +10,7 @@ A connection has three objects:
         TlsReceiver (receiver.pyx)      from the peer: held ciphertext, delivery to the application, read limits
         TlsSender (sender.pyx)          to the peer: unencrypted writes, records, write limits, closing after an error
         TlsProtocol (this module)       what needs both: the callbacks of the transport below, handshake, shutdown
-    TlsEngine (engine.pyx)          OpenSSL between memory BIOs; knows neither loop nor transport nor protocol
+    TlsEngine (engine.pyx)          OpenSSL, working in memory; knows neither loop nor transport nor protocol
 
 None of the three calls a method of one that derives from it. The two directions are base classes, not objects of their
 own, because they share the engine, the loop, the transport below and the application's protocol, and each arrival and
@@ -29,7 +29,8 @@ from cpython.contextvars cimport PyContext_CopyCurrent
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
-from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext, new_engine
+from hotloop._c.tls.direct_engine cimport new_engine
+from hotloop._c.tls.engine cimport ciphertext
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport write_queue_clear
@@ -68,7 +69,6 @@ cdef class TlsProtocol(TlsSender):
         try:
             self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
             self.continue_handshake()
-            self.feed_handshake()
         except Exception as error:
             # If it went to the loop, that would only report it, and the connection would wait for ever.
             self.fatal_error(error, "Fatal error on SSL protocol")
@@ -108,22 +108,12 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int bytes_received(self, const char *data, Py_ssize_t size) except -1:
         if self.state == SHUTDOWN:
-            return 0 if self.finished else self.receive_after_close_notify(data, size)
+            return 0 if self.finished else self.exchange_close_notify(data, size)
         if self.state != HANDSHAKE and self.state != UNCONNECTED:
             return self.continue_reading(data, size)
         # The handshake may end before the last byte; the rest is application data.
         self.hold(data, size)
-        return self.feed_handshake()
-
-    cdef int feed_handshake(self) except -1:
-        cdef ciphertext source
-        while self.state == HANDSHAKE and self.held is not None:
-            source.data = PyBytes_AS_STRING(self.held) + self.held_at
-            source.size = PyBytes_GET_SIZE(self.held) - self.held_at
-            self.engine.feed_records(&source, MAX_PLAINTEXT)
-            self.hold_rest(&source, self.held)
-            self.continue_handshake()
-        return 0
+        return self.continue_handshake()
 
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
@@ -193,8 +183,12 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int continue_handshake(self) except -1:
         cdef bint done
+        cdef ciphertext source
+        cdef bytes owner = self.held
+        self.unheld(owner, &source)
         try:
-            done = self.engine.handshake()
+            done = self.engine.handshake(&source)
+            self.hold_rest(&source, owner)
         except Exception as error:
             self.handshake_failed(error)
         else:
@@ -260,8 +254,7 @@ cdef class TlsProtocol(TlsSender):
                     source.data = data
                     source.size = size
                 else:
-                    source.data = PyBytes_AS_STRING(owner) + self.held_at
-                    source.size = PyBytes_GET_SIZE(owner) - self.held_at
+                    self.unheld(owner, &source)
                 size = 0
                 if self.deliver(&source, owner):
                     continue
@@ -342,22 +335,17 @@ cdef class TlsProtocol(TlsSender):
             if self.state != FLUSHING:
                 return 0
         self.state = SHUTDOWN
-        return self.exchange_close_notify()
+        return self.exchange_close_notify(NULL, 0)
 
-    cdef int receive_after_close_notify(self, const char *data, Py_ssize_t size) except -1:
-        """Handle what arrives after this side's close_notify. As in asyncio, data ends the connection at once."""
+    cdef int exchange_close_notify(self, const char *data, Py_ssize_t size) except -1:
+        """Send close_notify, the first time, and take the peer's, if that is what has arrived. As in asyncio, data ends
+        the connection at once."""
+        cdef bint done
         cdef ciphertext source
         source.data = data
         source.size = size
-        while source.size and self.state == SHUTDOWN and not self.finished:
-            self.engine.feed_records(&source, MAX_PLAINTEXT)
-            self.exchange_close_notify()
-        return 0
-
-    cdef int exchange_close_notify(self) except -1:
-        cdef bint done
         try:
-            done = self.engine.unwrap()
+            done = self.engine.unwrap(&source)
             self.send_records_unless_paused()
         except Exception as error:
             self.state = ENDED

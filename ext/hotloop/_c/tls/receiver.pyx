@@ -63,6 +63,15 @@ cdef class TlsReceiver(ByteProtocol):
         self.held_at = 0
         return 0
 
+    cdef int unheld(self, bytes owner, ciphertext *source) except -1:
+        """What waits in `owner`, the held object; nothing if that is None."""
+        source.data = NULL
+        source.size = 0
+        if owner is not None:
+            source.data = PyBytes_AS_STRING(owner) + self.held_at
+            source.size = PyBytes_GET_SIZE(owner) - self.held_at
+        return 0
+
     cdef int hold_rest(self, ciphertext *source, bytes owner) except -1:
         """Hold what is left of the source before other code is called, which may reuse the buffer. `owner` is the held
         object in which the source lies, or None for a buffer."""
@@ -127,7 +136,7 @@ cdef class TlsReceiver(ByteProtocol):
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
         cdef char *place = reserve_space(reader, room)
-        # OpenSSL's calls release the GIL. An exported buffer cannot be moved by another thread.
+        # The ssl module's calls release the GIL. An exported buffer cannot be moved by another thread.
         PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
             count = self.engine.decrypt_into(place, room, source)
@@ -154,11 +163,7 @@ cdef class TlsReceiver(ByteProtocol):
             # Another protocol was set, which may take data in another way: the caller tries again.
             return 1
         owner = self.held
-        if owner is None:
-            source.size = 0
-        else:
-            source.data = PyBytes_AS_STRING(owner) + self.held_at
-            source.size = PyBytes_GET_SIZE(owner) - self.held_at
+        self.unheld(owner, source)
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except (BufferError, TypeError):
@@ -192,7 +197,7 @@ cdef class TlsReceiver(ByteProtocol):
 
     cdef Py_ssize_t unread_bytes(self) noexcept:
         """How many bytes of ciphertext, in whole records, wait for the application."""
-        cdef Py_ssize_t waiting = max(self.engine.pending - <Py_ssize_t>self.engine.records.unfinished, 0)
+        cdef Py_ssize_t waiting = self.engine.waiting()
         if self.held is not None:
             waiting += PyBytes_GET_SIZE(self.held) - self.held_at
         return waiting

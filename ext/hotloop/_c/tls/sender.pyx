@@ -140,7 +140,7 @@ cdef class TlsSender(TlsReceiver):
         cdef char joined[MAX_PLAINTEXT]
         cdef const char *data = joined
         cdef Py_ssize_t size, taken
-        # OpenSSL releases the GIL, and other code may then clear the output: keep the memory alive.
+        # The ssl module releases the GIL, and other code may then clear the output: keep the memory alive.
         cdef object owner = <object>write_queue_front(&self.unencrypted, &data, <size_t *>&size)
         if size >= MAX_PLAINTEXT:
             size = MAX_PLAINTEXT
@@ -156,9 +156,9 @@ cdef class TlsSender(TlsReceiver):
     cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2:
         """Make one record. Returns how many bytes it holds, or -1 if OpenSSL needs input from the peer first."""
         cdef Py_ssize_t taken = self.engine.encrypt_record(data, size)
-        # Take each record at once, so that OpenSSL's own buffer stays small.
+        # Take each record at once, so that the engine's own buffer stays small.
         if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
-            write_queue_append_data(&self.stream.unsent, self.engine.take_outgoing())
+            self.engine.move_unsent(&self.stream.unsent)
         return taken
 
     cdef int send_full_part(self) except -1:
@@ -175,16 +175,14 @@ cdef class TlsSender(TlsReceiver):
         return 0 if self.sending_paused else self.send_records()
 
     cdef int send_records(self) except -1:
-        """Pass OpenSSL's output to the transport, and have it send its queue."""
-        cdef bytes records
+        """Pass the engine's output to the transport, and have it send its queue."""
         if self.transport is None:
             return 0
-        if self.engine.outgoing.pending:
-            records = self.engine.take_outgoing()
+        if self.engine.unsent():
             if self.stream is None or self.stream.lost:
-                self.transport.write(records)
+                self.transport.write(self.engine.take_unsent())
                 return 0
-            write_queue_append_data(&self.stream.unsent, records)
+            self.engine.move_unsent(&self.stream.unsent)
         if self.stream is not None and self.stream.unsent.bytes and not self.stream.lost:
             self.stream.send_soon()
         return 0
@@ -207,7 +205,7 @@ cdef class TlsSender(TlsReceiver):
 
     cdef Py_ssize_t unsent_bytes(self) except -1:
         """How many bytes were not passed to the transport, because it is paused or the turn has not ended."""
-        return self.unencrypted.bytes + (<Py_ssize_t>self.engine.outgoing.pending if self.sending_paused else 0)
+        return self.unencrypted.bytes + (self.engine.unsent() if self.sending_paused else 0)
 
     cdef int flush_early(self) except -1:
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose

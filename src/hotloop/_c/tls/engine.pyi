@@ -1,8 +1,6 @@
-from typing import final
+from typing_extensions import disjoint_base
 
-@final
+@disjoint_base
 class TlsEngine: ...
 
-# Made by Cython: the functions that other compiled modules cimport.
-__pyx_capi__: dict[str, object]
 __test__: dict[str, str]

@@ -1,0 +1,189 @@
+"""TLS by OpenSSL's own functions: what an application does with its SSLObject and its SSLContext works as before, and
+where the functions cannot be called, the ssl module does everything."""
+
+import gc
+import json
+import ssl
+import sysconfig
+
+import pytest
+from support.recording import Recorder
+from support.stepping import run_once
+from support.tls_connections import every_side
+
+DATA = bytes(range(256)) * 300  # more than four records
+WANTS_MORE = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+only_c = pytest.mark.only("c", reason="asyncio's own TLS calls the ssl module")
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_the_ssl_object_after_the_connection(tls, side):
+    """An application may keep it, and call it, when the transport is gone."""
+    connection = tls.open(side)
+    connection.deliver(DATA)
+    kept = connection.transport.get_extra_info("ssl_object")
+    expected = kept.version(), kept.cipher(), kept.selected_alpn_protocol()
+    connection.transport.abort()
+    connection.run_until_lost()
+    tls.opened.clear()
+    connection.peer.socket.close()
+    del connection
+    run_once(tls.loop, 3)
+    gc.collect()
+    assert (kept.version(), kept.cipher(), kept.selected_alpn_protocol()) == expected
+    with pytest.raises(ssl.SSLWantReadError):
+        kept.read(10)
+    assert kept.write(DATA[:1000]) == 1000
+    assert kept.write(DATA[:1000]) == 1000
+    with pytest.raises(WANTS_MORE):
+        kept.unwrap()
+    assert kept.pending() == 0
+
+
+@every_side
+def test_a_protocol_that_reads_its_ssl_object(tls, side):
+    """read() of the SSLObject is not for protocols, but finds nothing rather than what the transport is reading."""
+    protocol = Recorder()
+    found = []
+
+    def look():
+        tls_object = protocol.transport.get_extra_info("ssl_object")
+        try:
+            found.append(tls_object.read(10))
+        except WANTS_MORE:
+            found.append(b"")
+
+    connection = tls.open(side, protocol)
+    protocol.hooks["data_received"] = look
+    connection.deliver(DATA)
+    assert b"".join(found) == b"" and protocol.received == DATA
+
+
+@every_side
+def test_the_key_log(tls, side, tmp_path):
+    context = tls.certificates.context(side)
+    context.keylog_filename = str(tmp_path / "keys")
+    connection = tls.open(side, context=context)
+    connection.deliver(DATA)
+    connection.transport.write(DATA)
+    assert connection.receive(len(DATA)) == DATA
+    context.keylog_filename = None  # closes the file
+    labels = [line.split()[0] for line in (tmp_path / "keys").read_text().splitlines() if line[:1] != "#"]
+    assert "CLIENT_TRAFFIC_SECRET_0" in labels and "SERVER_TRAFFIC_SECRET_0" in labels
+
+
+@every_side
+def test_a_callback_for_each_message(tls, side):
+    """The ssl module's own hook for debugging runs Python code inside OpenSSL's functions."""
+    context = tls.certificates.context(side)
+    messages = []
+    context._msg_callback = lambda *facts: messages.append(facts[1])
+    connection = tls.open(side, context=context)
+    messages.clear()
+    connection.deliver(DATA)
+    connection.transport.write(DATA)
+    assert connection.receive(len(DATA)) == DATA
+    assert {"read", "write"} <= set(messages)
+
+
+class PeekingContext(ssl.SSLContext):
+    """Counts what the memory BIOs of its connections have had written into them."""
+
+    def wrap_bio(self, incoming, outgoing, *arguments, **keywords):
+        self.outgoing = outgoing
+        return super().wrap_bio(incoming, outgoing, *arguments, **keywords)
+
+
+def test_an_overridden_wrap_bio_keeps_its_bios(tls):
+    """Whatever is done with the BIOs that a context was given happens: here, bytes are put in front of the records."""
+    context = PeekingContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.certificates.server.configure_cert(context)
+    connection = tls.open("server", context=context)
+    alert = b"\x15\x03\x03\x00\x02\x01\x00"  # not encrypted, so the peer must refuse it
+    context.outgoing.write(alert)
+    connection.transport.write(b"data")
+    with pytest.raises(ssl.SSLError):
+        connection.receive(4)
+    connection.transport.abort()
+    connection.run_until_lost(peer_reads=False)
+
+
+def test_a_finalizer_in_a_cycle_through_the_ssl_object(tls):
+    """The SSLObject holds something that calls the transport when the collector finalizes both."""
+    connection = tls.open("server")
+    closed = []
+
+    class Closing:
+        def __init__(self, transport):
+            self.transport = transport
+
+        def __del__(self):
+            self.transport.write(b"from a finalizer")
+            self.transport.close()
+            closed.append(self.transport.is_closing())
+
+    connection.transport.get_extra_info("ssl_object").held = Closing(connection.transport)
+    connection.transport.abort()
+    connection.run_until_lost()
+    connection.peer.socket.close()
+    tls.opened.clear()
+    del connection
+    run_once(tls.loop, 3)
+    gc.collect()
+    gc.collect()
+    assert closed == [True]
+
+
+# Where OpenSSL's functions are called
+
+
+SHOW = """
+    import _ssl, json, os, ssl
+    from support.certificates import issued
+    from support.recording import Recorder
+    from support.tls_connections import tls_connections_on
+    os.environ.pop("HOTLOOP_TLS", None)
+    PREPARE
+    loop = impl.new_event_loop()
+    with tls_connections_on(loop, issued()) as tls:
+        connection = tls.open("server")
+        connection.deliver(bytes(100_000))
+        connection.transport.write(bytes(100_000))
+        assert connection.receive(100_000) == bytes(100_000)
+    loop.close()
+    from hotloop._c.tls.direct_engine import why_openssl_is_not_called
+    print(json.dumps(why_openssl_is_not_called()))
+"""
+
+
+def reason(impl, prepare):
+    return json.loads(impl.run_script("if True:" + SHOW.replace("PREPARE", prepare)).stdout)
+
+
+@only_c
+def test_they_are_called_where_they_are_found(impl):
+    found = reason(impl, "")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert "GIL" in found
+    elif not getattr(pytest.importorskip("_ssl"), "__file__", None):
+        assert found == "OpenSSL is a part of this Python"
+    else:
+        assert found is None
+
+
+@only_c
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="never called without the GIL")
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        ("os.environ['HOTLOOP_TLS'] = 'ssl'", "HOTLOOP_TLS=ssl"),
+        ("del _ssl.__file__", "OpenSSL is a part of this Python"),
+        ("_ssl.__file__ = '/nowhere'", "the loaded _ssl was not found"),
+        ("import _socket; _ssl.__file__ = _socket.__file__", "OpenSSL_version was not found"),
+        ("ssl.OPENSSL_VERSION = 'OpenSSL 9.9.9'", "the ssl module's version of OpenSSL was not found"),
+        ("ssl.OPENSSL_VERSION = 'LibreSSL 4.0.0'", "the ssl module has LibreSSL 4.0.0"),
+    ],
+)
+def test_the_ssl_module_does_everything_elsewhere(impl, prepare, expected):
+    assert reason(impl, prepare) == expected

@@ -180,7 +180,7 @@ def test_they_are_called_where_they_are_found(impl):
         ("os.environ['HOTLOOP_TLS'] = 'ssl'", "HOTLOOP_TLS=ssl"),
         ("del _ssl.__file__", "OpenSSL is a part of this Python"),
         ("_ssl.__file__ = '/nowhere'", "the loaded _ssl was not found"),
-        ("import _socket; _ssl.__file__ = _socket.__file__", "OpenSSL_version was not found"),
+        ("from hotloop._c.tls import engine; _ssl.__file__ = engine.__file__", "OpenSSL_version was not found"),
         ("ssl.OPENSSL_VERSION = 'OpenSSL 9.9.9'", "the ssl module's version of OpenSSL was not found"),
         ("ssl.OPENSSL_VERSION = 'LibreSSL 4.0.0'", "the ssl module has LibreSSL 4.0.0"),
     ],

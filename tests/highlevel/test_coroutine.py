@@ -352,6 +352,100 @@ def test_values_that_are_special_to_generators(loop, aio):
     loop.run_until_complete(main())
 
 
+def test_results_are_freed_as_early_as_asyncios(loop):
+    """However its coroutine is awaited, a result is not held any longer than the program holds it."""
+
+    class Item:
+        def __init__(self, name, log):
+            self.name = name
+            self.log = log
+
+        def __del__(self):
+            self.log.append(f"{self.name} freed")
+
+    @types.coroutine
+    def delegating(coroutine):
+        return (yield from coroutine)
+
+    async def main(module):
+        log = []
+        queue = module.Queue()
+
+        def get(name):
+            queue.put_nowait(Item(name, log))
+            return queue.get()
+
+        await get("awaited")
+        log.append("awaited")
+        coroutine = get("in a variable")
+        await coroutine
+        log.append("in a variable")
+        coroutine = get("with a weak reference")
+        reference = weakref.ref(coroutine)
+        await coroutine
+        log.append("with a weak reference")
+        del coroutine
+        assert reference() is None
+        item = await get("kept")
+        await get("the next")
+        log.append("kept")
+        del item
+        await delegating(get("delegated"))
+        log.append("delegated")
+        try:
+            raise ValueError
+        except ValueError:
+            await get("in an except clause")
+            log.append("in an except clause")
+        many = [queue.get() for _ in range(3_000)]
+        for each in many:
+            each.close()
+        del many, each
+        await get("with full lists")
+        log.append("with full lists")
+        await asyncio.gather(get("in a task"), get("in another"))
+        log.append("in tasks")
+        async with module.Lock():
+            await get("with a lock")
+            log.append("with a lock")
+        return log
+
+    own, compiled = (loop.run_until_complete(main(module)) for module in BOTH)
+    assert own == compiled
+
+
+def test_exceptions_that_a_trace_function_keeps(loop):
+    """`await` gets a result as a StopIteration, which a trace function may see: it stays as it is."""
+    kept = []
+
+    def trace(frame, event, argument):
+        if event == "exception" and isinstance(argument[1], StopIteration):
+            kept.append(argument[1])
+        return trace
+
+    async def main():
+        queue = hotloop.asyncio.Queue()
+        found = []
+        for number in range(4):
+            queue.put_nowait([number])
+            found.append(await queue.get())
+        async with hotloop.asyncio.Lock():
+            await hotloop.asyncio.Lock().acquire()
+        return found
+
+    task = main()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        found = loop.run_until_complete(task)
+    finally:
+        sys.settrace(before)
+    assert loop.run_until_complete(main()) == found == [[number] for number in range(4)]
+    kept = [(error.value, error.args) for error in kept if isinstance(error.value, list)]
+    # Not every version shows it to the function.
+    assert kept in ([], [(result, (result,)) for result in found])
+
+
 @pytest.mark.parametrize("kind", ["asyncio.Task", "hotloop.Task", "_PyTask"])
 def test_tasks_of_every_kind(loop, aio, kind):
     make = {"asyncio.Task": asyncio.Task, "hotloop.Task": hotloop.Task, "_PyTask": asyncio.tasks._PyTask}[kind]

@@ -10,6 +10,7 @@ step function cannot know that a short cut is right (delegate()).
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -51,8 +52,9 @@ cdef extern from *:
     int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
 
-cdef extern from "highlevel/stop_with_true.h":
-    bint stop_with_true_set() noexcept
+cdef extern from "highlevel/kept_stop_iteration.h":
+    bint kept_stop_set(object value) noexcept
+    void kept_stop_release() noexcept
 
 cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
@@ -170,6 +172,7 @@ cdef bint is_spent(PyObject *coroutine) noexcept:
 
 cdef void empty(PyObject *object_) noexcept:
     cdef Coroutine coroutine = <Coroutine>object_
+    kept_stop_release()
     # finish() has emptied the rest.
     coroutine.operation = None
     if coroutine.name is not None:
@@ -185,6 +188,9 @@ cdef class Coroutine:
 
     def __cinit__(self):
         self.progress = CLOSED
+
+    def __dealloc__(self):
+        kept_stop_release()
 
     def __del__(self):
         if self.progress == CREATED:
@@ -496,10 +502,11 @@ cdef sendfunc send_slot = <sendfunc>send
 cdef PyObject *next_slot(PyObject *coroutine) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
+    cdef object value
     if send_slot(coroutine, NULL, &result) == PYGEN_RETURN:
-        if <object>result is True and stop_with_true_set():
-            return NULL
-        set_stop_iteration(steal(result))
+        value = steal(result)
+        if value is None or Py_REFCNT(coroutine) > 1 or not kept_stop_set(value):
+            set_stop_iteration(value)
         return NULL
     return result
 

@@ -905,6 +905,40 @@ def test_eager_start(loop, eager):
     same_on_both(loop, use)
 
 
+@pytest.mark.parametrize("made", ["by the loop", "by asyncio"])
+@pytest.mark.parametrize("ending", ["succeeds", "fails", "is cancelled"])
+def test_what_awaits_a_task_that_has_ended(loop, made, ending):
+    """asyncio's own tasks know it since CPython 3.14."""
+
+    async def use(module):
+        found = []
+
+        def look(task):
+            known = getattr(task, "_asyncio_awaited_by", None)
+            return made == "by asyncio" and known and [each is parent for each in known]
+
+        async def body():
+            async with module.TaskGroup() as group:
+                tasks = [group.create_task(give(1, 1 + 8 * number)) for number in range(2)]
+                tasks.append(group.create_task(fail(ValueError("x"), 4) if ending == "fails" else give(1, 4)))
+                for _ in range(5):
+                    found.append([look(task) for task in tasks])
+                    await turns(1)
+                if ending == "is cancelled":
+                    tasks[1].cancel()
+            found.append([look(task) for task in tasks])
+
+        if made == "by asyncio":
+            loop.set_task_factory(lambda loop, coro, **keywords: asyncio.Task(coro, loop=loop, **keywords))
+        try:
+            parent = loop.create_task(body())
+            return await outcome(parent), found
+        finally:
+            loop.set_task_factory(None)
+
+    same_on_both(loop, use)
+
+
 def test_tasks_of_a_subclass(loop):
     class Own(asyncio.Task):
         pass

@@ -12,7 +12,7 @@
 
 static PyStopIterationObject *kept_stop = NULL; /* owned */
 static PyObject *kept_stop_arguments = NULL;    /* owned: its `args`, a tuple of one */
-static int kept_stop_has_value = 0;             /* both hold a value; otherwise None */
+static int kept_stop_has_value = 0;             /* both hold a value to give up; otherwise None or True */
 
 static inline int kept_stop_is_unshared(void)
 {
@@ -62,12 +62,14 @@ static int kept_stop_set(PyObject *value)
 #endif
     if (!kept_stop_is_unshared() && !kept_stop_make())
         return 0;
-    kept_stop_has_value = 1;
-    Py_INCREF(value);
-    kept_stop_fill(Py_NewRef(value));
-    /* The garbage collector does not track a tuple of None. */
-    if (!PyObject_GC_IsTracked(kept_stop_arguments))
-        PyObject_GC_Track(kept_stop_arguments);
+    if (kept_stop->value != value) {
+        Py_INCREF(value);
+        kept_stop_fill(Py_NewRef(value));
+        /* The garbage collector does not track a tuple of None. */
+        if (!PyObject_GC_IsTracked(kept_stop_arguments))
+            PyObject_GC_Track(kept_stop_arguments);
+    }
+    kept_stop_has_value = value != Py_True; /* which is immortal, and what locks return */
     PyErr_SetRaisedException(Py_NewRef(kept_stop));
     return 1;
 }

@@ -63,12 +63,14 @@ cdef extern from "Python.h":
     object PyMethod_New(object, object)
 
 import sys
-from asyncio import events, exceptions, taskgroups, tasks
+from asyncio import events, exceptions, futures, taskgroups, tasks
 
 from hotloop._asyncio.compiled_classes import compiled_class
 
 cdef object CancelledError = exceptions.CancelledError
 cdef object OwnTaskGroup = taskgroups.TaskGroup
+cdef object OwnTask = tasks.Task
+cdef object future_discard_from_awaited_by = getattr(futures, "future_discard_from_awaited_by", None)
 cdef object get_running_loop = events._get_running_loop
 cdef object current_task = tasks.current_task
 cdef object NAME = "name"
@@ -274,11 +276,28 @@ cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
 
 
 cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    if count != 2 or keywords != NULL or not is_plain_group(arguments[0]) or type(<object>arguments[1]) is not Task:
+    cdef object task
+    if count != 2 or keywords != NULL or not is_plain_group(arguments[0]):
         return NULL
-    if not task_is_done(<TaskGroupFields>arguments[0], <Task>arguments[1]):
-        return NULL
-    return Py_NewRef(None)
+    task = <object>arguments[1]
+    if type(task) is Task:
+        return Py_NewRef(None) if task_is_done(<TaskGroupFields>arguments[0], <Task>task) else NULL
+    if type(task) is OwnTask:
+        return Py_NewRef(None) if own_task_is_done(<TaskGroupFields>arguments[0], task) else NULL
+    return NULL
+
+
+cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
+    """task_is_done(), for a task of asyncio's own class: on another loop, or made by eager_task_factory()."""
+    cdef object waited = group._on_completed_fut
+    if not task.done() or not (task.cancelled() or task.exception() is None):
+        return False
+    PySet_Discard(group._tasks, task)
+    if future_discard_from_awaited_by is not None:
+        future_discard_from_awaited_by(task, group._parent_task)
+    if waited is not None and not PySet_GET_SIZE(group._tasks) and not is_done(waited):
+        wake(waited, True)
+    return True
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ cdef extern from "tls/openssl.h":
         size_t record_size
         char *more
         size_t more_size
+        bint out_of_memory
 
 
 cdef class DirectEngine(TlsEngine):
@@ -17,6 +18,8 @@ cdef class DirectEngine(TlsEngine):
     cdef tls_records records        # where the record ends of which OpenSSL has read a part
     cdef bytes record               # the memory of exchange.record
 
+    cdef int check_alive(self) except -1
+    cdef int check_memory(self) except -1
     cdef int lend(self, ciphertext *source) except -1
     cdef int take_back(self, ciphertext *source) noexcept
     cdef bint begins_with_record(self, ciphertext *source) noexcept

@@ -61,11 +61,22 @@ cdef class DirectEngine(TlsEngine):
             tls_exchange_lend_record(self.exchange, NULL, 0)
             tls_exchange_release(self.exchange)
 
+    cdef int check_alive(self) except -1:
+        """RuntimeError if the garbage collector has cleared this engine, and a finalizer has called the transport."""
+        if self.ssl is None:
+            raise RuntimeError("the TLS connection was finalized")
+        return 0
+
+    cdef int check_memory(self) except -1:
+        """MemoryError if the BIO had none for what OpenSSL wrote. OpenSSL reports that like a need for input."""
+        if self.exchange.out_of_memory:
+            self.exchange.out_of_memory = False
+            raise MemoryError
+        return 0
+
     cdef int lend(self, ciphertext *source) except -1:
         """Have OpenSSL read from the source until take_back()."""
-        if self.ssl is None:
-            # The garbage collector has cleared this engine, and a finalizer has called the transport.
-            raise RuntimeError("the TLS connection was finalized")
+        self.check_alive()
         self.exchange.incoming = source.data
         self.exchange.incoming_size = source.size
         return 0
@@ -80,11 +91,14 @@ cdef class DirectEngine(TlsEngine):
         return 0
 
     cdef bint attempt(self, object operation, ciphertext *source) except -1:
+        cdef bint done
         self.lend(source)
         try:
-            return self.succeeds(operation)
+            done = self.succeeds(operation)
         finally:
             self.take_back(source)
+        self.check_memory()
+        return done
 
     # -- from the peer -------------------------------------------------------------------------------------------------
 
@@ -109,6 +123,7 @@ cdef class DirectEngine(TlsEngine):
         if not self.record_partly_read and source.size and not self.begins_with_record(source):
             self.swallow(source)
         if self.record_partly_read:
+            self.check_alive()
             return max(openssl.pending(self.connection), 1) + source.size
         return self.records.unfinished + source.size if source.size else 0
 
@@ -133,6 +148,7 @@ cdef class DirectEngine(TlsEngine):
             self.record_partly_read = openssl.pending(self.connection) > 0
             return count
         self.record_partly_read = False
+        self.check_memory()
         if openssl.want(self.connection) == OPENSSL_WANTS_INPUT:
             return 0
         self.lend(source)
@@ -145,13 +161,13 @@ cdef class DirectEngine(TlsEngine):
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
         cdef size_t taken
-        if self.ssl is None:
-            raise RuntimeError("the TLS connection was finalized")
+        self.check_alive()
         if self.unsent() == 0:
             self.record = PyBytes_FromStringAndSize(NULL, size + RECORD_OVERHEAD)
             tls_exchange_lend_record(self.exchange, PyBytes_AS_STRING(self.record), size + RECORD_OVERHEAD)
         if openssl.write(self.connection, data, size, &taken) > 0:
             return taken
+        self.check_memory()
         return self.write_by_ssl_module(data, size)
 
     cdef Py_ssize_t unsent(self) except -1:

@@ -75,6 +75,7 @@ typedef struct {
     char *more;             /* the BIO's own: ciphertext that came after that, or that had no room there */
     size_t more_size;
     size_t more_room;
+    int out_of_memory;      /* there was none for `more`; OpenSSL has no such error for a BIO's own failure */
 } tls_exchange;
 
 static void *tls_bio_kind;
@@ -117,8 +118,10 @@ static int tls_bio_write(void *bio, const char *data, int signed_size)
     if (size > exchange->more_room - exchange->more_size) {
         room = 2 * exchange->more_room + size;
         larger = realloc(exchange->more, room);
-        if (larger == NULL)
+        if (larger == NULL) {
+            exchange->out_of_memory = 1;
             return -1;
+        }
         exchange->more = larger;
         exchange->more_room = room;
     }

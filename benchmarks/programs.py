@@ -73,7 +73,7 @@ async def queue(asyncio: Any) -> None:
 async def queue_subclass(asyncio: Any) -> None:
     """With a container of its own, as most subclasses have; nothing waits."""
 
-    class Own(asyncio.Queue):
+    class Own(asyncio.Queue):  # type: ignore[misc]  # the module is an argument
         def _put(self, item: object) -> None:
             self._queue.append(item)
 
@@ -90,7 +90,7 @@ async def queue_subclass(asyncio: Any) -> None:
 async def queue_subclass_full(asyncio: Any) -> None:
     """With its own idea of how many items there may be; nothing waits."""
 
-    class Own(asyncio.Queue):
+    class Own(asyncio.Queue):  # type: ignore[misc]  # the module is an argument
         def full(self) -> bool:
             return len(self._queue) > 10
 
@@ -128,9 +128,9 @@ async def lock_uncontended(asyncio: Any) -> None:
 async def lock_subclass(asyncio: Any) -> None:
     """With an acquire() of its own, as locks have that log or count; nothing waits."""
 
-    class Own(asyncio.Lock):
+    class Own(asyncio.Lock):  # type: ignore[misc]  # the module is an argument
         async def acquire(self) -> bool:
-            return await super().acquire()
+            return bool(await super().acquire())
 
     held = Own()
     for _ in range(10_000):

@@ -19,14 +19,14 @@ def test_program_ends_without_an_error(name, module):
 
 def test_comparison_shows_and_saves_each_program(tmp_path, capsys):
     saved = tmp_path / "seconds.json"
-    status = compiled_asyncio.main(["--programs", "queue,sleep", "--rounds", "2", "--json", str(saved)])
+    status = compiled_asyncio.main(["--programs", "condition,sleep", "--rounds", "2", "--json", str(saved)])
     shown = capsys.readouterr()
     if hotloop.asyncio.Queue is asyncio.Queue:
         assert (status, shown.out) == (1, "")
         assert "no compiled layer" in shown.err
         return
     assert status == 0
-    assert [line.split()[0] for line in shown.out.splitlines()[3:]] == ["queue", "sleep_0"]
+    assert [line.split()[0] for line in shown.out.splitlines()[3:]] == ["condition", "sleep_0"]
     found = json.loads(saved.read_text())
     assert found["loop"] == "hotloop"
     assert all(len(rounds) == 2 for program in found["seconds"].values() for rounds in program.values())

@@ -80,6 +80,8 @@ HARMLESS = {
     *("free", "__errno_location"),
     # If it fails, the poller keeps the kernel's set that it has (poller/epoll.h).
     "dup3",
+    # Without them TLS is done by the ssl module: see tests/tls/test_tls_openssl.py.
+    *("dlopen", "dlsym"),
     # At import, from a table that glibc enlarges: if that fails the module is not imported.
     *("__register_atfork", "pthread_atfork"),
     # The start and end code of a shared library.

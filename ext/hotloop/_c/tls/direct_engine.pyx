@@ -18,7 +18,7 @@ from libc.string cimport memcpy
 from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.tls.engine cimport TlsEngine, ciphertext
 from hotloop._c.tls.memory_engine cimport MemoryEngine
-from hotloop._c.tls.records cimport tls_records_next
+from hotloop._c.tls.records cimport tls_records, tls_records_next
 from hotloop._c.transports.write_queue cimport write_queue, write_queue_append, write_queue_append_data
 
 import os
@@ -40,6 +40,15 @@ cdef extern from "tls/openssl.h":
         int (*pending)(const void *connection) noexcept
         int (*want)(const void *connection) noexcept
 
+    ctypedef struct tls_exchange:
+        const char *incoming
+        size_t incoming_size
+        char *record
+        size_t record_size
+        char *more
+        size_t more_size
+        bint out_of_memory
+
     openssl_functions openssl
     int OPENSSL_WANTS_INPUT
     const char *openssl_find(const char *path, const char *version)
@@ -56,6 +65,11 @@ cdef Py_ssize_t RECORD_OVERHEAD = 128
 
 @cython.final
 cdef class DirectEngine(TlsEngine):
+    cdef void *connection           # OpenSSL's SSL, which `ssl` owns
+    cdef tls_exchange *exchange     # what its BIO reads and writes
+    cdef tls_records records        # where the record ends of which OpenSSL has read a part
+    cdef bytes record               # the memory of exchange.record
+
     def __dealloc__(self):
         if self.exchange is not NULL:
             tls_exchange_lend_record(self.exchange, NULL, 0)

@@ -22,7 +22,7 @@ pytestmark = needs_proc
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stage(programs, stage, number):
-    site, url = start_site(programs, "--delay=1")
+    site, url = start_site(programs, "--delay=5")  # longer than anything takes on a loaded machine
     process = programs.start(stage, "--url", url, "--pages=10", process_group=0)
     wait_until(lambda: is_connected_to(url))
     os.killpg(process.pid, number)  # as a terminal does: to all processes of the group

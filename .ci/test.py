@@ -70,7 +70,8 @@ def main() -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     outcomes = [run_pytest("project", "tests", markers, arguments)]
-    if options.selection != "usual":
+    compiled = "c" in os.environ.get("HOTLOOP_TEST_IMPLS", "c").split(",")
+    if options.selection != "usual" and compiled:
         facts = {"HOTLOOP_TLS": "ssl", "HOTLOOP_TEST_IMPLS": "c"}
         outcomes.append(run_pytest("tls", "tests of TLS by the ssl module", USUAL, [*arguments, "tests/tls"], **facts))
     outcomes += map(run_stdlib, implementations)

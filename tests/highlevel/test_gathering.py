@@ -11,42 +11,13 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, same_on_both, turns
+from support.comparing import BOTH, Awaitable, fail, give, run_through, same_on_both, turns
 from support.same_outcome import describe, normal, outcome
 
 import hotloop.asyncio
 
 pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
 on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
-
-
-async def give(value, after=1):
-    await turns(after)
-    return value
-
-
-async def fail(error, after=1):
-    await turns(after)
-    raise error
-
-
-def run_through(loop, kind):
-    """Run the loop for some turns, each time until an error ends it; return how often that was."""
-    for ends in range(5):
-        try:
-            loop.run_until_complete(turns(10))
-        except kind:
-            continue
-        return ends
-
-
-class Awaitable:
-    def __init__(self, value):
-        self.value = value
-
-    def __await__(self):
-        yield
-        return self.value
 
 
 # -- random programs ---------------------------------------------------------------------------------------------------

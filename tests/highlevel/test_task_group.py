@@ -10,7 +10,7 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, same_on_both, turns
+from support.comparing import BOTH, fail, give, run_through, same_on_both, turns
 from support.same_outcome import describe, normal, outcome
 
 import hotloop.asyncio
@@ -24,26 +24,6 @@ CAN_BE_CANCELLED = hasattr(asyncio.TaskGroup, "cancel")
 
 def attributes(group):
     return {name: normal(repr(getattr(group, name))) for name in ATTRIBUTES}
-
-
-async def give(value, after=1):
-    await turns(after)
-    return value
-
-
-async def fail(error, after=1):
-    await turns(after)
-    raise error
-
-
-def run_through(loop, kind):
-    """Run the loop for some turns, each time until an error ends it; return how often that was."""
-    for ends in range(5):
-        try:
-            loop.run_until_complete(turns(10))
-        except kind:
-            continue
-        return ends
 
 
 # -- random programs ---------------------------------------------------------------------------------------------------

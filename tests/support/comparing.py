@@ -58,7 +58,20 @@ async def fail(error, after=1):
     raise error
 
 
+def run_through(loop, kind):
+    """Run the loop for some turns, each time until an error ends it; return how often that was."""
+    for ends in range(5):
+        try:
+            loop.run_until_complete(turns(10))
+        except kind:
+            continue
+        return ends
+
+
 class Awaitable:
+    def __init__(self, value=1):
+        self.value = value
+
     def __await__(self):
         yield
-        return 1
+        return self.value

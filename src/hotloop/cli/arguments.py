@@ -27,7 +27,8 @@ asyncio's event loop and as selectors.DefaultSelector.
   -h, --help          show this text
   -V, --version       show hotloop's version
 
-  info                show which implementation is in use and why, and what of asyncio is compiled; --json for programs
+  info                show which implementation is in use and why, what of asyncio is compiled, and how TLS is done;
+                      --json for programs
   top                 show what the event loop of a running program does; the program must have opened a socket for it
                       by hotloop.run(..., inspect=True); --once shows it once
 

@@ -22,6 +22,7 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Values of OpenSSL's macros, the same since 1.1.0. */

@@ -50,6 +50,66 @@ def test_a_handle_made_by_hand_runs_by_hand(impl, loop):
     assert seen == ["ran", "ran"]
 
 
+class RunsInstead:
+    """No Context, but with a run() as Context has it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def run(self, function, *args):
+        self.calls.append((function, args))
+        return function(*args)
+
+
+def add_to_done_future(loop, function, *args, context):
+    future = loop.create_future()
+    future.set_result(None)
+    future.add_done_callback(lambda future: function(*args), context=context)
+
+
+def add_to_pending_future(loop, function, *args, context):
+    future = loop.create_future()
+    # The first callback is stored in another way than later ones.
+    for _ in range(2):
+        future.add_done_callback(lambda future: function(*args), context=context)
+    future.set_result(None)
+
+
+WITH_CONTEXT = {
+    "call_soon": lambda loop, *args, context: loop.call_soon(*args, context=context),
+    "call_later": lambda loop, *args, context: loop.call_later(0, *args, context=context),
+    "call_at": lambda loop, *args, context: loop.call_at(0, *args, context=context),
+    "call_soon_threadsafe": lambda loop, *args, context: loop.call_soon_threadsafe(*args, context=context),
+    "a done future": add_to_done_future,
+    "a pending future": add_to_pending_future,
+}
+with_context = pytest.mark.parametrize("schedule", WITH_CONTEXT.values(), ids=WITH_CONTEXT)
+
+
+@with_context
+def test_an_object_with_a_run_method_is_a_context(loop, schedule):
+    seen = []
+    context = RunsInstead()
+    schedule(loop, seen.append, "ran", context=context)
+    run_once(loop)
+    assert seen == ["ran"] * len(context.calls) and context.calls
+
+
+@with_context
+@pytest.mark.parametrize("context", [5, 0, False, ""], ids=repr)
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_has_no_run_method_is_no_context(loop, schedule, context, debug):
+    reports = []
+    loop.set_debug(debug)
+    loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+    schedule(loop, reports.append, "ran", context=context)
+    run_once(loop)
+    assert reports
+    for error in reports:
+        assert type(error) is AttributeError
+        assert str(error) == f"'{type(context).__name__}' object has no attribute 'run'"
+
+
 def test_an_exception_from_run_goes_to_the_handler(impl, loop):
     contexts = []
     loop.set_exception_handler(lambda loop, context: contexts.append(context))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 import sys
 import types
 
@@ -155,6 +156,59 @@ def test_a_given_context_is_used_as_it_is(loop):
     assert variable.get() == "default"
     if sys.version_info >= (3, 12):
         assert task.get_context() is context
+
+
+class RunsInstead:
+    """No Context, but with a run() as Context has it."""
+
+    def __init__(self):
+        self.current = []
+
+    def run(self, function, *args):
+        self.current.append(asyncio.current_task())
+        return function(*args)
+
+
+checks_context = sys.version_info >= (3, 15)
+
+
+@pytest.mark.skipif(checks_context, reason="CPython 3.15 refuses it")
+def test_an_object_with_a_run_method_is_a_context(loop):
+    current = []
+
+    async def waits():
+        current.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        current.append(asyncio.current_task())
+        loop.call_soon(future.set_result, None)
+        await future
+        current.append(asyncio.current_task())
+        return await failing(ZeroDivisionError())
+
+    context = RunsInstead()
+    future = loop.create_future()
+    tasks = [loop.create_task(returning(0)), loop.create_task(waits(), context=context), loop.create_task(returning(0))]
+    loop.run_until_complete(asyncio.wait(tasks))
+    assert current == [tasks[1]] * 3
+    assert context.current == [None] * 3
+    assert type(tasks[1].exception()) is ZeroDivisionError
+
+
+@pytest.mark.skipif(checks_context, reason="CPython 3.15 refuses it")
+@pytest.mark.parametrize("context", [5, 0, False, ""], ids=repr)
+def test_what_has_no_run_method_is_no_context(loop, context):
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(repr(context["exception"])))
+    coroutine = returning(1)
+    task = loop.create_task(coroutine, context=context)
+    for _ in range(3):
+        run_once(loop)
+    assert reports == [f"""AttributeError("'{type(context).__name__}' object has no attribute 'run'")"""]
+    assert not task.done()
+    task._log_destroy_pending = False
+    coroutine.close()
+    del task
+    gc.collect()
 
 
 def test_get_coro(loop):

@@ -4,7 +4,7 @@ A Runnable is an object with run(). A Handle is one that holds a callback and it
 that queueing a step allocates nothing. The queue knows nothing else about tasks.
 """
 
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CheckExact, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_GET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
@@ -346,6 +346,10 @@ cdef class Handle(Runnable):
         if type(args) is not tuple:
             args = tuple(args)
         context = self.context
+        if not PyContext_CheckExact(context):
+            # asyncio's handles take any object with a run() method.
+            context.run(callback, *args)
+            return 0
         PyContext_Enter(context)
         try:
             call_with_tuple(callback, args)

@@ -29,6 +29,7 @@ cdef class Task(Future):
     cdef int schedule_step(self) except -1
     cdef int call_soon_step(self) except -1
     cdef int schedule_throw(self, object error) except -1
+    cdef int run_like_handle(self) except -1
     cdef object error_of_awaited(self)
     cdef int stop_being_current(self) except -1
     cdef int step_in_context(self, object error) except -1

@@ -316,7 +316,10 @@ cdef class Task(Future):
         steps follow another step, and setting and clearing the current task in each costs more than the rest of it."""
         cdef ReadyQueue queue = self.queue
         cdef object context = self.context
-        cdef object error = None if self.fut_waiter is None else self.error_of_awaited()
+        cdef object error
+        if not PyContext_CheckExact(context):
+            return self.run_like_handle()
+        error = None if self.fut_waiter is None else self.error_of_awaited()
         if queue.entered_task is not self:
             enter_task(self.loop, self)
             queue.entered_task = self
@@ -327,6 +330,18 @@ cdef class Task(Future):
             PyContext_Exit(context)
             if self.state != PENDING:
                 self.stop_being_current()
+        return 0
+
+    cdef int run_like_handle(self) except -1:
+        """Run a step by the run() method of the task's context, which is no Context, as an asyncio.Handle would."""
+        cdef object before = self.queue.entered_task
+        if before is not None:
+            self.queue.entered_task = None
+            leave_task(self.loop, before)
+        if self.fut_waiter is None:
+            self.context.run(self._step)
+        else:
+            self.context.run(self._wakeup, self.fut_waiter)
         return 0
 
     cdef object error_of_awaited(self):

@@ -61,8 +61,17 @@ LONG = {
 SLOW_CALLBACK = re.compile(r"Executing .* took \d+\.\d+ seconds")
 
 
+uncaptured_stderr = pytest.StashKey[int]()
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "only(*names, reason): run on these implementations alone, for this reason")
+    # pytest does not capture yet. With pytest-xdist this is in the worker, whose stderr is the run's.
+    config.stash[uncaptured_stderr] = os.dup(2)
+
+
+def pytest_unconfigure(config):
+    os.close(config.stash[uncaptured_stderr])
 
 
 def implementations_wanted():
@@ -153,7 +162,9 @@ def impl(request, asyncio_log, load_implementation):
     """One implementation's facade. A missing C extension is an error here, never a skip."""
     facade = load_implementation(request.param)
     leftovers = Leftovers()
-    faulthandler.dump_traceback_later(SECONDS_BEFORE_A_TEST_HANGS, exit=True)
+    # What is captured is lost with the process.
+    stderr = request.config.stash[uncaptured_stderr]
+    faulthandler.dump_traceback_later(SECONDS_BEFORE_A_TEST_HANGS, exit=True, file=stderr)
     try:
         yield facade
     finally:

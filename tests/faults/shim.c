@@ -473,6 +473,13 @@ int epoll_wait(int poller, struct epoll_event *events, int capacity, int millise
     return real(poller, events, capacity, milliseconds);
 }
 
+int poll(struct pollfd *asked, nfds_t count, int milliseconds)
+{
+    REAL(poll)
+    FAIL("poll")
+    return real(asked, count, milliseconds);
+}
+
 pid_t waitpid(pid_t pid, int *status, int options)
 {
     REAL(waitpid)

@@ -46,6 +46,7 @@ ERRORS = {
     "epoll_ctl_mod": "ENOMEM EBADF ENOENT",
     "epoll_ctl_del": "EBADF ENOENT",
     "epoll_wait": "EINTR EBADF",
+    "poll": "EINTR EINVAL ENOMEM",
     "waitpid": "EINTR ECHILD",
     "waitid": "EINTR ECHILD",
     "pidfd_open": "EMFILE ENFILE ENODEV ENOMEM ENOSYS EPERM ESRCH",

@@ -29,6 +29,7 @@ def closed_and_reused(file):
     with one, other:
         other.setblocking(False)
         file.close()
+        del file
         os.dup2(one.fileno(), number)
         try:
             other.send(b"for the next owner")
@@ -60,11 +61,14 @@ WRITES = {
 
 @pytest.mark.parametrize("turn", ["inside", "outside"])
 @pytest.mark.parametrize("write", WRITES)
-def test_what_is_written_to_a_closed_socket(loop, write, turn):
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_is_written_to_a_closed_socket(loop, write, turn, given_up):
     ours, peer = connected_sockets("pair")
     protocol = Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
     with peer, closed_and_reused(ours):
+        if given_up:
+            del ours
         if turn == "inside":
             loop.call_soon(WRITES[write], protocol.transport)
         else:

@@ -5,6 +5,8 @@ P13: a PROXY header and the ClientHello in one segment; start_tls() while writin
 
 import asyncio
 import contextlib
+import errno
+import os
 import select
 import socket
 import ssl
@@ -51,6 +53,25 @@ def test_what_the_upgraded_transport_knows(tls, side):
     assert connection.transport.get_extra_info("socket").fileno() == connection.socket.fileno()
     assert isinstance(connection.transport.get_extra_info("ssl_object"), ssl.SSLObject)
     assert isinstance(connection.transport.get_extra_info("sslcontext"), ssl.SSLContext)
+
+
+@every_side
+def test_the_plain_transport_after_the_end(tls, side):
+    """A program that has kept it may still ask it and its socket."""
+    plain = UpgradableConnection(tls, side)
+    info = plain.transport.get_extra_info("socket")
+    connection = plain.upgrade()
+    connection.transport.abort()
+    connection.run_until_lost()
+    run_once(tls.loop, 2)
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        info.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    assert info.fileno() == -1
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        info.shutdown(socket.SHUT_WR)
+    assert plain.transport.get_extra_info("socket") is info
+    assert plain.transport.is_closing() and not plain.transport.is_reading()
+    assert plain.transport.get_write_buffer_size() == 0
 
 
 @every_side

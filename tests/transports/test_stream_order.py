@@ -1,5 +1,6 @@
-"""P35: within a turn, a program's own use of a transport's socket, and the transport's answers, come after everything
-that was written before. The peers are blocking sockets; the test reads them while the loop stands still."""
+"""P35: within a turn, a program's own use of a transport's socket comes after everything that was written before, and
+the transport's answers are those after it. The peers are blocking sockets; the test reads them while the loop stands
+still."""
 
 import asyncio
 import contextlib
@@ -18,12 +19,13 @@ from support.stepping import run_once, run_until
 from support.stream_connections import Connection, connected_sockets, counts_segments, data_segments, reset
 
 SECONDS_FOR_BYTES = 20
-ways = pytest.mark.parametrize("way", ["connected", "accepted", "brought"])
+ways = pytest.mark.parametrize("way", ["connected", "accepted", "brought", "given up"])
 
 
 @contextlib.contextmanager
 def connection(loop, way):
-    """A TCP connection whose transport was made for a host and a port, by a server, or for a socket of the program."""
+    """A TCP connection whose transport was made for a host and a port, by a server, or for a socket of the program's,
+    which keeps it ("brought") or gives it up."""
     protocol = Recorder()
     if way == "accepted":
         serving = loop.create_server(lambda: protocol, "127.0.0.1", 0)
@@ -39,6 +41,8 @@ def connection(loop, way):
     else:
         ours, peer = connected_sockets("tcp")
         loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+        if way == "given up":
+            del ours
     peer.settimeout(SECONDS_FOR_BYTES)
     transport = protocol.transport
     with peer:
@@ -47,10 +51,13 @@ def connection(loop, way):
         run_until(loop, lambda: protocol.lost)
 
 
-def in_one_turn(loop, function):
-    """Run a function as a callback; raise its exception."""
+def in_one_turn(loop, function, *, other_callbacks=False):
+    """Run a function as a callback; raise its exception. With `other_callbacks` the loop has more to do after it, so it
+    may pay to put off writes."""
 
     async def run():
+        if other_callbacks:
+            loop.call_soon(list)
         return function()
 
     return loop.run_until_complete(run())
@@ -64,8 +71,6 @@ LOOKS = {
     "dup": lambda transport, sock: sock.dup().close(),
     "socket of the socket": lambda transport, sock: sock._sock,
     "socket of the transport": lambda transport, sock: transport._sock,
-    "is_closing": lambda transport, sock: transport.is_closing(),
-    "is_reading": lambda transport, sock: transport.is_reading(),
     "get_write_buffer_size": lambda transport, sock: transport.get_write_buffer_size(),
     "set_write_buffer_limits": lambda transport, sock: transport.set_write_buffer_limits(),
     "write_eof": lambda transport, sock: transport.write_eof(),
@@ -105,6 +110,46 @@ def test_a_program_that_has_the_socket_may_use_it_at_any_time(loop, way, exposed
 
 
 @pytest.mark.promise("P35")
+@pytest.mark.parametrize("reference", ["strong", "weak", "descriptor"])
+def test_a_program_that_keeps_its_socket_may_use_it_at_any_time(loop, reference):
+    ours, peer = connected_sockets("tcp")
+    peer.settimeout(SECONDS_FOR_BYTES)
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    protocol.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    kept = ours if reference == "strong" else weakref.ref(ours) if reference == "weak" else protocol.transport._sock_fd
+    del ours
+
+    def write():
+        protocol.transport.write(b"one")
+        return peer.recv(3, socket.MSG_WAITALL)
+
+    with peer:
+        assert in_one_turn(loop, write, other_callbacks=True) == b"one"
+        assert kept is not None
+        protocol.transport.abort()
+        run_until(loop, lambda: protocol.lost)
+
+
+@pytest.mark.only("c", reason="gathers the writes of a turn")
+@counts_segments
+@pytest.mark.parametrize("way", ["connected", "accepted", "given up"])
+def test_asking_whether_the_connection_is_broken_sends_nothing(loop, way):
+    """Libraries ask before or after each write; while others wait for their turn, a peer is not woken for each."""
+    with connection(loop, way) as opened:
+        before = data_segments(opened.socket)
+
+        def write_and_ask():
+            for _ in range(10):
+                opened.transport.write(b"x" * 10)
+                assert opened.transport.is_reading() and not opened.transport.is_closing()
+
+        in_one_turn(loop, write_and_ask, other_callbacks=True)
+        assert opened.peer.recv(100, socket.MSG_WAITALL) == b"x" * 100
+        assert data_segments(opened.socket) == before + 1
+
+
+@pytest.mark.promise("P35")
 @pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="uses send_fds() to pass descriptors")
 def test_descriptors_sent_by_the_program(loop):
     ours, peer = connected_sockets("pair")
@@ -131,8 +176,9 @@ PIECES = {"bytes": b"x" * 100, "bytearray": bytearray(100), "much": bytearray(10
 
 @pytest.mark.promise("P35")
 @ways
+@pytest.mark.parametrize("other_callbacks", [False, True])
 @pytest.mark.parametrize("piece", PIECES)
-def test_a_write_to_a_peer_that_is_gone(loop, way, piece):
+def test_a_write_to_a_peer_that_is_gone(loop, way, piece, other_callbacks):
     """The connection is closing as soon as write() has returned, and connection_lost() gets the error of that write."""
     with connection(loop, way) as opened:
         reset(opened.peer)
@@ -143,13 +189,14 @@ def test_a_write_to_a_peer_that_is_gone(loop, way, piece):
             opened.transport.write(PIECES[piece])
             return opened.transport.is_closing(), opened.transport.is_reading()
 
-        assert in_one_turn(loop, write_and_ask) == (True, False)
+        assert in_one_turn(loop, write_and_ask, other_callbacks=other_callbacks) == (True, False)
         run_until(loop, lambda: opened.protocol.lost)
         assert type(opened.protocol.error) is ConnectionResetError
 
 
 @pytest.mark.promise("P35")
-def test_drain_tells_of_a_peer_that_is_gone(loop):
+@pytest.mark.parametrize("other_callbacks", [False, True])
+def test_drain_tells_of_a_peer_that_is_gone(loop, other_callbacks):
     async def main():
         with socket.create_server(("127.0.0.1", 0)) as listener:
             _, writer = await asyncio.open_connection(*listener.getsockname())
@@ -159,6 +206,8 @@ def test_drain_tells_of_a_peer_that_is_gone(loop):
             info = writer.get_extra_info("socket")
             while info.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\x07":
                 time.sleep(0.001)
+            if other_callbacks:
+                loop.call_soon(list)
             writer.write(b"in vain")
             with pytest.raises(ConnectionResetError, match="Connection lost"):
                 await writer.drain()
@@ -264,7 +313,7 @@ def test_asking_for_the_socket_makes_no_garbage(loop):
 
 @pytest.mark.promise("P35")
 @pytest.mark.parametrize("kind", ["tcp", "pair"])
-@pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup", "is_closing"])
+@pytest.mark.parametrize("look", ["shutdown", "setsockopt", "fileno", "dup"])
 def test_what_shows_the_difference_sends_first_over_tls(tls, kind, look):
     tls_connection = tls.open(kind=kind)
     tls_connection.peer.socket.settimeout(SECONDS_FOR_BYTES)

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -116,6 +117,21 @@ static inline int socket_peer(int fd, struct sockaddr_storage *name, socklen_t *
 {
     *length = sizeof *name;
     return getpeername(fd, (struct sockaddr *)name, length) < 0 ? -errno : 0;
+}
+
+/* Whether a send on a TCP socket would take data, so that nothing has happened to the connection that only a send
+ * shows. False if that cannot be known. (Unix sockets do not report that the peer reads no more; other kernels than
+ * Linux put other meanings into the same bits.) */
+static inline int socket_can_send(int fd)
+{
+#ifdef __linux__
+    struct pollfd asked = {.fd = fd, .events = POLLOUT};
+
+    return poll(&asked, 1, 0) == 1 && asked.revents == POLLOUT;
+#else
+    (void)fd;
+    return 0;
+#endif
 }
 
 static inline int socket_finish_writing(int fd) { return shutdown(fd, SHUT_WR) < 0 ? -errno : 0; }

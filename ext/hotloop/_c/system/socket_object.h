@@ -63,6 +63,19 @@ static inline int plain_has_descriptor(PyObject *sock, int fd)
     return found == fd;
 }
 
+/* Whether anything but its `owners` refers to the socket object; weak references count, because they give strong ones.
+ * Without the GIL it cannot be known. */
+static inline int plain_is_shared(PyObject *sock, Py_ssize_t owners)
+{
+#ifdef Py_GIL_DISABLED
+    (void)sock;
+    (void)owners;
+    return 1;
+#else
+    return Py_REFCNT(sock) > owners || *PyObject_GET_WEAKREFS_LISTPTR(sock) != NULL;
+#endif
+}
+
 static inline int plain_family(PyObject *sock)
 {
     return (int)plain_integer_from(

@@ -37,7 +37,8 @@ cdef class TlsSender(TlsReceiver):
     cdef int send_records_unless_paused(self) except -1
     cdef int send_records(self) except -1
     cdef int control_app_writing(self) except -1
-    cdef bint is_exposed(self) noexcept
+    cdef int flush_if_broken(self) except -1
+    cdef bint is_used_by_program(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1
     cdef int force_close(self, object error) except -1
     cdef int fatal_error(self, object error, str message) except -1

@@ -105,7 +105,7 @@ cdef class TlsSender(TlsReceiver):
         """Encrypt and send at the end of the turn, or at once if waiting gains nothing."""
         if self.state != OPEN or self.sending_paused:
             return self.control_app_writing()
-        if not self.loop.batch_running or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_exposed():
+        if not self.loop.batch_running or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_used_by_program():
             return self.send_now(False)
         if not self.unflushed:
             try:
@@ -214,9 +214,15 @@ cdef class TlsSender(TlsReceiver):
             return 0
         return self.send_now(False)
 
-    cdef bint is_exposed(self) noexcept:
-        """Whether the program may use the socket below at any time: see SocketTransport."""
-        return self.stream is not None and self.stream.exposed
+    cdef int flush_if_broken(self) except -1:
+        """As StreamTransport's."""
+        if self.unflushed and (self.stream is None or not self.stream.may_wait(self.unencrypted.bytes)):
+            self.flush_early()
+        return 0
+
+    cdef bint is_used_by_program(self) noexcept:
+        """Whether the program can use the socket below without calling its transport."""
+        return self.stream is not None and self.stream.is_used_by_program()
 
     cdef int force_close(self, object error) except -1:
         """Close the transport below without writing what is buffered."""

@@ -92,7 +92,7 @@ cdef class TlsTransport:
 
     def is_closing(self):
         """True after close() or abort(), or when the connection is broken."""
-        self.tls.flush_early()
+        self.tls.flush_if_broken()
         return has_ended(self.tls)
 
     def close(self):

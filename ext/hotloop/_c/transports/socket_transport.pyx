@@ -4,14 +4,16 @@ A transport that was not given a Python socket object makes one when the program
 socket's addresses, so the program can ask for them after the socket is closed.
 
 A socket is `exposed` if the program passed it to the loop, or has taken it or its number from the transport. The
-program may then use and close it without calling the transport. So writes do not wait for the end of the turn, and
-before each system call the transport asks the socket object whether it still has the number, which may by now belong to
-another file.
+program may have closed it without calling the transport. So before each system call the transport asks the socket
+object whether it still has the number, which may by now belong to another file. As long as the program can use the
+socket without calling the transport, writes do not wait for the end of the turn: for good once it has taken the number
+or a duplicate, and else as long as anything but the transport refers to the socket object.
 
 Source: asyncio/selector_events.py; asyncio/trsock.py.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
 from libc.errno cimport EBADF
 
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
@@ -27,6 +29,7 @@ from asyncio import trsock
 cdef extern from "system/socket_object.h":
     bint plain_find_functions(object type)
     bint plain_has_descriptor(object sock, int fd) noexcept
+    bint plain_is_shared(PyObject *sock, Py_ssize_t owners) noexcept
 
 cdef extern from "system/socket_calls.h":
     int socket_close(int fd)
@@ -62,7 +65,7 @@ cdef class SocketTransport(Transport):
         return 0
 
     cdef int expose(self) except -1:
-        """Note that from here on the program may use the socket, and close it, at any time."""
+        """Note that the program has the socket object, and may close it."""
         if self.exposed or self.fd < 0:
             return 0
         self.flush_all_layers()
@@ -71,6 +74,21 @@ cdef class SocketTransport(Transport):
             self.find_extra("sockname")
         self.exposed = True
         return 0
+
+    cdef int give_away(self) except -1:
+        """Note that from here on the program may use the descriptor at any time, whether or not it keeps the socket
+        object."""
+        if self.given_away or self.fd < 0:
+            return 0
+        self.expose()
+        self.flush_all_layers()
+        self.given_away = True
+        return 0
+
+    cdef bint is_used_by_program(self) noexcept:
+        """Whether the program can use the socket without calling this transport."""
+        cdef Py_ssize_t own_references = 1 if self.wrapper is None else 2
+        return self.exposed and (self.given_away or plain_is_shared(<PyObject *>self.sock, own_references))
 
     cdef int usable_fd(self) noexcept:
         """The number for a system call. If it may belong to another file by now, -1, for which the kernel returns
@@ -202,7 +220,10 @@ cdef class SocketTransport(Transport):
             found = own_address(self.fd, self.sock)
         elif name == "socket":
             found = self.socket_object()
-            found = trsock.TransportSocket(found) if self.exposed or self.fd < 0 else FlushingSocket(self, found)
+            if self.fd < 0:
+                found = trsock.TransportSocket(found)
+            else:
+                found = self.wrapper = FlushingSocket(self, found)
         else:
             raise KeyError(name)
         self._extra[name] = found
@@ -223,12 +244,12 @@ cdef class SocketTransport(Transport):
     def _sock(self):
         if self.fd < 0:
             return None
-        self.expose()
+        self.give_away()
         return self.socket_object()
 
     @property
     def _sock_fd(self):
-        self.expose()
+        self.give_away()
         return self.fd if self.fd >= 0 else self.closed_fd
 
     def __repr__(self):
@@ -246,8 +267,8 @@ cdef class SocketTransport(Transport):
 
 
 class FlushingSocket(trsock.TransportSocket):
-    """The answer of get_extra_info("socket") for a socket that is not exposed. Its methods first send what was written
-    earlier. Taking its number or a duplicate exposes the socket."""
+    """The answer of get_extra_info("socket"). Its methods first send what was written earlier. Taking its number or a
+    duplicate gives the socket away, and so does shutdown(), after which a write may fail that the kernel would take."""
 
     __slots__ = ("_plain", "_transport")
 
@@ -261,7 +282,7 @@ class FlushingSocket(trsock.TransportSocket):
         # Read by fileno(), dup() and all methods that are not overridden here.
         transport = self._transport()
         if transport is not None:
-            (<SocketTransport>transport).expose()
+            (<SocketTransport>transport).give_away()
         return self._plain
 
     @property
@@ -281,9 +302,6 @@ class FlushingSocket(trsock.TransportSocket):
 
     def getsockname(self):
         return self._plain.getsockname()
-
-    def shutdown(self, how):
-        flush(self).shutdown(how)
 
     def getsockopt(self, *args, **kwargs):
         return flush(self).getsockopt(*args, **kwargs)

@@ -31,6 +31,8 @@ cdef class StreamTransport(SocketTransport):
     cdef int send_queued(self) except -1
     cdef bint send_uncopied(self, object data, Py_ssize_t *sent) except -1
     cdef int write_failed(self, object error) except -1
+    cdef int flush_if_broken(self) except -1
+    cdef bint may_wait(self, size_t size) noexcept
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1
 

@@ -27,7 +27,7 @@ from libc.string cimport memcpy
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
+from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, queued
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
@@ -51,12 +51,15 @@ cdef extern from "system/socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
     int socket_close(int fd)
     int socket_finish_writing(int fd)
+    bint socket_can_send(int fd) noexcept
     int socket_is_tcp(int fd)
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
 # How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
+# Above this the peer has enough to do with the data to be given it when the program asks about the connection.
+cdef size_t MAX_WAITING = 16 * 1024
 # After a connection that had nothing to read yet, this many accepted connections are registered before they are read
 # from.
 cdef int REGISTERED_FIRST = 4
@@ -451,7 +454,7 @@ cdef class StreamTransport(SocketTransport):
         # data.
         if (
             not self.loop.batch_running
-            or self.exposed
+            or self.is_used_by_program()
             or self.unsent.bytes > <size_t>min(<Py_ssize_t>FLUSH_AT - 1, self.high_water)
         ):
             return self.send_now()
@@ -558,12 +561,12 @@ cdef class StreamTransport(SocketTransport):
 
     def is_closing(self):
         """True after close() or abort(), or when the connection is broken."""
-        self.flush_early()
+        self.flush_if_broken()
         return self.closing
 
     def is_reading(self):
         """True unless paused or closing."""
-        self.flush_early()
+        self.flush_if_broken()
         return Transport.is_reading(self)
 
     def get_write_buffer_size(self):
@@ -593,8 +596,22 @@ cdef class StreamTransport(SocketTransport):
                 self.flush()
         return 0
 
+    cdef int flush_if_broken(self) except -1:
+        """flush_early(), for an answer that depends on whether the connection is broken, unless the data may wait."""
+        return self.flush_early() if self.unflushed and not self.may_wait(self.unsent.bytes) else 0
+
+    cdef bint may_wait(self, size_t size) noexcept:
+        """Whether so much data had better wait for the end of the turn, when sending it would not show that the
+        connection is broken. The kernel is asked, which costs less than waking the peer for each message."""
+        if size > MAX_WAITING or not self.edge_triggered:
+            return False
+        # If nothing else runs before the end of the turn, it comes as soon as an early flush would.
+        if self.loop.unflushed_count == 1 and queued(self.loop.ready) == 0:
+            return False
+        return socket_can_send(self.usable_fd())
+
     cdef int flush_all_layers(self) except -1:
-        if self.kind == COMPILED:
+        if self.kind == COMPILED and self.protocol is not None:
             (<ByteProtocol>self.protocol).flush_early()
         return self.flush_early()
 

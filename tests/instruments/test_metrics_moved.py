@@ -547,7 +547,7 @@ def test_users_see_their_own_objects(loop, pair, when):
         loop.metrics()
         assert transports[0].get_extra_info("pipe") is reading
         assert transports[1].get_extra_info("pipe") is writing
-        assert type(transports[2].get_extra_info("socket")) is asyncio.trsock.TransportSocket
+        assert isinstance(transports[2].get_extra_info("socket"), asyncio.trsock.TransportSocket)
         assert transports[2].get_extra_info("socket").fileno() == pair[0].fileno()
         await close(*transports[1:])
         await until(lambda: transports[0].get_protocol() is None)

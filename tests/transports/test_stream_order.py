@@ -245,6 +245,51 @@ def test_a_forked_child_sends_nothing_of_its_parents(loop, end):
         assert opened.peer.recv(100, socket.MSG_WAITALL) == b"once"
 
 
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_may_go_on_with_its_copy_of_a_connection(loop):
+    """It closes the copy, lets the loop turn, and asks what it likes."""
+    with connection(loop, "accepted") as opened:
+        transport = opened.transport
+
+        async def write_and_fork():
+            transport.write(b"once")
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    transport.abort()
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+                    for ask in (transport.is_closing, transport.is_reading, transport.get_write_buffer_size):
+                        ask()
+                    transport.write(b"late")
+                    transport.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            return os.waitpid(pid, 0)[1]
+
+        assert loop.run_until_complete(write_and_fork()) == 0
+        assert opened.peer.recv(4, socket.MSG_WAITALL) == b"once"
+
+
+@pytest.mark.only("c", reason="gathers the writes of a turn; asyncio has sent")
+def test_a_program_that_ends_the_connection_itself(loop):
+    """_call_connection_lost() is no public method, but asyncio's code calls it on transports of its own."""
+    with connection(loop, "accepted") as opened:
+        transport = opened.transport
+
+        def write_and_end():
+            transport.write(b"before")
+            transport._call_connection_lost(None)
+            assert transport.is_closing() and not transport.is_reading() and transport.get_write_buffer_size() == 0
+            transport.set_write_buffer_limits()
+            transport.write(b"late")
+
+        in_one_turn(loop, write_and_end, other_callbacks=True)
+        assert opened.peer.recv(100, socket.MSG_WAITALL) == b"before"
+
+
 @pytest.mark.promise("P35")
 def test_another_thread_may_look_on(loop):
     """The other thread may ask the transport anything, but only the loop's thread sends and calls the protocol."""

@@ -95,6 +95,11 @@ cdef class StreamTransport(SocketTransport):
 
     cdef int connection_lost(self, object error) except -1:
         cdef object waiter = self.empty_waiter
+        if self.unflushed:
+            # The program has called _call_connection_lost() itself, or this is a forked child, which must not send.
+            # From here on there is no loop.
+            self.flush_early()
+            self.unflushed = False
         try:
             Transport.connection_lost(self, error)
         finally:
@@ -603,7 +608,7 @@ cdef class StreamTransport(SocketTransport):
     cdef bint may_wait(self, size_t size) noexcept:
         """Whether so much data had better wait for the end of the turn, when sending it would not show that the
         connection is broken. The kernel is asked, which costs less than waking the peer for each message."""
-        if size > MAX_WAITING or not self.edge_triggered:
+        if size > MAX_WAITING or not self.edge_triggered or self.lost:
             return False
         # If nothing else runs before the end of the turn, it comes as soon as an early flush would.
         if self.loop.unflushed_count == 1 and queued(self.loop.ready) == 0:

@@ -2,6 +2,7 @@
 asyncio's."""
 
 import asyncio
+import contextlib
 import pickle
 import sys
 import textwrap
@@ -12,9 +13,14 @@ VALUES = (None, 5, (1, 2), [], "text", ZeroDivisionError("a result"))
 
 
 def arguments_of_end(impl, value):
-    if value is None and (impl.name == "python" or sys.version_info < (3, 14)):
-        return ()
-    return (value,)
+    if impl.name == "python":
+        return () if value is None else (value,)  # as for any generator
+    with contextlib.closing(asyncio.SelectorEventLoop()) as loop:
+        future = asyncio.Future(loop=loop)
+        future.set_result(value)
+        with pytest.raises(StopIteration) as caught:
+            future.__await__().send(None)
+    return caught.value.args
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
@@ -48,7 +54,7 @@ def test_the_end_by_send(impl, loop, value):
 
 
 def test_the_end_while_an_exception_is_handled(loop):
-    """Up to Python 3.13 that exception is its context."""
+    """Up to Python 3.13.1 that exception is its context."""
 
     def context(future):
         future.set_result(1)

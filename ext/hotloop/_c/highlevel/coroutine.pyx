@@ -55,6 +55,7 @@ cdef extern from *:
 cdef extern from "highlevel/kept_stop_iteration.h":
     bint kept_stop_set(object value) noexcept
     void kept_stop_release() noexcept
+    bint kept_stop_has_context
 
 cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
@@ -66,7 +67,10 @@ import sys
 import types
 import warnings
 
+from hotloop._asyncio import coroutine_results
 from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, refuse_to_await, stand_in
+
+kept_stop_has_context = coroutine_results.stop_iteration_has_context
 
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept

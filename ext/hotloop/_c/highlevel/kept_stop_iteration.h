@@ -8,6 +8,9 @@
 
 #include <Python.h>
 
+/* As in tasks/stop_iteration.h. */
+static int kept_stop_has_context = 0;
+
 #if PY_VERSION_HEX >= 0x030C0000 && !defined(Py_GIL_DISABLED)
 
 static PyStopIterationObject *kept_stop = NULL; /* owned */
@@ -52,14 +55,14 @@ static inline void kept_stop_fill(PyObject *value)
  * in the usual way. For a coroutine whose only reference is that of the `await`. */
 static int kept_stop_set(PyObject *value)
 {
-#if PY_VERSION_HEX < 0x030E0000
-    PyObject *handled = PyErr_GetHandledException();
+    if (kept_stop_has_context) {
+        PyObject *handled = PyErr_GetHandledException();
 
-    if (handled != NULL) { /* the context, up to 3.13 */
-        Py_DECREF(handled);
-        return 0;
+        if (handled != NULL) {
+            Py_DECREF(handled);
+            return 0;
+        }
     }
-#endif
     if (!kept_stop_is_unshared() && !kept_stop_make())
         return 0;
     if (kept_stop->value != value) {

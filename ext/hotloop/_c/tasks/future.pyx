@@ -68,6 +68,7 @@ import sys
 import types
 from asyncio import base_futures, events, exceptions, format_helpers
 
+from hotloop._asyncio import coroutine_results
 from hotloop._asyncio.classes import assign_class, likeness
 
 cdef object BaseEventLoop = asyncio.BaseEventLoop
@@ -88,6 +89,9 @@ cdef extern from "tasks/stop_iteration.h":
     bint is_traced() noexcept
     void stop_iteration_keep_reserve() noexcept
     void stop_iteration_set(object value) noexcept   # sets the error indicator
+    bint stop_iteration_has_context
+
+stop_iteration_has_context = coroutine_results.stop_iteration_has_context
 
 
 cdef ReadyQueue queue_of(object loop):

@@ -11,8 +11,11 @@
 /* Whether this thread has a trace function (sys.settrace()), which is called for every exception. */
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
-/* stop_iteration_set() sets the error indicator to StopIteration(value); up to 3.13 to StopIteration() if the value is
- * None. The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the
+/* What hotloop._asyncio.coroutine_results says of this interpreter: whether the exception being handled is the context of
+ * such a StopIteration. If so, the `args` are empty where the value is None. */
+static int stop_iteration_has_context = 0;
+
+/* stop_iteration_set() sets the error indicator to StopIteration(value). The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the
  * exception's `args` may be missing, at which no `await` looks.
  */
 #if PY_VERSION_HEX >= 0x030C0000
@@ -52,13 +55,8 @@ static void stop_iteration_set(PyObject *value)
 {
     PyTypeObject *type = (PyTypeObject *)PyExc_StopIteration;
     PyObject *stop = type->tp_alloc(type, 0);
-#if PY_VERSION_HEX < 0x030E0000
     PyObject *handled;
-    int bare = value == Py_None;
-#else
-    /* Since 3.14 None is an argument, too, and there is no context. */
-    int bare = 0;
-#endif
+    int bare = stop_iteration_has_context && value == Py_None;
 
     if (stop == NULL && (stop = stop_iteration_take_reserve()) == NULL)
         return;
@@ -69,11 +67,11 @@ static void stop_iteration_set(PyObject *value)
     }
     stop_iteration_keep_reserve();
     ((PyStopIterationObject *)stop)->value = Py_NewRef(value);
-#if PY_VERSION_HEX < 0x030E0000
-    handled = PyErr_GetHandledException();
-    if (handled != NULL)
-        PyException_SetContext(stop, handled);
-#endif
+    if (stop_iteration_has_context) {
+        handled = PyErr_GetHandledException();
+        if (handled != NULL)
+            PyException_SetContext(stop, handled);
+    }
     PyErr_SetRaisedException(stop);
 }
 

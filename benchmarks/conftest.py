@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop_bench.rows import Row
 
 
@@ -22,17 +23,19 @@ class Implementation:
     new_selector: Callable[[], selectors.BaseSelector]
 
 
-def hotloop_of(package: str, core: str) -> Implementation:
+def hotloop_of(package: str, *parts: type) -> Implementation:
     """Raises ImportError where the package is missing: a missing extension is an error, not a skip."""
-    make_event_loop_class = import_module("hotloop.loop").make_event_loop_class
-    event_loop = make_event_loop_class(getattr(import_module(f"{package}.network.network_core"), core))
+    loop = import_module("hotloop.loop")
+    event_loop = loop.make_event_loop_class(import_module(f"{package}.network.network_core").NetworkCore)
+    for part in parts:
+        event_loop = loop.make_class_with(part, event_loop)
     return Implementation(event_loop, import_module(f"{package}.poller.selector").DefaultSelector)
 
 
 LOADERS = {
-    "c": lambda: hotloop_of("hotloop._c", "NetworkCore"),
+    "c": lambda: hotloop_of("hotloop._c"),
     # What programs without the extension get: the loop in Python, with the interpreter's own tasks.
-    "python": lambda: hotloop_of("hotloop._pure", "FallbackNetworkCore"),
+    "python": lambda: hotloop_of("hotloop._pure", AsyncioTasks),
     # It does not change from commit to commit, so its changes are the machine's.
     "asyncio": lambda: Implementation(asyncio.SelectorEventLoop, selectors.DefaultSelector),
 }

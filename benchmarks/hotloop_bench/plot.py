@@ -35,6 +35,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "aiofastnet-zuvloop": ("hourglass", "violet"),
     "hotloop-c": ("diamond", "red"),
     "hotloop-compiled": ("square", "red"),
+    "hotloop-asyncio-tasks": ("hourglass", "rose"),
     "hotloop-python": ("diamond", "rose"),
     LIMIT: ("bar", "ink"),
 }

@@ -8,7 +8,7 @@ from typing import Literal
 
 from .load import Load
 
-OURS = ("hotloop-c", "hotloop-compiled", "hotloop-python")
+OURS = ("hotloop-c", "hotloop-compiled", "hotloop-asyncio-tasks", "hotloop-python")
 LIMIT = "bare-c"
 """The bare C server: no loop, and so no rival."""
 

@@ -96,6 +96,14 @@ TARGETS = {
             tasks="hotloop._c.tasks.task",
             compiled_asyncio=True,
         ),
+        Target(
+            "hotloop-asyncio-tasks",
+            "hotloop",
+            selector_module="hotloop",
+            environment={"HOTLOOP_IMPL": "c", "HOTLOOP_TASKS": "asyncio"},
+            core="hotloop._c",
+            tasks=asyncio.Task.__module__,
+        ),
         # What a program gets where the extension could not be built: hotloop's own loop, the interpreter's own tasks.
         # HOTLOOP_IMPL=python is not measured: it has everything in Python, for debugging.
         Target(

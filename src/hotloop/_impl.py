@@ -4,6 +4,9 @@ HOTLOOP_IMPL=c        the compiled implementation, or ImportError
 HOTLOOP_IMPL=python   the pure implementation, including its Future and Task: pdb can step through everything
 unset or empty        the compiled implementation if it is installed, otherwise the pure one
 
+HOTLOOP_TASKS=asyncio  the loop hands out asyncio's own Future and Task, whichever implementation runs
+HOTLOOP_TASKS=hotloop  or unset: hotloop's
+
 If only the missing extension leads to the pure implementation, its loop hands out the interpreter's own Future and
 Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
 not load, a RuntimeWarning reports it. A subinterpreter is the exception: the extension cannot load there once another
@@ -91,8 +94,21 @@ def _choose() -> tuple[str, str]:
     return "python", problem
 
 
+def _choose_tasks() -> bool:
+    """Whether the loop hands out asyncio's own futures and tasks."""
+    asked = os.environ.get("HOTLOOP_TASKS", "")
+    if asked not in ("", "asyncio", "hotloop"):
+        message = f"HOTLOOP_TASKS must be 'asyncio' or 'hotloop', or unset; it is {asked!r}"
+        raise ImportError(message, name="hotloop._c")
+    if asked:
+        return asked == "asyncio"
+    return implementation == "python" and not os.environ.get("HOTLOOP_IMPL") and has_compiled_tasks
+
+
 # "c" or "python", and the reason that `python -m hotloop info` shows beside it.
 implementation, reason = _choose()
+has_compiled_tasks = asyncio.Task is not asyncio.tasks._PyTask  # type: ignore[attr-defined]
+uses_asyncio_tasks = _choose_tasks()
 
 if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"
@@ -100,12 +116,11 @@ if not TYPE_CHECKING:
     _selector = import_module(f"{_package}.poller.selector")
     Handle = import_module(f"{_package}.scheduler.ready_queue").Handle
     TimerHandle = import_module(f"{_package}.scheduler.timers").TimerHandle
-    if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or asyncio.Task is asyncio.tasks._PyTask:
-        NetworkCore = _network.NetworkCore
+    NetworkCore = _network.NetworkCore
+    if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or not has_compiled_tasks:
         Future = import_module(f"{_package}.tasks.future").Future
         Task = import_module(f"{_package}.tasks.task").Task
     else:
-        NetworkCore = _network.FallbackNetworkCore
         Future = asyncio.Future
         Task = asyncio.Task
     DefaultSelector = _selector.DefaultSelector

@@ -5,15 +5,17 @@ per timer. Everything else is the standard library's own code, and so follows th
 """
 
 import asyncio
+import functools
 import os
 from importlib import import_module
 from selectors import BaseSelector
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.sendfile import SendfileFallback
 from hotloop._asyncio.start_tls import StartTls
-from hotloop._impl import NetworkCore
+from hotloop._impl import NetworkCore, uses_asyncio_tasks
 from hotloop._loop_metrics import LoopMetrics
 
 if TYPE_CHECKING:
@@ -59,11 +61,10 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     return EventLoop
 
 
-def make_inspected_class(event_loop: type["EventLoop"]) -> type["EventLoop"]:
-    """The class whose loops open a socket for `python -m hotloop top` on their own."""
-    from hotloop.instruments.inspection import Inspected
+def make_class_with(part: type, event_loop: type["EventLoop"]) -> type["EventLoop"]:
+    """`event_loop` with `part` in front of it."""
 
-    class EventLoop(Inspected, event_loop):  # type: ignore[misc, valid-type]
+    class EventLoop(part, event_loop):  # type: ignore[misc, valid-type]
         __doc__ = event_loop.__doc__
 
     EventLoop.__qualname__ = "EventLoop"
@@ -72,10 +73,26 @@ def make_inspected_class(event_loop: type["EventLoop"]) -> type["EventLoop"]:
 
 if not TYPE_CHECKING:
     EventLoop = make_event_loop_class(NetworkCore)
+    if uses_asyncio_tasks:
+        EventLoop = make_class_with(AsyncioTasks, EventLoop)
     if os.environ.get("HOTLOOP_INSPECT"):
-        EventLoop = make_inspected_class(EventLoop)
+        EventLoop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, EventLoop)
 
 
-def new_event_loop() -> EventLoop:
-    """Return a new event loop; intended as a `loop_factory`."""
-    return EventLoop()
+@functools.cache
+def _class_with_asyncio_tasks() -> type[EventLoop]:
+    return EventLoop if uses_asyncio_tasks else make_class_with(AsyncioTasks, EventLoop)
+
+
+def new_event_loop(*, tasks: Literal["asyncio"] | None = None) -> EventLoop:
+    """Return a new event loop; intended as a `loop_factory`.
+
+    With `tasks="asyncio"` its futures and tasks are asyncio's own, which tools see that look into the process from
+    outside. None leaves the decision to the environment variable HOTLOOP_TASKS (asyncio, or hotloop, the default).
+    Raises ValueError for any other value.
+    """
+    if tasks is None:
+        return EventLoop()
+    if tasks != "asyncio":
+        raise ValueError(f"tasks must be 'asyncio' or None, not {tasks!r}")
+    return _class_with_asyncio_tasks()()

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hotloop._asyncio import compiled_layer
 from hotloop.loop import new_event_loop
@@ -24,6 +25,7 @@ def run(
     dump_tasks_on: int | None = None,
     inspect: "bool | str | os.PathLike[str] | None" = None,
     compiled_asyncio: bool | None = None,
+    tasks: Literal["asyncio"] | None = None,
 ) -> _T:
     """Run the coroutine `main` on a new event loop and return its result, as asyncio.run() does.
 
@@ -41,6 +43,8 @@ def run(
     asyncio's modules before the loop runs, and stay there until the process ends. Names that were imported from asyncio
     before remain asyncio's own: hotloop.compiled_asyncio() lists them. Where hotloop has no compiled objects, nothing
     changes. None leaves the decision to the environment variable HOTLOOP_COMPILED_ASYNCIO (1).
+
+    With `tasks="asyncio"` the loop's futures and tasks are asyncio's own: see new_event_loop().
     """
     # Runner would raise too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
@@ -48,8 +52,9 @@ def run(
     if stall_report is not None and stall_after is None:
         raise ValueError("stall_report without stall_after: no stall would be reported")
     compiled_layer.install_if_asked(compiled_asyncio)
+    loop_factory = functools.partial(new_event_loop, tasks=tasks)
     # The instruments stay until the loop is closed: tasks that are cancelled at the end may block it, too.
-    with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
+    with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=loop_factory) as runner:
         if stall_after is not None:
             from hotloop.instruments import stalls
 

@@ -23,6 +23,8 @@ asyncio's event loop and as selectors.DefaultSelector.
   --compiled-asyncio  put hotloop's compiled queues, locks, timeouts, task groups and streams into asyncio, here and
                       in child processes that use hotloop (sets HOTLOOP_COMPILED_ASYNCIO); without the compiled
                       implementation, and on a Python without the GIL, asyncio keeps its own
+  --tasks asyncio     let the loop's tasks and futures be asyncio's own, here and in child processes that use hotloop,
+                      for tools that look into the process from outside (sets HOTLOOP_TASKS)
   --debug             switch asyncio's debug mode on, here and in child processes (sets PYTHONASYNCIODEBUG)
   -h, --help          show this text
   -V, --version       show hotloop's version
@@ -36,6 +38,7 @@ A program called info or top is run as ./info or ./top.
 """
 
 IMPLEMENTATIONS = ("c", "python")
+TASKS = ("asyncio", "hotloop")
 
 Command = Literal["script", "module", "info", "top", "help", "version"]
 
@@ -52,6 +55,7 @@ class Invocation:
     implementation: str | None = None  # one of IMPLEMENTATIONS, None for hotloop's own choice
     debug: bool = False
     compiled_asyncio: bool = False
+    tasks: str | None = None  # one of TASKS, None for hotloop's own choice
 
 
 def _option_value(option: str, rest: list[str]) -> str:
@@ -90,6 +94,7 @@ def parse(arguments: list[str]) -> Invocation:
     """Parse the arguments after `python -m hotloop`. Raises UsageError."""
     rest = list(arguments)
     implementation: str | None = None
+    tasks: str | None = None
     debug = compiled_asyncio = False
     while rest:
         word = rest.pop(0)
@@ -97,16 +102,21 @@ def parse(arguments: list[str]) -> Invocation:
             implementation = _option_value(word, rest)
             if implementation not in IMPLEMENTATIONS:
                 raise UsageError(f"--impl must be c or python, not {implementation!r}")
+        elif word.partition("=")[0] == "--tasks":
+            tasks = _option_value(word, rest)
+            if tasks not in TASKS:
+                raise UsageError(f"--tasks must be asyncio or hotloop, not {tasks!r}")
         elif word == "--debug":
             debug = True
         elif word == "--compiled-asyncio":
             compiled_asyncio = True
         else:
             invocation = _command(word, rest)
-            if invocation.command == "top" and (implementation or debug or compiled_asyncio):
+            if invocation.command == "top" and (implementation or debug or compiled_asyncio or tasks):
                 raise UsageError("top takes its options behind its name")
             invocation.implementation = implementation
             invocation.debug = debug
             invocation.compiled_asyncio = compiled_asyncio
+            invocation.tasks = tasks
             return invocation
     raise UsageError("which program is to be run?")

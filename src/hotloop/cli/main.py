@@ -14,6 +14,8 @@ def _prepare(invocation: Invocation) -> None:
     """Apply the options to this process and its children, and load the implementation that they select."""
     if invocation.implementation is not None:
         os.environ["HOTLOOP_IMPL"] = invocation.implementation
+    if invocation.tasks is not None:
+        os.environ["HOTLOOP_TASKS"] = invocation.tasks
     if invocation.debug:
         if sys.flags.ignore_environment:
             raise UsageError("--debug has no effect under python -E or -I, which ignore PYTHONASYNCIODEBUG")
@@ -21,7 +23,7 @@ def _prepare(invocation: Invocation) -> None:
     try:
         import hotloop._impl  # noqa: F401
     except ImportError as error:
-        # The selected implementation is not available. Any other ImportError is a bug and shows its traceback.
+        # The environment asks for what hotloop does not have. Any other ImportError is a bug and shows its traceback.
         if error.name != "hotloop._c":
             raise
         raise UsageError(str(error)) from error

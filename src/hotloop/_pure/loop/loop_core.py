@@ -469,10 +469,3 @@ def _forget_caller(made: Any) -> None:
     """Remove the loop's own frame from where an object was made, for debug mode: the program called the loop there."""
     if made._source_traceback:
         del made._source_traceback[-1]
-
-
-class FallbackLoopCore(LoopCore):
-    """A LoopCore that hands out asyncio's own futures and tasks, which are compiled in this interpreter."""
-
-    create_future = asyncio.SelectorEventLoop.create_future
-    create_task = asyncio.SelectorEventLoop.create_task  # type: ignore[assignment]

@@ -9,7 +9,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
-from hotloop._pure.loop.loop_core import FallbackLoopCore, LoopCore
+from hotloop._pure.loop.loop_core import LoopCore
 from hotloop._pure.network.socket_methods import SocketMethods
 from hotloop._pure.transports.counting_socket import CountingSocket
 from hotloop._pure.transports.stream import _SelectorSocketTransport
@@ -115,10 +115,6 @@ class NetworkCore(SocketMethods, LoopCore):
             call_connection_made=False,
             **timeouts,
         )
-
-
-class FallbackNetworkCore(NetworkCore, FallbackLoopCore):
-    """NetworkCore on the loop that hands out the interpreter's own futures and tasks."""
 
 
 def _kind_of_socket(sock: Any) -> str:

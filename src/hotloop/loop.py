@@ -80,8 +80,11 @@ if not TYPE_CHECKING:
 
 
 @functools.cache
-def _class_with_asyncio_tasks() -> type[EventLoop]:
-    return EventLoop if uses_asyncio_tasks else make_class_with(AsyncioTasks, EventLoop)
+def class_with_tasks(tasks: Literal["asyncio"] | None) -> type[EventLoop]:
+    """The class of the loops that new_event_loop() makes."""
+    if tasks not in (None, "asyncio"):
+        raise ValueError(f"tasks must be 'asyncio' or None, not {tasks!r}")
+    return EventLoop if tasks is None or uses_asyncio_tasks else make_class_with(AsyncioTasks, EventLoop)
 
 
 def new_event_loop(*, tasks: Literal["asyncio"] | None = None) -> EventLoop:
@@ -91,8 +94,4 @@ def new_event_loop(*, tasks: Literal["asyncio"] | None = None) -> EventLoop:
     outside. None leaves the decision to the environment variable HOTLOOP_TASKS (asyncio, or hotloop, the default).
     Raises ValueError for any other value.
     """
-    if tasks is None:
-        return EventLoop()
-    if tasks != "asyncio":
-        raise ValueError(f"tasks must be 'asyncio' or None, not {tasks!r}")
-    return _class_with_asyncio_tasks()()
+    return EventLoop() if tasks is None else class_with_tasks(tasks)()

@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hotloop._asyncio import compiled_layer
-from hotloop.loop import new_event_loop
+from hotloop.loop import class_with_tasks, make_class_with
 
 if TYPE_CHECKING:
     from hotloop.instruments.stalls import Stall
@@ -26,6 +25,7 @@ def run(
     inspect: "bool | str | os.PathLike[str] | None" = None,
     compiled_asyncio: bool | None = None,
     tasks: Literal["asyncio"] | None = None,
+    keep_tasks: bool = False,
 ) -> _T:
     """Run the coroutine `main` on a new event loop and return its result, as asyncio.run() does.
 
@@ -45,6 +45,10 @@ def run(
     changes. None leaves the decision to the environment variable HOTLOOP_COMPILED_ASYNCIO (1).
 
     With `tasks="asyncio"` the loop's futures and tasks are asyncio's own: see new_event_loop().
+
+    If `keep_tasks` is true, the loop holds every task of create_task() until it is done. Otherwise, as in asyncio, the
+    garbage collector may end a waiting task that nothing else holds. Tasks that are pending when `main` has ended are
+    named in a warning of the logger "hotloop.tasks", before they are cancelled.
     """
     # Runner would raise too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
@@ -52,9 +56,13 @@ def run(
     if stall_report is not None and stall_after is None:
         raise ValueError("stall_report without stall_after: no stall would be reported")
     compiled_layer.install_if_asked(compiled_asyncio)
-    loop_factory = functools.partial(new_event_loop, tasks=tasks)
+    event_loop: Any = class_with_tasks(tasks)
+    if keep_tasks:
+        from hotloop.instruments.kept_tasks import KeptTasks
+
+        event_loop = make_class_with(KeptTasks, event_loop)
     # The instruments stay until the loop is closed: tasks that are cancelled at the end may block it, too.
-    with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=loop_factory) as runner:
+    with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=event_loop) as runner:
         if stall_after is not None:
             from hotloop.instruments import stalls
 
@@ -73,4 +81,8 @@ def run(
                 instruments.enter_context(inspection.allow_inspection(runner.get_loop(), path))
             else:
                 inspection.leave_alone(runner.get_loop())
-        return runner.run(main)
+        try:
+            return runner.run(main)
+        finally:
+            if keep_tasks:
+                event_loop.report_kept_tasks(runner.get_loop())

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
 
 
+any_was_made = False
+"""Whether this process has made a loop of hotloop's."""
+
+
 def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     """The event loop class that is based on `core`, the NetworkCore of hotloop._c or of hotloop._pure."""
     package = core.__module__.removesuffix(".network.network_core")
@@ -37,6 +41,8 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
         """
 
         def __init__(self, selector: BaseSelector | None = None) -> None:
+            global any_was_made
+            any_was_made = True
             try:
                 super().__init__(default_selector() if selector is None else selector)
             except BaseException:

@@ -58,11 +58,17 @@ def _follow(invocation: Invocation) -> int:
             info.show(as_json=bool(invocation.arguments))
         case "script" | "module":
             _prepare(invocation)
-            from hotloop.cli import program, substitution
+            from hotloop.cli import other_loops, program, substitution
 
             substitution.substitute()
+            other_loops.name_our_loop(invocation.target)
             run = program.run_script if invocation.command == "script" else program.run_module
-            run(invocation.target, invocation.arguments)
+            process = os.getpid()
+            try:
+                run(invocation.target, invocation.arguments)
+            finally:
+                if os.getpid() == process:
+                    other_loops.report_another_loop()
     return 0
 
 

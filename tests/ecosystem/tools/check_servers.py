@@ -38,7 +38,7 @@ def serve(tool, folder, port, command, workers, program=None, task="hotloop"):
     return code, server.output
 
 
-@pytest.mark.parametrize(("command", "workers"), [(0, 1), (1, 2), ("serve.py", 1)])
+@pytest.mark.parametrize(("command", "workers"), [(0, 1), (1, 2), (2, 1), (3, 2), ("serve.py", 1)])
 def test_uvicorn(folder, port, command, workers):
     ended, output = serve("uvicorn", folder, port, command, workers)
     assert output.count(SHUT_DOWN) == workers, output

@@ -15,8 +15,8 @@ static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != N
  * such a StopIteration. If so, the `args` are empty where the value is None. */
 static int stop_iteration_has_context = 0;
 
-/* stop_iteration_set() sets the error indicator to StopIteration(value). The value must not be lost for lack of memory, because it may be data that a peer has sent. Only the
- * exception's `args` may be missing, at which no `await` looks.
+/* stop_iteration_set() sets the error indicator to StopIteration(value). The value must not be lost for lack of memory,
+ * because it may be data that a peer has sent. Only the exception's `args` may be missing, at which no `await` looks.
  */
 #if PY_VERSION_HEX >= 0x030C0000
 

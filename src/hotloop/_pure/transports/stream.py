@@ -1,5 +1,10 @@
-"""The transport of stream sockets: asyncio's, which also recognizes a buffered protocol by its methods."""
+"""The transport of stream sockets: asyncio's, which also recognizes a buffered protocol by its methods.
 
+Faults of asyncio's transport by which data is lost or a loop spins are mended here, too.
+"""
+
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import selector_events
@@ -24,3 +29,22 @@ class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
         super().set_protocol(protocol)
         if takes_buffers(protocol):
             self._read_ready_cb = self._read_ready__get_buffer
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See asyncio.WriteTransport."""
+        if isinstance(data, memoryview) and (data.itemsize != 1 or data.ndim != 1):
+            # After a partial send, asyncio's own drops as many items as bytes were sent.
+            data = data.tobytes()
+        super().write(data)
+
+    if sys.version_info >= (3, 12):
+
+        def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+            """See asyncio.WriteTransport.
+
+            asyncio's own, up to CPython 3.14.9, pauses no protocol, fails on a closed transport, and queues empty
+            chunks: the loop then spins, because a socket is writable and nothing can be taken from the queue."""
+            if self._eof or self._empty_waiter is not None:
+                super().writelines(list_of_data)  # raises RuntimeError
+            elif list_of_data:
+                self.write(b"".join(map(memoryview, list_of_data)))

@@ -81,6 +81,8 @@ if not TYPE_CHECKING:
     EventLoop = make_event_loop_class(NetworkCore)
     if uses_asyncio_tasks:
         EventLoop = make_class_with(AsyncioTasks, EventLoop)
+    if os.environ.get("HOTLOOP_STALL_AFTER"):
+        EventLoop = make_class_with(import_module("hotloop.instruments.stalls").WatchedLoop, EventLoop)
     if os.environ.get("HOTLOOP_INSPECT"):
         EventLoop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, EventLoop)
 

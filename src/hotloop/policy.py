@@ -20,7 +20,7 @@ _GONE = (
 def default_policy_class() -> Any:
     """asyncio's default policy class, or None if this Python has no policies."""
     if sys.version_info < (3, 14):
-        return asyncio.DefaultEventLoopPolicy
+        return getattr(asyncio, "DefaultEventLoopPolicy", None)
     if sys.platform == "win32":
         return getattr(asyncio.windows_events, "_DefaultEventLoopPolicy", None)
     return getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", None)

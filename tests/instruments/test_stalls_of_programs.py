@@ -246,3 +246,80 @@ def fork(stall):
 hotloop.run(main(), stall_after=0.01, stall_report=fork)
 """
         )
+
+
+WATCHED_BY_A_VARIABLE = """
+import logging
+
+class Reports(logging.Handler):
+    def emit(self, record):
+        if "main()" in record.getMessage():
+            stalls.append(record.getMessage().split(" blocked ")[0].split()[-1])
+            begun.set()
+
+logging.getLogger("hotloop.stalls").addHandler(Reports())
+
+async def main():
+    block()
+"""
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "hotloop.run(main())",
+        "hotloop.run(main(), tasks='asyncio')",
+        "with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner: runner.run(main())",
+    ],
+    ids=["run", "asyncio's tasks", "runner"],
+)
+def test_a_variable_has_every_loop_watched(impl, monkeypatch, run):
+    monkeypatch.setenv("HOTLOOP_STALL_AFTER", "0.01")
+    impl.run_script(
+        PRELUDE
+        + WATCHED_BY_A_VARIABLE
+        + run
+        + """
+for thread in watchdogs():
+    thread.join()
+assert stalls == ["been", "was"], stalls
+"""
+    )
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "inf", "nan"])
+def test_a_variable_that_is_no_limit(impl, monkeypatch, value):
+    monkeypatch.setenv("HOTLOOP_STALL_AFTER", value)
+    impl.run_script(
+        PRELUDE
+        + """
+import logging, os
+
+said = []
+handler = logging.Handler()
+handler.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("hotloop.stalls").addHandler(handler)
+hotloop.run(asyncio.sleep(0))
+assert [text.split(":")[0] for text in said] == ["HOTLOOP_STALL_AFTER=" + os.environ["HOTLOOP_STALL_AFTER"]], said
+assert not watchdogs()
+"""
+    )
+
+
+@pytest.mark.parametrize("value", ["", "0", "off", "False"])
+def test_a_variable_that_is_switched_off(impl, monkeypatch, value):
+    monkeypatch.setenv("HOTLOOP_STALL_AFTER", value)
+    impl.run_script(PRELUDE + "hotloop.run(asyncio.sleep(0))\nassert not watchdogs()")
+
+
+def test_the_programs_own_limit_counts_more_than_the_variable(impl, monkeypatch):
+    monkeypatch.setenv("HOTLOOP_STALL_AFTER", "0.01")
+    impl.run_script(
+        PRELUDE
+        + """
+async def main():
+    assert [watch.interval for watch in watchdog.WATCHDOG._due] == [900.0]
+
+hotloop.run(main(), stall_after=3600)
+"""
+    )

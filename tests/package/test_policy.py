@@ -75,22 +75,88 @@ def test_setting_the_policy_warns_once_and_in_asyncios_words(impl):
     )
 
 
-def test_python_without_policies(impl):
-    """As in Python 3.16; until that exists, the test makes the running Python look like it."""
-    impl.run_script("""if True:
-        import hotloop
-        hotloop.EventLoop
-        if hasattr(asyncio.unix_events, "_DefaultEventLoopPolicy"):
-            del asyncio.unix_events._DefaultEventLoopPolicy
-        sys.version_info = (3, 16, 0, "final", 0)
+# As in Python 3.16; until that exists, this makes the running Python look like it.
+WITHOUT_POLICIES = """if True:
+    import sys
+    from asyncio import events, unix_events
 
-        for name, kind in (("EventLoopPolicy", AttributeError), ("install", RuntimeError)):
-            try:
-                getattr(hotloop, name)()
-            except kind as error:
-                assert str(error).startswith("Python 3.16 has no event loop policies; use hotloop.run(main())"), error
-            else:
-                raise AssertionError(name)
-        assert not hasattr(hotloop, "EventLoopPolicy")
-        hotloop.run(asyncio.sleep(0))
+    for module in (asyncio, events, unix_events):
+        for name in [name for name in vars(module) if "policy" in name.lower()]:
+            delattr(module, name)
+    for module in (asyncio, events):
+        module.new_event_loop = lambda: unix_events._UnixSelectorEventLoop()
+        module.set_event_loop = lambda loop: None
+"""
+
+LOOPS = """
+import asyncio
+
+async def loop_class():
+    kind = type(asyncio.get_running_loop())
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+print(asyncio.run(loop_class()))
+with asyncio.Runner() as runner:
+    print(runner.run(loop_class()))
+loop = asyncio.new_event_loop()
+print(loop.run_until_complete(loop_class()))
+loop.close()
+"""
+
+
+def test_without_policies(impl):
+    impl.run_script(
+        WITHOUT_POLICIES
+        + """
+    import hotloop
+    from hotloop.policy import default_policy_class
+    assert default_policy_class() is None
+    for name, kind in (("EventLoopPolicy", AttributeError), ("install", RuntimeError)):
+        try:
+            getattr(hotloop, name)()
+        except kind as error:
+            version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+            assert str(error).startswith(f"{version} has no event loop policies; use hotloop.run(main())"), error
+        else:
+            raise AssertionError(name)
+    assert not hasattr(hotloop, "EventLoopPolicy")
+    hotloop.run(asyncio.sleep(0))
+    asyncio.run(asyncio.sleep(0), loop_factory=hotloop.new_event_loop) if sys.version_info >= (3, 12) else None
+    loop = hotloop.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    """
+    )
+
+
+def test_the_command_line_without_policies(impl, tmp_path):
+    (tmp_path / "program.py").write_text(LOOPS)
+    done = impl.run_script(
+        WITHOUT_POLICIES
+        + f"""
+    import runpy
+    sys.argv = ["hotloop", {str(tmp_path / "program.py")!r}]
+    runpy.run_module("hotloop", run_name="__main__", alter_sys=True)
+    """
+    )
+    assert done.stdout == "hotloop.loop.EventLoop\n" * 3
+
+
+def test_the_pytest_plugin_without_policies(impl, tmp_path):
+    (tmp_path / "test_program.py").write_text("""if True:
+    import asyncio, hotloop, pytest
+
+    @pytest.mark.hotloop
+    async def test_loop():
+        assert isinstance(asyncio.get_running_loop(), hotloop.EventLoop)
     """)
+    done = impl.run_script(
+        WITHOUT_POLICIES
+        + f"""
+    import os, pytest
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    options = ["-q", "-p", "no:cacheprovider", "-p", "hotloop.pytest_plugin", "--rootdir", {str(tmp_path)!r}]
+    sys.exit(pytest.main([*options, {str(tmp_path)!r}]))
+    """
+    )
+    assert "1 passed" in done.stdout

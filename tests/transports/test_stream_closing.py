@@ -275,7 +275,7 @@ def test_writelines_after_the_end_is_no_error(loop, connections, how):
     connection = connections.open("tcp")
     if (3, 12) <= sys.version_info < (3, 14, 10):
         skip_on_asyncio(
-            connection.transport, "its writelines() fails on a closed transport (AttributeError, TypeError)", mended=True
+            connection.transport, "its writelines() fails on a closed one (AttributeError, TypeError)", mended=True
         )
     if how == "lost":
         connection.reset()

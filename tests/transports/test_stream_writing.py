@@ -48,7 +48,7 @@ def test_one_write(loop, connections, kind, data):
     assert connection.transport.write(data) is None
     assert connection.receive(len(bytes(data))) == bytes(data)
     if isinstance(data, memoryview) and data.itemsize > 1 and SINCE_3_12:
-        skip_on_asyncio(connection.transport, "its writelines() takes the number of items for the number of bytes", mended=True)
+        skip_on_asyncio(connection.transport, "its writelines() counts items as bytes", mended=True)
     assert connection.transport.writelines([data, data]) is None
     assert connection.receive(len(bytes(data)) * 2) == bytes(data) * 2
 

@@ -2,7 +2,8 @@
 
 asyncio.run(), asyncio.Runner() and asyncio.new_event_loop() all call the default policy's `_loop_factory`, on every
 Python that has policies, so this is what is replaced. A policy of hotloop's would be undone by programs that reset
-theirs (unittest.IsolatedAsyncioTestCase does), and would cause a warning on Python 3.14 and later.
+theirs (unittest.IsolatedAsyncioTestCase does), and would cause a warning on Python 3.14 and later. Python 3.16 has no
+policies; there asyncio.new_event_loop() itself is replaced.
 
 asyncio.SelectorEventLoop and asyncio.EventLoop (3.13 and later) become hotloop's class as well: a program that names
 them asks for the platform's usual loop, and hotloop's is a subclass with the same constructor. A loop that the program
@@ -30,6 +31,9 @@ def substitute() -> None:
     policy = default_policy_class()
     if policy is not None:
         replacements.append((policy, "_loop_factory", hotloop.EventLoop))
+    else:
+        # asyncio.Runner calls it as events.new_event_loop().
+        replacements += [(owner, "new_event_loop", hotloop.new_event_loop) for owner in (asyncio, asyncio.events)]
     for owner, name, value in replacements:
         setattr(owner, name, value)
     if policy is not None and sys.version_info >= (3, 14):

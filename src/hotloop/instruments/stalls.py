@@ -13,12 +13,13 @@ import asyncio
 import dataclasses
 import logging
 import math
+import os
 import threading
 import traceback
 import weakref
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotloop.instruments.chains import describe_waiters, function_name, stack_of_thread
 from hotloop.instruments.watchdog import WATCHDOG
@@ -28,6 +29,8 @@ logger = logging.getLogger("hotloop.stalls")
 _LOOKS_PER_LIMIT = 4
 _IDLE = -1
 """A loop's progress while it waits or does not run."""
+_OFF = ("", "0", "no", "off", "false")
+"""The values of HOTLOOP_STALL_AFTER, in upper or lower case, with which no loop is watched."""
 _GONE = -2
 """Stands for the progress of a loop that was closed or collected."""
 
@@ -77,6 +80,10 @@ class Stall:
 def log_stall(stall: Stall) -> None:
     """The default report of a stall: a warning of the logger "hotloop.stalls"."""
     logger.warning("%s", stall)
+
+
+_watched: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
+"""The loops that have been watched: HOTLOOP_STALL_AFTER does not apply to them."""
 
 
 class StallWatch:
@@ -191,4 +198,33 @@ def watch_stalls(
         raise RuntimeError("Event loop is closed")
     watch = StallWatch(loop, after, report)
     WATCHDOG.add(watch)
+    _watched.add(loop)
     return watch
+
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the next class in the method resolution order.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class WatchedLoop(_Behind):  # type: ignore[misc]
+    """Part of hotloop.EventLoop if HOTLOOP_STALL_AFTER is set: stalls are logged from the first run on."""
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        if self not in _watched:
+            _watched.add(self)
+            _watch_as_asked(self)
+        super().run_forever()
+
+
+def _watch_as_asked(loop: Any) -> None:
+    """Watch the loop as HOTLOOP_STALL_AFTER says. Errors are logged, because the program can run without it."""
+    asked = os.environ.get("HOTLOOP_STALL_AFTER", "")
+    if asked.lower() not in _OFF:
+        try:
+            watch_stalls(loop, float(asked))
+        except (RuntimeError, ValueError) as error:
+            logger.warning("HOTLOOP_STALL_AFTER=%s: stalls are not reported: %s", asked, error)

@@ -7,6 +7,7 @@ per timer. Everything else is the standard library's own code, and so follows th
 import asyncio
 import functools
 import os
+import weakref
 from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 any_was_made = False
 """Whether this process has made a loop of hotloop's."""
+alive: "weakref.WeakSet[EventLoop]" = weakref.WeakSet()
+"""The loops of this process."""
 
 
 def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
@@ -48,6 +51,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
             except BaseException:
                 self._give_up()
                 raise
+            alive.add(self)
 
         def _give_up(self) -> None:
             """Release the resources of a loop whose constructor failed. __del__() must not call close() on it, which

@@ -11,6 +11,7 @@ usage: python -m hotloop [OPTION ...] PROGRAM.py [ARGUMENT ...]
        python -m hotloop [OPTION ...] -m MODULE [ARGUMENT ...]
        python -m hotloop [OPTION ...] info [--json]
        python -m hotloop top [--once] [--interval SECONDS] PROCESS|SOCKET
+       python -m hotloop ps|pstree PROCESS|SOCKET
 """
 
 HELP = f"""\
@@ -33,14 +34,16 @@ asyncio's event loop and as selectors.DefaultSelector.
                       --json for programs
   top                 show what the event loop of a running program does; the program must have opened a socket for it
                       by hotloop.run(..., inspect=True); --once shows it once
+  ps, pstree          show once all tasks of a running program, each with its await chain, or as a tree of who waits for
+                      whom; the program must have opened a socket, or both must run on the same Python, from 3.14 on
 
-A program called info or top is run as ./info or ./top.
+A program called info, top, ps or pstree is run as ./info and so on.
 """
 
 IMPLEMENTATIONS = ("c", "python")
 TASKS = ("asyncio", "hotloop")
 
-Command = Literal["script", "module", "info", "top", "help", "version"]
+Command = Literal["script", "module", "info", "top", "ps", "pstree", "help", "version"]
 
 
 class UsageError(Exception):
@@ -81,8 +84,8 @@ def _command(word: str, rest: list[str]) -> Invocation:
         return Invocation("module", module, rest)
     if word.startswith("-"):
         raise UsageError(f"unknown option {word!r}")
-    if word == "top":
-        return Invocation("top", arguments=rest)
+    if word in ("top", "ps", "pstree"):
+        return Invocation(word, arguments=rest)  # type: ignore[arg-type]
     if word == "info":
         if rest not in ([], ["--json"]):
             raise UsageError(f"info takes no argument but --json, not {' '.join(rest)!r}")
@@ -112,8 +115,9 @@ def parse(arguments: list[str]) -> Invocation:
             compiled_asyncio = True
         else:
             invocation = _command(word, rest)
-            if invocation.command == "top" and (implementation or debug or compiled_asyncio or tasks):
-                raise UsageError("top takes its options behind its name")
+            looks_on = invocation.command in ("top", "ps", "pstree")
+            if looks_on and (implementation or debug or compiled_asyncio or tasks):
+                raise UsageError(f"{invocation.command} takes its options behind its name")
             invocation.implementation = implementation
             invocation.debug = debug
             invocation.compiled_asyncio = compiled_asyncio

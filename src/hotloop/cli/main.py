@@ -51,6 +51,10 @@ def _follow(invocation: Invocation) -> int:
             from hotloop.cli import top
 
             return top.run(invocation.arguments)
+        case "ps" | "pstree":
+            from hotloop.cli import tasks
+
+            return tasks.run(invocation.command, invocation.arguments)
         case "info":
             _prepare(invocation)
             from hotloop.cli import info

@@ -71,7 +71,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _check_owner(path: Path) -> None:
+def check_owner(path: Path) -> None:
     """PermissionError unless this user owns the socket and its folder: otherwise another user could answer."""
     from hotloop.instruments.inspection import check_private_folder
 
@@ -92,7 +92,7 @@ def fetch(path: Path) -> dict[str, Any]:
             if len(answer) > _LONGEST_ANSWER:
                 raise ConnectionAbortedError("the answer is too long")
     try:
-        state = _printable(json.loads(answer))
+        state = printable(json.loads(answer))
     except (ValueError, RecursionError):
         raise ConnectionAbortedError("the answer is not complete") from None
     if not isinstance(state, dict):
@@ -100,12 +100,12 @@ def fetch(path: Path) -> dict[str, Any]:
     return state
 
 
-def _printable(value: Any) -> Any:
+def printable(value: Any) -> Any:
     """The value with unprintable text escaped: a program may name its tasks and files as it likes."""
     if isinstance(value, dict):
-        return {_printable(key): _printable(each) for key, each in value.items()}
+        return {printable(key): printable(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_printable(each) for each in value]
+        return [printable(each) for each in value]
     if isinstance(value, str) and not value.isprintable():
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
     return value
@@ -119,7 +119,7 @@ def run(arguments: list[str]) -> int:
     try:
         while True:
             if options.is_default:
-                _check_owner(options.path)
+                check_owner(options.path)
             state = fetch(options.path)
             try:
                 if before is None or state.get("progress") != before.get("progress"):

@@ -102,12 +102,17 @@ def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
     return [] if frame is None else list(traceback.walk_stack(frame))[::-1]
 
 
-def running_place(coroutine: Any, stack: list[tuple[FrameType, int]]) -> Place | None:
-    """Where the running task is: the innermost place on its thread's stack that is not in the standard library."""
+def running_chain(coroutine: Any, stack: list[tuple[FrameType, int]]) -> list[Place]:
+    """The running task's part of its thread's stack; if that does not show the coroutine, its await_chain()."""
     own = next(_frames(coroutine), None)
     at = next((at for at, (frame, _) in enumerate(stack) if frame is own), len(stack))
     places = [Place(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in stack[at:]]
-    return next((place for place in reversed(places) if not _is_of_stdlib(place)), None) or own_place(coroutine)
+    return places or await_chain(coroutine)
+
+
+def running_place(chain: list[Place]) -> Place | None:
+    """Where the running task is: the innermost place of its running_chain() that is not in the standard library."""
+    return next((place for place in reversed(chain) if not _is_of_stdlib(place)), None) or waiting_place(chain)
 
 
 def function_name(coroutine: Any) -> str:
@@ -164,8 +169,13 @@ def describe_waiters(task: Any) -> list[str]:
 
 
 def own_place(coroutine: Any) -> Place | None:
-    """The innermost place that is not in asyncio: the line of the program at which the coroutine waits."""
-    own = [place for place in await_chain(coroutine) if not place.filename.startswith(_ASYNCIO)]
+    """The line of the program at which the coroutine waits: see waiting_place()."""
+    return waiting_place(await_chain(coroutine))
+
+
+def waiting_place(chain: list[Place]) -> Place | None:
+    """The innermost place of an await_chain() that is not in asyncio."""
+    own = [place for place in chain if not place.filename.startswith(_ASYNCIO)]
     return own[-1] if own else None
 
 

@@ -1,4 +1,4 @@
-"""Shows the state of an event loop over a Unix socket, to `python -m hotloop top`.
+"""Shows the state of an event loop over a Unix socket, to `python -m hotloop top`, `ps` and `pstree`.
 
 Each client is sent the state of the loop as one JSON document; nothing is read from it. A thread does this, so that a
 blocked loop can be inspected, too. Only the user has access: the socket's mode is 0600 before clients can connect, and
@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop import __version__
-from hotloop.instruments.chains import function_name, own_place, running_place, stack_of_thread
+from hotloop.instruments.chains import (
+    await_chain,
+    function_name,
+    running_chain,
+    running_place,
+    stack_of_thread,
+    waiters,
+    waiting_place,
+)
 from hotloop.instruments.pictures import describe_loop, format_stack
 from hotloop.instruments.threads import InstrumentThread
 
@@ -230,15 +238,20 @@ def _describe_task(task: Any, stack: list[Any] | None) -> dict[str, Any]:
     """The state of a task. For the running task, `stack` is that of its thread; for others None."""
     coroutine = task.get_coro()
     if stack is not None:
-        state, place = "runs", running_place(coroutine, stack)
+        chain = running_chain(coroutine, stack)
+        state, place = "runs", running_place(chain)
     else:
+        chain = await_chain(coroutine)
         state = "ready" if getattr(task, "_fut_waiter", None) is None else "waits"
-        place = own_place(coroutine)
+        place = waiting_place(chain)
     return {
+        "id": id(task),
         "name": task.get_name(),
         "coroutine": function_name(coroutine),
         "state": state,
         "place": place,
+        "chain": chain,
+        "awaited_by": [id(waiter) for waiter in waiters(task)],
     }
 
 

@@ -7,13 +7,13 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import threading
 import time
 
 from hotloop.instruments.chains import stack_of_thread
 from hotloop.instruments.inspection import describe
 from hotloop.instruments.threads import InstrumentThread
+from hotloop.loop import alive
 
 _SECONDS_TO_RETURN = 1.0
 """How long to wait for the call to be off the main thread's stack."""
@@ -36,7 +36,7 @@ def _write(path: str, caller: int) -> None:
     while any(frame.f_code is write.__code__ for frame, _ in stack_of_thread(caller)) and time.monotonic() < end:
         time.sleep(0.001)
     try:
-        states = [describe(loop) for loop in sys.modules["hotloop.loop"].alive]
+        states = [describe(loop) for loop in alive]
         incomplete = f"{path}.incomplete"
         # A new file of this user, not a link that another has put there.
         descriptor = os.open(incomplete, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

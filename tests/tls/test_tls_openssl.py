@@ -187,3 +187,45 @@ def test_they_are_called_where_they_are_found(impl):
 )
 def test_the_ssl_module_does_everything_elsewhere(impl, prepare, expected):
     assert reason(impl, prepare) == expected
+
+
+TWO_THREADS_ASK = """
+    import gc, json, os, threading
+    from hotloop._c.tls.direct_engine import why_openssl_is_not_called
+    from support.certificates import issued
+    from support.tls_connections import tls_connections_on
+    os.environ["HOTLOOP_TLS"] = SETTING
+    looking, answered = threading.Event(), threading.Event()
+    get = os.environ.get
+
+    def waiting_get(name, default=None):
+        if threading.current_thread() is first:
+            looking.set()
+            answered.wait()
+        return get(name, default)
+
+    os.environ.get = waiting_get
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(why_openssl_is_not_called()))
+    first.start()
+    looking.wait()
+    answers.append(why_openssl_is_not_called())
+    answered.set()
+    first.join()
+    loop = impl.new_event_loop()
+    with tls_connections_on(loop, issued()) as tls:
+        connection = tls.open("server")
+        engines = {type(found).__name__ for found in gc.get_objects() if "Engine" in type(found).__name__}
+    loop.close()
+    print(json.dumps([answers, sorted(engines)]))
+"""
+
+
+@only_c
+@pytest.mark.parametrize("setting", ["", "ssl"])
+def test_a_thread_that_asks_while_another_looks_gets_the_answer(impl, setting):
+    script = "if True:" + TWO_THREADS_ASK.replace("SETTING", repr(setting))
+    answers, engines = json.loads(impl.run_script(script).stdout)
+    expected = reason(impl, f"os.environ['HOTLOOP_TLS'] = {setting!r}")
+    assert answers == [expected, expected]
+    assert engines == ["DirectEngine" if expected is None else "MemoryEngine"]

@@ -197,6 +197,26 @@ def test_the_reader_goes(loop, queued):
     loop.run_until_complete(main())
 
 
+def test_the_reader_goes_after_a_close_in_connection_made(loop):
+    """The transport waits for the reader's end as after any close(), and does not learn of it from a write that fails."""
+
+    class FillsAndCloses(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            fill_pipe(transport)
+            transport.close()
+
+    async def main():
+        reading, writing = pipe_files()
+        _, protocol = await loop.connect_write_pipe(FillsAndCloses, writing)
+        reading.close()
+        await until(lambda: protocol.lost)
+        assert protocol.events == ["connection_made", ("connection_lost", "BrokenPipeError")]
+        assert protocol.error.errno is None
+
+    loop.run_until_complete(main())
+
+
 def test_writing_after_the_reader_has_gone(loop):
     """The write notices it, in the same turn."""
 

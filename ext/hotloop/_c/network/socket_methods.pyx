@@ -17,6 +17,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.runtime.locking cimport load_acquire_version, store_release_version
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport (
@@ -57,7 +58,11 @@ cdef extern from "system/receive.h":
 
 cdef extern from *:
     """
-    static inline unsigned int version_tag_of(PyObject *type) { return ((PyTypeObject *)type)->tp_version_tag; }
+    static inline unsigned int version_tag_of(PyObject *type)
+    {
+        /* Without the GIL another thread may be writing it. */
+        return __atomic_load_n(&((PyTypeObject *)type)->tp_version_tag, __ATOMIC_RELAXED);
+    }
 
     /* A new bytes object with the data of one receive of at most `room` bytes. NULL if there is none: `*count` is a
      * negative errno and no exception is set, or it is 0 and one is. */
@@ -107,20 +112,23 @@ cdef dict REPLACEABLE = {
     name: getattr(plain_socket, name)
     for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
 }
-# `is_patched` holds for this version tag of socket.socket; 0: unknown.
-cdef unsigned int checked_version = 0
-cdef bint is_patched = False
+# The version tag that socket.socket had when none of them was replaced; 0: unknown.
+cdef unsigned int unpatched_version = 0
 
 
 cdef bint socket_class_is_patched() except -1:
     """Whether the program has replaced methods of socket.socket, as tests do."""
-    global checked_version, is_patched
-    if checked_version == 0 or checked_version != version_tag_of(plain_socket):
-        is_patched = not found_socket_functions or any(
-            getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
-        )
-        checked_version = version_tag_of(plain_socket)
-    return is_patched
+    cdef unsigned int version = version_tag_of(plain_socket)
+    if version != 0 and version == load_acquire_version(&unpatched_version):
+        return False
+    if not found_socket_functions or any(
+        getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
+    ):
+        return True
+    # A class that has no version gets one when it is asked for a method; another thread's patch takes it away.
+    if version == version_tag_of(plain_socket):
+        store_release_version(&unpatched_version, version)
+    return False
 
 
 cdef bint can_call_kernel(SocketOperation self) except -1:

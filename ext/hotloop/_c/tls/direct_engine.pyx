@@ -246,7 +246,7 @@ cdef TlsEngine direct_engine(void *connection):
     return engine
 
 
-# Set by the first call of why_openssl_is_not_called().
+# Set when a call of why_openssl_is_not_called() has found out. Until then other threads must look for themselves.
 cdef bint openssl_was_looked_up = False
 cdef object reason_against_openssl = None
 
@@ -255,8 +255,8 @@ def why_openssl_is_not_called():
     """None if connections call OpenSSL's functions directly, else the reason in words."""
     global openssl_was_looked_up, reason_against_openssl
     if not openssl_was_looked_up:
-        openssl_was_looked_up = True
         reason_against_openssl = look_up_openssl()
+        openssl_was_looked_up = True
     return reason_against_openssl
 
 

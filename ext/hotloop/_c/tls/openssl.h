@@ -220,7 +220,8 @@ static void *openssl_of(PyObject *object)
 /* -- the functions ------------------------------------------------------------------------------------------------- */
 
 /* Look up the functions in the shared object at `path`, which is loaded already, and in its dependencies, and prepare
- * what connections need. Returns NULL, or what is missing. To be called once. */
+ * what connections need. Returns NULL, or what is missing. To be called with the GIL, by several threads if they do not
+ * know of each other. */
 static const char *openssl_find(const char *path, const char *version)
 {
     static const struct {
@@ -248,9 +249,14 @@ static const char *openssl_find(const char *path, const char *version)
         {"BIO_set_flags", offsetof(openssl_functions, set_flags)},
         {"BIO_clear_flags", offsetof(openssl_functions, clear_flags)},
     };
-    void *library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD), *function;
+    /* With a second index openssl_note() would count each SSL twice. */
+    static int is_prepared;
+    void *library, *function;
     int type;
 
+    if (is_prepared)
+        return NULL;
+    library = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (library == NULL)
         return "the loaded _ssl";
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
@@ -269,6 +275,7 @@ static const char *openssl_find(const char *path, const char *version)
         return "memory for a kind of BIO";
     if (openssl.new_index(OPENSSL_SSL_OBJECTS, 0, NULL, openssl_note, NULL, NULL) < 0)
         return "memory for an index of SSL objects";
+    is_prepared = 1;
     return NULL;
 }
 

@@ -248,6 +248,13 @@ cdef class WritePipeTransport(PipeTransport):
     def __dealloc__(self):
         write_queue_clear(&self.unsent)
 
+    cdef int start(self) except -1:
+        """Look for the reader's end even if connection_made() has closed the transport: what it wrote may still wait."""
+        self.started = True
+        if not self.lost:
+            self.begin_reading()
+        return 0
+
     cdef int begin_reading(self) except -1:
         """Ask for read events, which show that the reader has closed, unless another transport reads from this
         descriptor."""

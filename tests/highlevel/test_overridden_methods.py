@@ -12,9 +12,9 @@ import typing
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import description, outcome_of, same_on_both, turns
+from support.comparing import description, on_both_loops, outcome_of, same_on_both, turns
 
-pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
+pytestmark = on_both_loops
 
 QUEUES = ("Queue", "PriorityQueue", "LifoQueue")
 LOCKS = ("Lock", "Semaphore", "BoundedSemaphore")

@@ -10,13 +10,12 @@ import weakref
 import hypothesis
 import pytest
 from hypothesis import strategies
-from support.comparing import BOTH, Awaitable, fail, give, outcome_of, same_on_both, turns
+from support.comparing import BOTH, Awaitable, fail, give, on_both_loops, on_hotloop, outcome_of, same_on_both, turns
 from support.same_outcome import normal, shown
 
 import hotloop.asyncio
 
-pytestmark = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
-on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
+pytestmark = on_both_loops
 
 
 # -- random programs ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,12 @@
 import asyncio
 import re
 
+import pytest
+
 import hotloop.asyncio
+
+on_both_loops = pytest.mark.only("c", "asyncio", reason="hotloop.asyncio is compiled; it works on both loops")
+on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
 
 BOTH = (asyncio, hotloop.asyncio)
 

@@ -1,0 +1,100 @@
+"""asyncio.StreamReader in random programs: the compiled one does what asyncio's own does."""
+
+import asyncio
+import re
+
+import hypothesis
+from hypothesis import strategies
+from support.comparing import same_on_both, turns
+from support.reader_states import Pausable, described, state_of
+
+pieces = strategies.lists(strategies.sampled_from([b"a", b"ab", b"\n", b"\r\n", b"--"]), max_size=6).map(b"".join)
+actions = strategies.one_of(
+    strategies.tuples(strategies.just("feed"), pieces),
+    strategies.tuples(strategies.just("feed_bytearray"), pieces),
+    strategies.tuples(strategies.sampled_from(["read", "readexactly"]), strategies.integers(-2, 12)),
+    strategies.tuples(strategies.just("readuntil"), strategies.sampled_from([b"\n", b"\r\n", b"--", b"ba", b""])),
+    strategies.tuples(strategies.sampled_from(["readline", "__anext__", "feed_eof", "inspect", "set_exception"])),
+    strategies.tuples(strategies.sampled_from(["pause", "cancel", "hold", "release"]), strategies.integers(0, 4)),
+)
+tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=8), min_size=1, max_size=4)
+
+
+class Player:
+    """One run of a program: several tasks that use one reader, and a log of what each action gave, in order."""
+
+    def __init__(self, module, limit, transport):
+        self.log = []
+        self.views = []
+        self.tasks = []
+        self.reader = module.StreamReader(limit, asyncio.get_running_loop())
+        if transport is not None:
+            self.reader.set_transport(Pausable(self.log, can_pause=transport))
+
+    async def play(self, program):
+        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        await turns(60)
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await turns(3)
+        self.release()
+        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
+        self.log.append(state_of(self.reader))
+        return self.log
+
+    async def play_task(self, name, program):
+        for action, *arguments in program:
+            try:
+                result = await self.act(action, *arguments)
+            except Exception as error:
+                result = described(error)
+            except asyncio.CancelledError as error:
+                self.log.append((name, action, "cancelled", error.args))
+                if len(self.log) % 2:
+                    raise
+                continue
+            self.log.append((name, action, result, state_of(self.reader)))
+
+    def release(self):
+        while self.views:
+            self.views.pop().release()
+
+    async def act(self, action, *arguments):
+        reader = self.reader
+        match action:
+            case "feed":
+                return reader.feed_data(*arguments)
+            case "feed_bytearray":
+                return reader.feed_data(bytearray(*arguments))
+            case "feed_eof":
+                return reader.feed_eof()
+            case "set_exception":
+                return reader.set_exception(OSError("set"))
+            case "pause":
+                return await turns(*arguments)
+            case "cancel":
+                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
+            case "hold":
+                return self.views.append(memoryview(reader._buffer))
+            case "release":
+                return self.release()
+            case "inspect":
+                return re.sub(r"waiter=<.*?>( |$)", "", repr(reader)), repr(reader.exception()), reader.at_eof()
+            case _:
+                result = await getattr(reader, action)(*arguments)
+                assert type(result) is bytes
+                return result
+
+
+@hypothesis.settings(max_examples=300, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(
+    program=tasks_of_a_program,
+    limit=strategies.sampled_from([1, 3, 5, 100]),
+    transport=strategies.sampled_from([None, True, False]),
+)
+def test_random_programs(loop, program, limit, transport):
+    async def run(module):
+        return await Player(module, limit, transport).play(program)
+
+    same_on_both(loop, run)

@@ -1,0 +1,80 @@
+"""asyncio.StreamWriter and StreamReaderProtocol in random programs: the compiled ones do what asyncio's own do."""
+
+import asyncio
+
+import hypothesis
+from hypothesis import strategies
+from support.comparing import same_on_both, turns
+from support.writer_states import described, end, streams
+
+actions = strategies.one_of(
+    strategies.tuples(
+        strategies.sampled_from(
+            ["drain", "drain", "wait_closed", "pause_writing", "resume_writing", "close", "lost", "broken", "fail"]
+        )
+    ),
+    strategies.tuples(strategies.sampled_from(["pause", "cancel"]), strategies.integers(0, 4)),
+)
+tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=7), min_size=1, max_size=4)
+
+
+class Player:
+    """One run of a program: several tasks that use one writer, and a log of what each action gave, in order."""
+
+    def __init__(self, module):
+        self.log = []
+        self.tasks = []
+        self.reader, self.protocol, self.writer = streams(module, self.log)
+
+    async def play(self, program):
+        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        await turns(40)
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await turns(3)
+        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
+        end(self.protocol, self.writer)
+        return self.log
+
+    async def play_task(self, name, program):
+        for action, *arguments in program:
+            try:
+                result = await self.act(action, *arguments)
+            except Exception as error:
+                result = described(error)
+            except asyncio.CancelledError as error:
+                self.log.append((name, action, "cancelled", error.args))
+                if len(self.log) % 2:
+                    raise
+                continue
+            waiting = len(self.protocol._drain_waiters)
+            self.log.append((name, action, result, waiting, self.protocol._paused, self.protocol._connection_lost))
+
+    async def act(self, action, *arguments):
+        match action:
+            case "drain" | "wait_closed":
+                return await getattr(self.writer, action)()
+            case "pause_writing" | "resume_writing":
+                return getattr(self.protocol, action)()
+            case "close":
+                return self.writer.close()
+            case "lost":
+                return self.protocol.connection_lost(None)
+            case "broken":
+                return self.protocol.connection_lost(OSError("broken"))
+            case "fail":
+                return self.reader.set_exception(OSError("set"))
+            case "pause":
+                return await turns(*arguments)
+            case "cancel":
+                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
+
+
+@hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(program=tasks_of_a_program)
+def test_random_programs(loop, program):
+    async def run(module):
+        return await Player(module).play(program)
+
+    same_on_both(loop, run)

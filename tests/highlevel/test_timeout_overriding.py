@@ -1,0 +1,109 @@
+"""Programs that override methods of asyncio.Timeout or of the loop: the compiled class does what asyncio's own does."""
+
+from support.comparing import same_on_both, turns
+from support.timeouts import outcome
+
+
+def test_patched_class_is_followed(impl):
+    # In a process of its own: a class that was changed takes no short cut any more.
+    impl.run_script(
+        """
+import hotloop.asyncio
+
+calls = []
+
+def note(name, original):
+    def patched(self, *arguments):
+        calls.append(name)
+        return original(self, *arguments)
+
+    setattr(hotloop.asyncio.Timeout, name, patched)
+
+async def use():
+    timeout = hotloop.asyncio.timeout(100)
+    entering = timeout.__aenter__()
+    for name in ("reschedule", "_on_timeout", "when"):
+        note(name, getattr(asyncio.Timeout, name))
+    await entering  # made before
+    timeout.when()
+    timeout.reschedule(-1)
+    try:
+        await hotloop.asyncio.sleep(100)
+    except asyncio.CancelledError:
+        asyncio.current_task().uncancel()
+    await timeout.__aexit__(None, None, None)
+    assert calls == ["reschedule", "when", "reschedule", "_on_timeout"], calls
+
+impl.run(use())
+"""
+    )
+
+
+def test_methods_replaced_on_the_object_are_called(loop):
+    async def use(module):
+        calls = []
+        timeout = module.timeout(100)
+        timeout.reschedule = lambda when: calls.append(("reschedule", when is timeout.when()))
+        async with timeout:
+            pass
+        other = module.timeout(-1)
+        other._on_timeout = lambda: calls.append("expired")
+        async with other:
+            await turns(3)
+        return calls, str(timeout), str(other)
+
+    assert same_on_both(loop, use)[0] == [("reschedule", True), "expired"]
+
+
+def test_subclasses(loop):
+    async def use(module):
+        calls = []
+
+        class Noting(module.Timeout):
+            def reschedule(self, when):
+                calls.append("reschedule")
+                super().reschedule(when)
+
+            def _on_timeout(self):
+                calls.append("expired")
+                super()._on_timeout()
+
+            async def __aexit__(self, *arguments):
+                calls.append(arguments[0])
+                return await super().__aexit__(*arguments)
+
+        found = [await outcome(expiring(Noting(None))), await outcome(expiring(Noting(-1)))]
+        return found, calls
+
+    async def expiring(timeout):
+        async with timeout:
+            await turns(3)
+        return repr(timeout)
+
+    same_on_both(loop, use)
+
+
+def test_loop_with_methods_of_its_own(impl):
+    calls = []
+
+    class Loop(impl.EventLoop):
+        def time(self):
+            calls.append("time")
+            return super().time()
+
+        def call_at(self, when, callback, *arguments, context=None):
+            calls.append(("call_at", callback.__qualname__, arguments, context))
+            return super().call_at(when, callback, *arguments, context=context)
+
+    async def use(module):
+        calls.clear()
+        async with module.timeout(100) as timeout:
+            timeout.reschedule(loop.time() + 50)
+        await module.wait_for(turns(0), 100)
+        return [name if isinstance(name, str) else name[:2] for name in calls]
+
+    loop = Loop()
+    try:
+        same_on_both(loop, use)
+    finally:
+        loop.close()

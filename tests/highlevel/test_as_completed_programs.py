@@ -47,7 +47,7 @@ async def play(module, kinds, script, timeout):
         found = await outcome_of(coroutine)
         log.append(("result", found.done() if isinstance(found, asyncio.Future) else found))
 
-    for coroutine in iterator:  # up to Python 3.12 this is what begins
+    for coroutine in iterator:  # up to Python 3.12 the first next() begins the waiting
         tasks.append(loop.create_task(wait(coroutine)))
         break
     for action, number in script:
@@ -105,7 +105,7 @@ async def play(module, kinds, script, timeout):
 @hypothesis.settings(max_examples=150, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(kinds=kinds, script=actions, timeout=strategies.sampled_from([None, None, 60, 0]))
 def test_random_programs(loop, asyncio_log, kinds, script, timeout):
-    # Which comes first of two that end in the same turn is a matter of their addresses.
+    # If two end in the same turn, their addresses decide which comes first.
     ends = [number for kind, number in kinds if kind == "task"]
     hypothesis.assume(len(ends) == len(set(ends)) and sum(kind == "done" for kind, _ in kinds) <= 1)
 

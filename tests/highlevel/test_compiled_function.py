@@ -126,7 +126,7 @@ def test_specification_of_a_mock(impl, own, compiled):
 
 @each_function
 def test_wrong_arguments(impl, own, compiled):
-    """asyncio's own function complains, in its words."""
+    """asyncio's own function raises the error, so its text is asyncio's."""
 
     def complaint(function, *args, **kwargs):
         with pytest.raises(TypeError) as caught:

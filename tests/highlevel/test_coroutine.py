@@ -87,7 +87,7 @@ def test_attributes(loop, aio):
 
 
 def test_the_line_where_it_waits(loop):
-    """In stacks, it is that of asyncio's own `await`."""
+    """Stacks show the line of asyncio's own `await`."""
 
     async def main():
         stacks = []
@@ -175,7 +175,7 @@ def test_collection_of_a_cycle(loop, aio):
 
 
 def test_dropped_while_it_waits(loop, aio):
-    """It is closed: its waiter is no longer among the queue's."""
+    """Dropping the coroutine closes it: its waiter is no longer among the queue's."""
 
     async def main():
         queue = aio.Queue()
@@ -189,7 +189,7 @@ def test_dropped_while_it_waits(loop, aio):
 
 
 def test_recycled_objects_start_anew(loop, aio):
-    """Names and places of a coroutine are not those of an earlier one in the same memory."""
+    """A coroutine that reuses an earlier one's memory has its own names and begins at its start."""
     for _ in range(3):
         coroutine = aio.Queue().get()
         coroutine.__name__ = coroutine.__qualname__ = "named"

@@ -45,7 +45,7 @@ OPERATIONS = {
 
 
 def drive(loop, module, make, names):
-    """What each operation gave, the state after it, and the warnings."""
+    """The outcome of each operation, the state after it, and the warnings."""
     log = []
 
     async def main():
@@ -107,7 +107,7 @@ def test_stop_iteration_that_is_raised_inside(loop, aio):
 
 
 class Stubborn:
-    """In place of a queue's waiter: an awaitable that is not to be closed."""
+    """An awaitable that ignores close(), in place of a queue's waiter."""
 
     def __init__(self, goes_on):
         self.goes_on = goes_on
@@ -123,7 +123,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_close_with_an_awaitable_that_swallows_it(loop, monkeypatch, goes_on):
-    """GeneratorExit is not to be ignored; where it is, close() says so, or returns what the coroutine returned."""
+    """If the awaitable ignores GeneratorExit, close() raises an error or returns the coroutine's result."""
 
     async def main(module):
         queue = module.Queue()

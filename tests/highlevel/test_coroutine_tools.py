@@ -17,7 +17,7 @@ pytestmark = pytest.mark.only("c", "asyncio", reason="the subject is compiled, a
 
 
 def test_traceback_of_an_exception_that_passes_through(loop, aio):
-    """It names the program's lines; hotloop's own modules do not show up in it."""
+    """The traceback names the program's lines, and none of hotloop's own modules."""
 
     async def main():
         await aio.wait_for(waits(), 10)

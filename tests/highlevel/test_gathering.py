@@ -86,7 +86,7 @@ def test_callback_of_a_child(loop):
 
 
 def test_callback_that_is_called_by_the_program(loop):
-    """It counts, whoever calls it."""
+    """A call of the callback counts, whether the loop or the program makes it."""
 
     async def use(module):
         futures = [asyncio.get_running_loop().create_future() for _ in range(3)]

@@ -81,7 +81,7 @@ def test_stubborn_child(loop):
 
 
 def test_reports(loop, asyncio_log):
-    """Of exceptions that no code retrieves."""
+    """asyncio's logger gets a report of an exception that no code retrieves."""
     found = []
     for module in BOTH:
 

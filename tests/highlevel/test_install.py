@@ -271,7 +271,7 @@ class TestInfo:
         assert "sitecustomize.Q" in facts["imported_earlier"].split()
 
     def test_without_compiled_objects(self, python):
-        """The program runs on asyncio's own, and whoever asks is told why."""
+        """The program runs on asyncio's own objects, and `info` says why."""
         words = ("-m", "hotloop", "--impl", "python", "--compiled-asyncio")
         python.write("program.py", PRELUDE + "print(installed())")
         assert python.output(*words, "program.py") == "False"

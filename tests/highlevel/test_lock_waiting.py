@@ -13,7 +13,7 @@ from support.locks import KINDS, cancelled, outcome_of_throw, started, state, wi
 @pytest.mark.parametrize("woken", [False, True])
 @pytest.mark.parametrize("free", [False, True])
 def test_wait_that_ends_otherwise(loop, kind, ending, woken, free):
-    """What is thrown into a coroutine that waits, woken or not, with the lock free or not, and others behind it."""
+    """A waiting coroutine ends by an exception, close() or a result: woken or not, with the lock free or not."""
 
     async def use(module):
         lock = getattr(module, kind)()

@@ -139,7 +139,7 @@ def test_attributes_of_other_values(loop, kind, name):
                 lock.notify()
 
     for value in OTHER_VALUES:
-        # asyncio's class has a _loop as well, which shows when the object's is deleted.
+        # asyncio's class also has a _loop; code finds that one once the object's is deleted.
         if (name, value) != ("_loop", "deleted"):
             for waits in (False, True):
                 same_on_both(loop, lambda module, value=value, waits=waits: use(module, value, waits))

@@ -190,7 +190,7 @@ def test_copy(impl, aio, copied):
 
 
 def test_a_state_of_asyncios_own_object(impl):
-    """As pickle hands it over where the classes of another process are asyncio's own."""
+    """A pickle made in a process with asyncio's own classes has such a state."""
     own = asyncio.Queue(3)
     own.put_nowait(1)
     queue = hotloop.asyncio.Queue()

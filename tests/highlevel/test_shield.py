@@ -96,7 +96,7 @@ def test_random_programs(loop, asyncio_log, kind, script):
 
     same_on_both(loop, run)
     gc.collect()
-    asyncio_log.take()  # see test_reports()
+    asyncio_log.take()  # of exceptions that were not retrieved
 
 
 # -- arguments and result ----------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_constructors(loop):
             found.append(made)
         return found
 
-    # A writer whose constructor fails has a __del__() that does, too.
+    # If a writer's constructor fails, so does its __del__().
     same_on_both(loop, use)
 
 

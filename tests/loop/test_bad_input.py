@@ -72,7 +72,7 @@ def a_coroutine_where_a_callback_is_due(world):
 @case()
 def a_coroutine_function_where_a_callback_is_due(world):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # outside debug mode it is called, and its coroutine is never awaited
+        warnings.simplefilter("ignore")  # outside debug mode the loop calls it, and the coroutine is never awaited
         world.loop.call_soon(function)
         run_once(world.loop)
         gc.collect()

@@ -134,7 +134,7 @@ def test_a_foreign_run_once_on_the_semi_public_attributes(loop):
 
 
 def test_a_thread_wakes_a_foreign_run_once(loop):
-    """It sleeps in the selector's own select(), without a timer: only a wake-up ends that."""
+    """The replaced method sleeps in the selector's own select(), without a timer: only a wake-up ends that."""
     loop._run_once = Patched(loop)
 
     async def main():

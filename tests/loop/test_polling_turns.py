@@ -267,7 +267,7 @@ def test_a_loop_whose_polls_found_nothing_skips_polls(loop, pair):
 
 @pytest.mark.parametrize("of", ["the loop", "its class"])
 def test_a_replaced_clock_that_agrees_with_the_usual_one_is_noticed(impl, of):
-    """Such a clock may move at any moment, which makes timers due."""
+    """Such a clock may move at any moment, and timers are then due."""
     clock = Clock(0)
 
     def now(*_):

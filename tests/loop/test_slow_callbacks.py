@@ -162,7 +162,7 @@ def without_memory_for_records(impl, monkeypatch):
 @pytest.mark.parametrize("last", [slow, fail_slowly], ids=["that ends", "that fails"])
 @pytest.mark.parametrize("others", [0, 3])
 def test_no_memory_for_the_record_of_the_longest_callback(impl, loop, monkeypatch, last, others):
-    """The batch is complete, the loop goes on, and only what a callback has raised is reported."""
+    """The loop finishes the batch and goes on, and reports only the exception that a callback has raised."""
     contexts, called = [], []
     loop.set_exception_handler(lambda _, context: contexts.append(context))
     for number in range(others):
@@ -183,7 +183,7 @@ def test_no_memory_for_the_record_of_the_longest_callback(impl, loop, monkeypatc
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_no_memory_to_call_the_hook(loop, debug):
-    """What it cannot report is not taken for an error of the callback, and the loop goes on."""
+    """The loop does not blame the callback for the failed call of the hook, and goes on."""
     contexts, called = [], []
     loop.set_debug(debug)
     loop.slow_callback_duration = 3600

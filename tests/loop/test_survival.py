@@ -266,7 +266,7 @@ print("exiting", flush=True)
 
 
 def test_what_outlives_the_modules_says_nothing(impl):
-    """When the last garbage is collected the modules for a report are gone, so not even half a message is printed."""
+    """The modules that print reports are gone when the last garbage is collected, so no part of a report is printed."""
     impl.run_script(
         """
 async def waiting(): await loop.create_future()

@@ -1,4 +1,4 @@
-"""Accepting: what a server does with connections and factories, working and failing ones."""
+"""Accepting: a server's connections, and protocol factories that work or fail."""
 
 import asyncio
 import os
@@ -69,7 +69,7 @@ def test_accepted_sockets(loop):
 @pytest.mark.promise("P30")
 @pytest.mark.parametrize("leaving", ["closed", "reset"])
 def test_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
-    """The client has left before the loop accepts it: getpeername() would fail."""
+    """The client leaves before the loop accepts its connection, so getpeername() would fail."""
 
     async def main():
         made = Made()
@@ -93,7 +93,7 @@ def test_the_peername_is_the_one_at_the_time_of_accepting(loop, leaving):
 
 @pytest.mark.promise("P30")
 def test_connecting_and_vanishing_again_and_again(loop):
-    """Half of the clients that leave do so by a reset, and others stay: the server loses no connection and goes on."""
+    """Some clients close, some reset, and some stay: the server loses no connection and goes on."""
 
     async def main():
         made = Made()
@@ -132,8 +132,8 @@ FACTORIES = {
 @pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_factory_that_is_no_good(loop, bad, debug):
-    """The server closes the connection, leaves nothing open and goes on. asyncio reports some of these errors, more in
-    debug mode, and leaves closing the socket to the garbage collector; an implementation may close it at once."""
+    """The server closes the connection, leaves nothing open and goes on. asyncio reports some of these errors, and more
+    in debug mode. It leaves the socket to the garbage collector; an implementation may close it at once."""
     factory = {"use": FACTORIES[bad]}
     made = Made()
 
@@ -147,7 +147,7 @@ def test_a_factory_that_is_no_good(loop, bad, debug):
             await until(lambda: made.protocols and made.protocols[0].received == b"works")
         client.close()
         await made.gone()
-        server.close()  # not wait_closed(): asyncio counts the connection until it is collected
+        server.close()  # not wait_closed(): asyncio counts the failed connection until the collector frees it
         await settle()
         collect()
 
@@ -166,7 +166,7 @@ def test_a_factory_that_is_no_good(loop, bad, debug):
 @pytest.mark.filterwarnings("ignore:Exception ignored:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_factory_that_interrupts_leaves_the_loop(loop, asyncio_log, caplog, error):
-    """asyncio also has a task with the exception, and leaves the socket to the garbage collector."""
+    """asyncio also keeps a task with the exception, and leaves the socket to the garbage collector."""
 
     def factory():
         raise error

@@ -1,4 +1,4 @@
-"""aiofastnet's transports on the loop, in place of its own, and how a library recognises a loop that has its own."""
+"""aiofastnet's transports in place of the loop's, and how a library recognises a loop with transports of its own."""
 
 import asyncio
 import contextlib

@@ -82,7 +82,7 @@ def test_a_second_address_while_the_first_is_silent(hotloop_loop, black_hole, li
         assert loop.time() == 0.25
         assert transport.get_extra_info("peername") == listener.getsockname()
         assert attempts.begun == [black_hole, listener.getsockname()]
-        # The first attempt had not ended: it was cancelled when the second had succeeded.
+        # The loop cancelled the first attempt, which had not ended, when the second had succeeded.
         await until(lambda: len(attempts.ended) == 2)
         assert attempts.ended == {black_hole: asyncio.CancelledError, listener.getsockname(): None}
         await close(transport)

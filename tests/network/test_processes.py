@@ -98,7 +98,7 @@ def test_a_child_that_was_reaped_before_it_could_be_watched(impl, monkeypatch, a
 
 @ours
 def test_a_child_that_its_popen_object_has_reaped(impl, refusal):
-    """The Popen object knows the exit code. asyncio reports 255, unless it is faster."""
+    """The Popen object knows the exit code. asyncio reports 255, unless its watcher reaps the child first."""
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
@@ -159,7 +159,7 @@ def test_waiting_fails(impl, monkeypatch):
 
 
 @ours
-@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # Popen's: it was not polled
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")  # of a Popen object
 def test_no_thread_can_be_started(impl, monkeypatch):
     """If neither a pidfd nor a thread is available, spawning fails and the child is killed."""
     from hotloop._c.network import child_process

@@ -180,7 +180,7 @@ async def serve_forever_is_cancelled(course):
 
 @scenario
 async def serve_forever_is_cancelled_with_a_client(course):
-    """From 3.13.15 and 3.14.7 on the server closes the client; before, it waits for it."""
+    """From 3.13.15 and 3.14.7 on the server closes the client's connection; earlier versions wait for its end."""
     await course.serve()
     await course.connect()
     (await course.attempt("serve_forever", course.server.serve_forever())).cancel()

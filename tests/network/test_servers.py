@@ -292,7 +292,7 @@ def test_closing_and_aborting_the_clients(impl, how):
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="servers know their transports since CPython 3.13")
 def test_the_clients_that_a_server_knows(impl):
-    """The references are weak: `_clients` has the open connections, each until its end."""
+    """`_clients` holds weak references to the open connections, each until its end."""
 
     async def main():
         server, connections, client = await serving_one_client()
@@ -318,7 +318,7 @@ def test_the_clients_that_a_server_knows(impl):
 
 @pytest.mark.parametrize("of", ["the class", "the object"])
 def test_a_servers_methods_may_be_replaced(impl, monkeypatch, of):
-    """For example to count connections: each is called once per connection, one at its beginning, one at its end."""
+    """A program may replace them to count connections: _attach() is called when one begins, _detach() when it ends."""
     calls = []
     methods = {name: getattr(asyncio.base_events.Server, name) for name in ("_attach", "_detach")}
 

@@ -241,7 +241,7 @@ def test_both_directions_of_one_socket(loop, pair):
 
 
 def test_the_last_waiter_in_a_direction_gets_the_event(loop, pair):
-    """asyncio does not support this use, but the end of the first must not disturb the second."""
+    """asyncio does not support two waiters in one direction, but the end of the first must not disturb the second."""
     one, other = pair
 
     async def main():

@@ -81,7 +81,7 @@ def test_another_file_put_under_the_number_by_dup2(loop, pair, ended):
         with replacement, peer:
             await ping(loop, one, other)
             if ended:
-                # Nothing happens in between: not even a turn of the loop.
+                # No other code runs in between, and the loop makes no turn.
                 waiting = await started(loop.sock_recv(one, 100))
                 other.close()
                 assert await waiting == b""
@@ -315,7 +315,7 @@ def test_ended_by_hand(loop, pair, method):
         coroutine = loop.sock_recv(one, 100)
         future = coroutine.send(None)
         assert asyncio.isfuture(future) and registered(loop, one) is not None
-        future.cancel()  # otherwise asyncio's leaves the reader there
+        future.cancel()  # otherwise asyncio's method leaves its reader registered
         if method == "close":
             coroutine.close()
         else:
@@ -351,7 +351,7 @@ def test_driven_by_hand(loop, pair):
         with pytest.raises(ZeroDivisionError):
             loop.sock_recv(one, 100).throw(ZeroDivisionError())
         await turns(2)
-        loop.remove_reader(one)  # asyncio's reader is there until its future is done
+        loop.remove_reader(one)  # asyncio's method leaves its reader registered until its future is done
 
     loop.run_until_complete(main())
 
@@ -442,7 +442,7 @@ def test_a_replaced_call_soon(loop, pair):
 
 
 def test_others_have_their_turn_while_much_is_sent(loop, pair):
-    """The data goes to a reader that is as fast."""
+    """The peer reads as fast as the loop sends; other tasks must still run."""
     one, other = pair
     size = 20_000_000
 

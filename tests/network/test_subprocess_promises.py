@@ -151,7 +151,7 @@ def test_a_child_that_other_code_has_reaped(loop, asyncio_log):
         os.kill(process.pid, signal.SIGKILL)
         try:
             os.waitpid(process.pid, 0)
-        except ChildProcessError:  # a watcher in a thread was faster
+        except ChildProcessError:  # a watcher in a thread has reaped the child first
             assert await waiting == -signal.SIGKILL
         else:
             assert await waiting == 255
@@ -161,7 +161,7 @@ def test_a_child_that_other_code_has_reaped(loop, asyncio_log):
 
 
 NOBODY = 65534
-POPEN_KEYWORDS = {  # values that differ from the default, where asyncio accepts any
+POPEN_KEYWORDS = {  # values other than the default, where asyncio accepts another one
     "args": None,  # the positional arguments of create_subprocess_exec()
     "bufsize": {"bufsize": 0},
     "close_fds": {"close_fds": False},
@@ -189,7 +189,7 @@ POPEN_KEYWORDS = {  # values that differ from the default, where asyncio accepts
     "universal_newlines": {"universal_newlines": False},
     "user": {"user": NOBODY},
 }
-# asyncio accepts only the default of these; each of the others must make a difference.
+# asyncio accepts only the default values of these keywords; each other keyword must make a difference.
 ONLY_THE_DEFAULT = {
     *("bufsize", "creationflags", "encoding", "errors", "shell", "startupinfo", "text", "universal_newlines")
 }
@@ -517,7 +517,7 @@ def test_a_cancelled_spawn(loop):
 
 
 def test_a_child_of_a_loop_that_is_stopped_meanwhile(loop):
-    """It ends while the loop does not run; the next run reports it."""
+    """The child ends while the loop does not run; the next run reports that."""
     process = loop.run_until_complete(asyncio.create_subprocess_exec("sh", "-c", "read line; exit 8", stdin=PIPE))
     process.stdin.close()
     loop.run_until_complete(settle())

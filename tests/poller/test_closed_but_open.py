@@ -1,5 +1,5 @@
 """A descriptor is closed while the loop watches it, and another descriptor, maybe a child's, keeps the file open. The
-kernel goes on reporting the file, and cannot be told otherwise; the loop stops listening, and can sleep."""
+kernel goes on reporting the file, and has no call that stops it. The loop must stop listening, and be able to sleep."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ async def open_reading(loop, kind):
 
 
 async def assert_sleeps(loop):
-    """A poll in vain takes microseconds: a loop that does not sleep makes thousands meanwhile."""
+    """A poll that finds nothing takes microseconds, so a loop that does not sleep makes thousands of them here."""
     await turns(5)
     before = loop.metrics().polls
     await asyncio.sleep(0.05)
@@ -47,7 +47,7 @@ async def assert_sleeps(loop):
 
 
 CASES = [(kind, closed) for kind in (*KINDS, "datagram", "pipe") for closed in ("in the pause", "before the pause")]
-# A datagram transport lives on and is told of EBADF again and again, as on asyncio.
+# A datagram transport stays open and gets EBADF again and again, as on asyncio.
 CASES += [(kind, "while reading") for kind in (*KINDS, "pipe")]
 
 
@@ -115,7 +115,7 @@ def test_other_threads_still_wake_the_loop(loop):
 
 
 def test_a_registration_that_is_reported_once_is_reported_once_more(loop):
-    """TCP is registered edge-triggered. What arrives while the kernel is told anew is not lost."""
+    """TCP sockets are registered edge-triggered. Data that arrives while the loop registers one again is not lost."""
     one, other = socket.socketpair()
     duplicate = one.dup()
     ours, peer = connected_sockets("tcp")
@@ -136,7 +136,7 @@ def test_a_registration_that_is_reported_once_is_reported_once_more(loop):
 
 
 def test_a_set_that_the_program_may_watch_is_not_replaced(impl):
-    """A selector's number can be watched by another selector, which would no longer hear of it."""
+    """Another selector may watch this selector's number; it would get no more events if that number were replaced."""
     inner, outer = impl.DefaultSelector(), impl.DefaultSelector()
     one, other = socket.socketpair()
     two, peer = socket.socketpair()

@@ -10,8 +10,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of descriptors to set"),
 ]
 
-# A process of its own, whose limit is lowered. It also has the clients that are refused a descriptor: they are made
-# before, and connect when all numbers are taken.
+# Runs in a process of its own, with a lowered limit. The process also has the clients: it makes their sockets before
+# all numbers are taken, and connects them afterwards.
 PRELUDE = """
 import errno, resource, socket, threading
 from support.endpoints import counted_turns, until
@@ -132,7 +132,7 @@ def test_the_reports_are_asyncios(impl):
 
 
 def test_closed_before_the_next_attempt(impl):
-    """The retry finds its server closed, and another file may have the number of its socket."""
+    """The server is closed before the retry, and by then another file may have the number of its socket."""
     run(
         impl,
         """

@@ -3,7 +3,7 @@ longer owns.
 
 Workers start operations and cancel them after a random number of turns. In between they open bystanders: pipes with
 data in them, which take the numbers of descriptors that were closed a moment ago. A loop that closes, reads or writes a
-descriptor after it has given it back does so to a bystander, and the test detects it.
+descriptor after it was closed does so to a bystander, and the test detects it.
 """
 
 import asyncio
@@ -214,7 +214,7 @@ def test_nothing_is_done_to_descriptors_of_others(impl, loop, tmp_path):
 
 
 def test_an_aborted_transport_does_not_touch_its_old_number(loop):
-    """Aborted, with data queued and a reader; its number goes to another file while old handles may still be queued."""
+    """After abort() with data queued, another file gets the number; old handles may still be queued."""
 
     async def main():
         for _ in range(100):

@@ -119,7 +119,7 @@ def test_what_is_read_from_a_closed_socket(loop):
 
 @pytest.mark.only("c", reason="asyncio refuses a connection that has the number of an open transport")
 def test_the_next_owner_of_the_number_is_accepted(loop):
-    """A server's connection has the number; the end of the transport that had it before does not stop its reading."""
+    """A server's connection gets the number, and the end of the former transport does not stop its reading."""
     old, peer = connected_sockets("pair")
     protocol, accepted = Recorder(), Recorder()
     loop.run_until_complete(loop.create_connection(lambda: protocol, sock=old))
@@ -162,7 +162,7 @@ async def open_reading(loop, kind):
 
 
 async def resume_and_close(transport, protocol):
-    """Reading that cannot be resumed leaves the transport as on asyncio; its program may try again, or close it."""
+    """A resume_reading() that fails leaves the transport in asyncio's state; the program may try again, or close it."""
     for _ in range(2):
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)) as caught:
             transport.resume_reading()

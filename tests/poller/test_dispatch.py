@@ -1,5 +1,5 @@
-"""Dispatching what a poll has found ready: an event that cannot be delivered comes again, and costs the others
-nothing."""
+"""Dispatching the events of a poll: an event that cannot be delivered comes again, and the other events are
+delivered."""
 
 import asyncio
 import os

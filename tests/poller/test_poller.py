@@ -217,8 +217,8 @@ def test_many_descriptors_ready_for_both(selector):
 
 
 def test_modifying_to_what_is_invalid(selector, tcp):
-    """The kernel refuses the descriptor, and the selector unregisters it, like all of the standard library's except
-    those on epoll and poll."""
+    """The kernel refuses the descriptor, and the selector unregisters it. The standard library's selectors do so, too,
+    except those on epoll and poll."""
     one, _ = tcp
     if type(selector).__name__ != "KqueueSelector":
         pytest.skip("epoll takes any events, in the standard library too")

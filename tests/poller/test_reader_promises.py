@@ -449,7 +449,7 @@ def test_descriptors_are_numbers_sockets_or_anything_with_a_fileno(loop, pair):
 
 @pytest.mark.parametrize("direction", ["reader", "writer"])
 def test_a_socket_that_was_closed_is_removed(loop, direction):
-    """A closed file has no number any more, so it is removed by the object that was added."""
+    """A closed socket object has no number any more, so the loop finds the registration by the object itself."""
     add, remove = getattr(loop, f"add_{direction}"), getattr(loop, f"remove_{direction}")
     one, other = socket.socketpair()
     one.setblocking(False)
@@ -467,7 +467,7 @@ def test_a_socket_that_was_closed_is_removed(loop, direction):
 
 
 def test_a_socket_that_was_closed_is_removed_from_one_of_two_directions(loop):
-    """The kernel refuses the second direction, and nothing of it stays registered."""
+    """The kernel refuses the direction that is left, and neither direction stays registered."""
     one, other = socket.socketpair()
     one.setblocking(False)
     with other:

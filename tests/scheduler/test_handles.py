@@ -162,7 +162,7 @@ def test_repr_in_debug_mode(loop):
     before = repr(soon), repr(later)
     soon.cancel(), later.cancel()
     assert repr(soon) != before[0] and "cancelled" in repr(soon)
-    assert "callback('argument')" in repr(soon)  # what it was is kept, as text
+    assert "callback('argument')" in repr(soon)  # the handle keeps the text of its callback
     assert "callback('argument')" in repr(later) and "cancelled" in repr(later)
     run_once(loop)
 
@@ -322,7 +322,7 @@ def test_attributes_can_be_set(loop):
     assert repr(handle) == "what it was"
     del handle
     run_once(loop)
-    # It may be the same object again.
+    # The new handle may be the same object, recycled.
     handle = loop.call_soon(callback)
     assert handle._repr is None and repr(handle) != "what it was"
     handle._loop = None

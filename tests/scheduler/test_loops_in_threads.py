@@ -208,7 +208,7 @@ def test_four_loops_serve_one_port(impl):
 @pytest.mark.parametrize("held", ["alone", "in a cycle"])
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_transport_that_is_dropped_in_another_thread(impl, held):
-    """Paused, so that only the program holds it. Whichever thread drops it last, its socket is closed."""
+    """The transport is paused, so only the program refers to it. Its socket is closed in whichever thread drops it."""
     loop = impl.new_event_loop()
 
     async def make(one):
@@ -223,12 +223,12 @@ def test_a_transport_that_is_dropped_in_another_thread(impl, held):
             one, other = socket.socketpair()
             with other:
                 transport = asyncio.run_coroutine_threadsafe(make(one), loop).result()
-                # After another call the loop no longer refers to it.
+                # After another call the loop no longer refers to the transport.
                 asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
                 del transport, one
                 gc.collect()
-                # Without the GIL the thread that has made it may have to drop the last reference, which it does when it
-                # next runs Python code.
+                # Without the GIL the thread that has made the transport may have to drop the last reference; it does so
+                # when it next runs Python code.
                 loop.call_soon_threadsafe(lambda: None)
                 assert other.recv(1) == b""
     loop.close()

@@ -88,7 +88,7 @@ def test_timers_that_set_and_cancel_others(loop, clock, seed):
 
 
 def test_finalizers_that_set_and_cancel_timers(loop, clock):
-    """The value of a context variable goes with the last timer of its context, while others are on their way."""
+    """The last timer of a context frees the value of a context variable, while other timers wait in the same batch."""
     variable = contextvars.ContextVar("variable")
     generator = random.Random(3)
     seen, handles, cancelled = [], {}, set()

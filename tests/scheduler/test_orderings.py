@@ -197,8 +197,7 @@ def test_every_turn_is_asyncios(impl, program, steps):
 def in_one_run(new_event_loop, program):
     """The trace of a program that runs until it stops or has nothing left to do, and then runs again to the end.
 
-    Each loop may see a due timer behind queued work at a time of its own, within its bound; so this compares callbacks
-    with callbacks.
+    Each loop decides, within its bound, when it looks at due timers behind queued work; so the program has no timers.
     """
     loop = new_event_loop()
     try:

@@ -323,7 +323,7 @@ OPERATIONS = [
 
 
 def test_the_queue_is_a_deque(loop):
-    """Whatever a program does to it, it behaves like a deque, and the rest runs in that order."""
+    """After any change by a program the queue holds what a deque would hold, and its handles run in that order."""
     random = Random(1)
     seen = []
     model = deque()
@@ -370,7 +370,7 @@ def test_a_timer_that_is_put_on_the_queue_is_pending_no_more(loop):
 
 
 def test_what_is_queued_while_the_queue_is_changed_stays(loop):
-    """An object in place of a number may run any code."""
+    """The argument of rotate() may be an object whose __index__() runs any code."""
     seen = []
 
     class Number:

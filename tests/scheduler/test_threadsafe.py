@@ -426,7 +426,7 @@ def test_a_wake_up_that_fails_is_not_taken_for_one(impl):
     seen = []
 
     def post():
-        time.sleep(0.05)  # most likely the loop sleeps by then; otherwise this shows nothing
+        time.sleep(0.05)  # most likely the loop sleeps by then; if not, the test passes without a wake-up
         with failing_wake_ups(loop, wakers):
             loop.call_soon_threadsafe(seen.append, 1)
         loop.call_soon_threadsafe(seen.append, 2)
@@ -443,7 +443,7 @@ def test_a_wake_up_that_fails_is_not_taken_for_one(impl):
 
 
 def test_wakeups_never_block_or_fail_however_many_there_are(loop):
-    """A pipe that is written to a hundred thousand times and never read runs full; that must have no effect."""
+    """A hundred thousand writes fill a pipe that no code reads; that must have no effect."""
     total = 100_000
     count = 0
 

@@ -293,7 +293,7 @@ def test_a_finalizer_sets_a_timer_while_one_is_set(impl, loop):
             handles.append(loop.call_later(1000, print))
 
     def rounds():
-        contexts = [contextvars.Context() for _ in range(600)]  # leaves no context to be reused
+        contexts = [contextvars.Context() for _ in range(600)]  # so that the interpreter has no freed context to reuse
         for number in range(70):  # past the sizes at which a queue of timers grows
             variable.set(number)  # a context of its own for each timer
             Garbage()

@@ -13,7 +13,7 @@ def attributes(group):
 
 
 def ordered(found):
-    """The same with everything that may have been in the order of a set sorted."""
+    """The same, with everything sorted that may have come in the order of a set."""
     if isinstance(found, dict):
         return {name: sorted(text) for name, text in found.items()}
     if isinstance(found, list):

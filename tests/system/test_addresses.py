@@ -169,7 +169,7 @@ def test_a_unix_path_without_the_zero_behind_it(to_python):
     start = raw_family(socket.AF_UNIX)
     size = 108 if sys.platform == "linux" else 104
     assert to_python(start + b"x" * size) == "x" * size
-    assert to_python(start + b"x" * size + b"y") == "x" * size  # the length may count a zero that has no room
+    assert to_python(start + b"x" * size + b"y") == "x" * size  # the length may count a zero that does not fit
     assert to_python(start + b"/a/b") == "/a/b"
     assert to_python(start + b"/a\0garbage") == "/a"
 
@@ -218,7 +218,7 @@ def test_the_cache_tells_apart_what_differs(cache):
 
 
 def test_the_cache_is_right_however_many_peers_there_are(to_python):
-    """The cache never exceeds its bound: it releases an address that another one replaces."""
+    """The cache never exceeds its bound: it releases an address when another one takes its place."""
     from hotloop._c.system.address import AddressCache
 
     rng = random.Random(5)

@@ -131,8 +131,8 @@ loop.close()
 @pytest.mark.promise("P16")
 @own_set
 def test_the_child_has_descriptors_of_its_own(impl):
-    """A kqueue is not inherited, so a new descriptor of the child may get its number: a selector must not touch it
-    then."""
+    """A child does not inherit a kqueue, so a new descriptor of the child may get its number. The selector must not
+    touch that descriptor."""
     out = impl.run_script(
         IN_CHILD
         + """

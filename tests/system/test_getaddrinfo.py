@@ -70,7 +70,7 @@ class Port(enum.IntEnum):
 
 
 def literal_cases():
-    """All of the usual calls, and 1,500 of the others."""
+    """All of the usual calls, and 1,500 unusual ones."""
     usual = itertools.product(LITERALS, [0, 80, "80", None], USUAL, [0, socket.AI_PASSIVE])
     cases = [(host, port, *rest, flags) for host, port, rest, flags in usual]
     unusual = [FAMILIES, TYPES, PROTOS, FLAGS]
@@ -173,7 +173,7 @@ def test_literals_are_answered_at_once(impl, loop, address):
         for _ in range(2):
             assert outcome(ask, *case) == outcome(address.getaddrinfo_literal, *case) == expected, case
         assert address.resolves_at_once(case[0], case[1], case[5])
-    assert 200 < refusals < 3000  # neither kind of answer is rare among them
+    assert 200 < refusals < 3000  # the cases have enough of both kinds of answers
 
 
 @pytest.mark.promise("P20")

@@ -1,5 +1,5 @@
-"""The StopIteration of an `await`: what tracers, debuggers and code that drives its iterator by hand see is
-asyncio's."""
+"""The StopIteration of an `await`: tracers, debuggers and code that drives the iterator by hand see the same as with
+asyncio."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def test_the_end_by_hand_is_a_true_stop_iteration(impl, loop, value, resume):
     end = caught.value
     assert type(end) is StopIteration
     assert end.value is value
-    if value is not None or impl.name != "c":  # ends with None without any exception: next() makes it
+    if value is not None or impl.name != "c":  # with None only next() makes an exception
         assert end.args == arguments_of_end(impl, value)
     assert repr(pickle.loads(pickle.dumps(end))) == repr(end)
     with pytest.raises(StopIteration):
@@ -54,7 +54,7 @@ def test_the_end_by_send(impl, loop, value):
 
 
 def test_the_end_while_an_exception_is_handled(loop):
-    """Up to Python 3.13.1 that exception is its context."""
+    """Up to Python 3.13.1 the handled exception is the context of the StopIteration."""
 
     def context(future):
         future.set_result(1)

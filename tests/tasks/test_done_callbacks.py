@@ -57,7 +57,7 @@ def test_a_comparison_that_fails(loop):
 
 
 def test_a_callback_that_is_added_meanwhile_is_called(loop):
-    """The comparison of the first one adds it, also among two and three."""
+    """The comparison of one of up to three callbacks adds it."""
     for place, count in ((0, 1), (1, 2), (2, 3), (0, 3)):
         future = loop.create_future()
         late = Callback(equal=False)
@@ -105,7 +105,7 @@ def test_the_same_as_asyncio_whatever_happens_meanwhile(loop):
 
 
 def test_callbacks_that_are_removed_meanwhile(loop):
-    """The remaining ones may be called, as with asyncio, which counts in its own way; never twice."""
+    """Callbacks before the removing one are called once, later ones at most once: asyncio may miss some."""
     for count in (1, 2, 3, 4):
         for place in range(count):
             future = loop.create_future()

@@ -326,7 +326,7 @@ def test_the_await_iterator_by_hand(impl, loop):
 
 
 def test_resuming_too_early_does_no_harm(impl, loop):
-    """asyncio's Python Future raises, its C one waits again."""
+    """asyncio's Future in Python raises; its Future in C waits again."""
     future = impl.Future(loop=loop)
     iterator = iter(future)
     next(iterator)

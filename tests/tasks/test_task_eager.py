@@ -231,7 +231,7 @@ def test_create_task_starts_nothing_eagerly_on_a_loop_that_does_not_run(impl, lo
 
 
 def test_eager_start_without_a_running_loop(impl, loop):
-    """The interpreter's own Task is the measure: by version it raises or runs the task later."""
+    """asyncio's own Task is the oracle: depending on the version it raises, or runs the task later."""
 
     def outcome(task_class):
         coroutine = returning("value")

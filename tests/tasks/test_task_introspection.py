@@ -39,14 +39,14 @@ def test_current_task_as_another_thread_sees_it(loop):
 @pytest.mark.only("c", reason="looks into the extension")
 @pytest.mark.skipif(not (3, 14) <= sys.version_info < (3, 16), reason="the thread state has it since 3.14")
 def test_the_current_task_is_set_without_a_call(loop):
-    """Setting it by asyncio's functions would be slower, and no other test would notice."""
+    """Calling asyncio's functions to set it would be slower, and no other test would fail."""
     from hotloop._c.tasks import current_task
 
     assert current_task.is_set_directly()
 
 
 def test_current_task_in_a_plain_callback_is_none(loop):
-    """A callback has none right after a task's step in the same batch; a timer and a done callback have none either."""
+    """A callback has no current task, even right after a task's step; nor has a timer or a done callback."""
     seen = []
 
     async def main():
@@ -99,7 +99,7 @@ def test_current_task_is_gone_after_an_exception(loop):
 
 
 def test_current_task_after_a_stop_between_steps(loop):
-    """A task's step ran last; it must not show when this loop runs again, or another one."""
+    """A task's step ran last. That task must not be the current one when this loop or another one runs again."""
 
     async def main():
         loop.stop()

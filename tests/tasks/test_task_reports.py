@@ -174,7 +174,7 @@ def test_a_task_that_the_report_brings_back_is_among_all_tasks(impl, loop):
     loop.set_exception_handler(lambda loop, context: kept.append(context["task"]))
     future = loop.create_future()
     task = impl.Task(main(), loop=loop)
-    # This makes the loop forget its step.
+    # The queued step is the loop's reference to the task.
     loop._ready.clear()
     del task
     assert len(kept) == 1

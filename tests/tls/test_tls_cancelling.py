@@ -1,6 +1,7 @@
 """TLS: a task that waits for a handshake is cancelled, after each piece of the peer's handshake bytes.
 
-After any of them, the connection is closed and leaves nothing registered, scheduled or open, and no later report.
+After each of these cancellations the connection is closed, nothing stays registered, scheduled or open, and no report
+comes later.
 """
 
 import contextlib
@@ -100,7 +101,7 @@ class Connecting(Attempt):
 
 
 class Upgrading(Attempt):
-    # As with asyncio's start_tls(): connection_lost() comes only after a second connection_made().
+    # As on asyncio, start_tls() leads to connection_lost() only after a second connection_made().
     lives = (["connection_made"], *Connecting.lives[1:])
 
     def begin(self):

@@ -147,7 +147,7 @@ def test_its_repr_tells_its_state(tls):
 
 @every_side
 def test_the_attributes_that_others_look_at(tls, certificates, side):
-    """asyncio's private names that others use: asyncio itself, and libraries that look for the SSLContext."""
+    """asyncio reads these private names, and so do libraries that look for the SSLContext."""
     context = certificates.context(side)
     connection = tls.open(side, context=context)
     transport = connection.transport
@@ -168,7 +168,7 @@ def test_protocol_paused_follows_the_protocol(tls):
 
 
 def test_what_asyncio_has_nothing_else_lacks(tls):
-    """Public methods and attributes."""
+    """The transport has every public method and attribute of asyncio's."""
     transport = tls.open().transport
     oracle = asyncio.sslproto._SSLProtocolTransport
     assert [name for name in dir(oracle) if not name.startswith("_") and not hasattr(transport, name)] == []

@@ -43,7 +43,7 @@ def test_the_ssl_object_after_the_connection(tls, side):
 
 @every_side
 def test_a_protocol_that_reads_its_ssl_object(tls, side):
-    """read() of the SSLObject is not for protocols, but finds nothing rather than what the transport is reading."""
+    """A protocol that calls read() of the SSLObject does not get the data that the transport is reading."""
     protocol = Recorder()
     found = []
 
@@ -88,7 +88,7 @@ def test_a_callback_for_each_message(tls, side):
 
 
 class PeekingContext(ssl.SSLContext):
-    """Counts what the memory BIOs of its connections have had written into them."""
+    """Keeps the BIO into which its connections write."""
 
     def wrap_bio(self, incoming, outgoing, *arguments, **keywords):
         self.outgoing = outgoing
@@ -96,7 +96,7 @@ class PeekingContext(ssl.SSLContext):
 
 
 def test_an_overridden_wrap_bio_keeps_its_bios(tls):
-    """Whatever is done with the BIOs that a context was given happens: here, bytes are put in front of the records."""
+    """A context that overrides wrap_bio() may use the BIOs itself. Here, it puts bytes in front of the records."""
     context = PeekingContext(ssl.PROTOCOL_TLS_SERVER)
     tls.certificates.server.configure_cert(context)
     connection = tls.open("server", context=context)
@@ -110,7 +110,7 @@ def test_an_overridden_wrap_bio_keeps_its_bios(tls):
 
 
 def test_a_finalizer_in_a_cycle_through_the_ssl_object(tls):
-    """The SSLObject holds something that calls the transport when the collector finalizes both."""
+    """The SSLObject refers to an object whose finalizer calls the transport, while the collector finalizes both."""
     connection = tls.open("server")
     closed = []
 

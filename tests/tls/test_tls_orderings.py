@@ -256,7 +256,7 @@ class Stage:
 
 
 def until_closed(trace):
-    """Without the data after close(): asyncio's transport still delivers it, this implementation does not."""
+    """The trace without data after close(), which only asyncio's transport delivers."""
     if CLOSED not in trace:
         return trace
     after = trace.index(CLOSED)

@@ -238,8 +238,8 @@ def test_read_limits_that_cannot_be(tls, limits):
 @every_side
 @pytest.mark.parametrize("high", [1, 10_000, None])
 def test_a_peer_cannot_send_without_end_while_reading_is_paused(tls, side, high):
-    """The transport holds a limited amount; the rest stays in the kernel and, when that is full, with the peer. Nothing
-    is lost."""
+    """The transport holds a limited amount. The rest stays in the kernel and, when its buffers are full, with the
+    peer. No data is lost."""
     connection = tls.open(side, kind="tcp")
     connection.transport.set_read_buffer_limits(high)
     connection.transport.pause_reading()

@@ -78,7 +78,7 @@ def test_get_buffer_replaces_the_protocol(tls, side, make_second):
 @pytest.mark.parametrize("make_first", [Recorder, ViewRecorder])
 @pytest.mark.parametrize("make_second", [Recorder, ViewRecorder])
 def test_data_replaces_the_protocol(tls, side, make_first, make_second):
-    """The protocol changes its kind between two parts of the held data."""
+    """A protocol of another kind takes over between two parts of the held data."""
     first = make_first() if make_first is Recorder else ViewRecorder(1000)
     second = make_second()
     connection = tls.open(side, first)

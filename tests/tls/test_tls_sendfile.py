@@ -22,7 +22,7 @@ def file(tmp_path):
 
 @pytest.fixture(autouse=True)
 def overlook_unpaired_calls(impl, tls):
-    """asyncio may call resume_writing() alone; see docs/differences.md. Every test ends with a look at such calls."""
+    """asyncio may call resume_writing() alone (docs/differences.md); the end of each test checks for such calls."""
     yield
     if impl.name == "asyncio":
         for connection in tls.opened:

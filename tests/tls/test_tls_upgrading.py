@@ -57,7 +57,7 @@ def test_what_the_upgraded_transport_knows(tls, side):
 
 @every_side
 def test_the_plain_transport_after_the_end(tls, side):
-    """A program that has kept it may still ask it and its socket."""
+    """A program that has kept the plain transport may still ask for its information and its socket."""
     plain = UpgradableConnection(tls, side)
     info = plain.transport.get_extra_info("socket")
     connection = plain.upgrade()

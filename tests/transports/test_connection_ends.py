@@ -1,7 +1,7 @@
 """Data received before a connection's end is delivered before connection_lost(): paused or not, with TLS or without, on
-TCP, Unix sockets and pipes, in whichever order the end and resume_reading() come.
+TCP, Unix sockets and pipes, and in either order of the end and resume_reading().
 
-The tests put both into one turn of the loop; on a loaded machine that happens by chance.
+The tests make both happen in one turn of the loop, as happens by chance on a loaded machine.
 """
 
 import asyncio

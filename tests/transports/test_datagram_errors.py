@@ -122,8 +122,8 @@ def test_a_refused_datagram(loop):
     loop.run_until_complete(main())
 
 
-# A process of its own has its own network namespace, in which not even loopback is up, and passes a socket of it. On
-# request it sets loopback up.
+# A process in a network namespace of its own, where even loopback is down, passes a socket of that namespace to the
+# test. On request it sets loopback up.
 UNCONNECTED_NETWORK = """
 import ctypes, fcntl, os, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -252,8 +252,8 @@ BAD_ADDRESSES = {
 
 @pytest.mark.parametrize("case", BAD_ADDRESSES)
 def test_a_bad_address_ends_the_endpoint(loop, case):
-    """An exception that is not the system's is a mistake of the program; asyncio reports it and closes. An address that
-    equals a valid earlier one (1.0 == 1) is still invalid."""
+    """An exception other than OSError is a mistake of the program; asyncio reports it and closes the endpoint. An
+    address that equals a valid earlier one (1.0 == 1) is still invalid."""
     make, error = BAD_ADDRESSES[case]
 
     async def main():

@@ -301,7 +301,7 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
         ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
         try:
             with ours, peer:
-                peer.bind(str(tmp_path / implementation.name))  # not connected: the kernel queues some ten for it
+                peer.bind(str(tmp_path / implementation.name))  # not connected: the kernel queues few datagrams
                 ours.connect(str(tmp_path / implementation.name))
                 ours.setblocking(False)
                 transport, protocol = loop.run_until_complete(over(loop, ours, Noting))

@@ -68,7 +68,7 @@ def served(loop):
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
 @pytest.mark.parametrize("pattern", [(True,), (False,), (True, False), (False, False, False, False, False, True)])
 def test_early_and_late_words(loop, served, kind, pattern):
-    """Clients that talk early or late, in any order of connections; later data arrives as well."""
+    """Clients send their first data early or late, in any order of connections; later data arrives as well."""
     for number in range(MANY):
         early = pattern[number % len(pattern)]
         client, protocol = served.serve(b"early" if early else b"", protocol=kind)
@@ -161,7 +161,7 @@ def test_closed_before_the_first_word(loop, served, how):
 
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_answered_and_closed_at_the_first_word(loop, served, how):
-    """The test repeats it, so that descriptor numbers are reused."""
+    """The test repeats this, so that descriptor numbers are reused."""
     for _ in range(MANY):
         protocol = Recorder()
 
@@ -210,7 +210,7 @@ def test_an_interruption_at_the_first_word(loop, served, kind):
 
 
 def test_the_first_answer_when_the_client_takes_nothing(loop, served):
-    """More than the kernel takes: flow control begins before the poller knows the connection, or after."""
+    """The kernel does not take all: flow control begins before the poller knows the connection, or after."""
     answer = bytes(64 << 20)
 
     def write():
@@ -233,7 +233,7 @@ def test_the_first_answer_when_the_client_takes_nothing(loop, served):
 
 
 def test_the_first_word_comes_in_the_turn_after_the_beginning(loop, served):
-    """Not before the callbacks queued behind connection_made(), and not after the callbacks that those queue."""
+    """The data comes after the callbacks queued behind connection_made(), and before the callbacks that those queue."""
     order = []
 
     def made():

@@ -1,4 +1,4 @@
-"""Pipe transports on everything that is not a plain pipe (FIFOs, terminals, devices, sockets), and what they refuse."""
+"""Pipe transports on files other than plain pipes (FIFOs, terminals, devices, sockets), and files that they refuse."""
 
 import asyncio
 import contextlib
@@ -255,7 +255,7 @@ def test_a_reset_socket(loop):
 @pytest.mark.parametrize("kind", ["read", "write"])
 @pytest.mark.parametrize("what", ["a regular file", "a directory", "a memory file", "a block of nothing"])
 def test_what_is_no_pipe_is_refused(loop, tmp_path, kind, what):
-    """They are refused with asyncio's ValueError; the file stays open and remains its owner's."""
+    """The call raises asyncio's ValueError; the file stays open and remains its owner's."""
 
     async def main():
         with contextlib.ExitStack() as stack:

@@ -200,7 +200,7 @@ def test_what_waits_in_a_pipe_comes_before_the_end_of_another_that_is_closed_nex
         os.write(second_end, b"two")
         transport, _ = await loop.connect_read_pipe(lambda: Naming("first"), os.fdopen(first, "rb", 0))
         await until(lambda: happened)
-        for _ in range(3000):  # the loop has polled for I/O without a result for long
+        for _ in range(3000):  # by now the loop has long been polling for I/O without a result
             await asyncio.sleep(0)
         other, _ = await loop.connect_read_pipe(lambda: Naming("second"), os.fdopen(second, "rb", 0))
         transport.close()

@@ -180,7 +180,7 @@ def test_writing_the_wrong_type(loop, data):
 
 @pytest.mark.parametrize("queued", [True, False])
 def test_the_reader_goes(loop, queued):
-    """Queued data is lost, so the end is an error; without queued data it is not."""
+    """Queued data is lost, so the end is an error; without queued data it is no error."""
 
     async def main():
         reading, writing = pipe_files()
@@ -198,7 +198,7 @@ def test_the_reader_goes(loop, queued):
 
 
 def test_the_reader_goes_after_a_close_in_connection_made(loop):
-    """The transport waits for the reader's end as after any close(), and does not learn of it from a write that fails."""
+    """As after any close(), the transport learns of the reader's end from the poller and not from a failing write."""
 
     class FillsAndCloses(Recorder):
         def connection_made(self, transport):

@@ -114,7 +114,7 @@ def test_no_memory_for_what_arrives(impl, kind, size):
 @limits_memory
 @pytest.mark.only("c", reason="in Python the exit code is lost if its object cannot be allocated, as in asyncio")
 def test_no_memory_for_an_exit_code(impl):
-    """The kernel reports it once."""
+    """The kernel reports an exit code once, so the loop must not drop it."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script("""if True:
         import _testcapi, gc, signal
@@ -152,7 +152,7 @@ def test_no_memory_for_an_exit_code(impl):
 @pytest.mark.only("c", reason="in Python calling the protocol may itself fail for lack of memory, as in asyncio")
 @pytest.mark.parametrize("method", ["get_buffer", "eof_received"])
 def test_no_memory_for_the_traceback_of_what_a_protocol_raises(impl, method):
-    """The MemoryError that the transport catches is then a bare object."""
+    """The transport then catches a MemoryError that has no traceback."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     impl.run_script(f"""if True:
         import _testcapi, gc, socket

@@ -327,7 +327,7 @@ def test_the_peer_resets_while_data_is_pending(loop, connections, kind):
 
 @every_kind
 def test_writing_to_a_peer_that_is_gone(loop, connections, kind):
-    """The write detects it, since reading is paused; the loop still calls connection_lost() later."""
+    """Reading is paused, so the write is what detects the reset; the loop still calls connection_lost() later."""
     connection = connections.open(kind)
     connection.transport.pause_reading()
     connection.reset()
@@ -460,7 +460,7 @@ def test_the_end_takes_its_turn_when_it_is_asked_for(loop, connections, how):
     order = []
 
     def end_the_other(other):
-        # Whichever runs first, the other one's event has been reported already, and waits for its turn.
+        # When the first of the two callbacks runs, the poll has reported the other connection's event already.
         if not order:
             order.append("end")
             loop.call_soon(order.append, "before")

@@ -71,7 +71,7 @@ FATAL = ["data_received", "get_buffer", "buffer_updated", "eof_received"]
 
 
 def happening(implementation, where, error, debug=False):
-    """The outcome of raising `error` in the callback `where`, in comparable form: the report and the callbacks."""
+    """The report and the callbacks after the callback `where` has raised `error`, in a form that can be compared."""
     loop = implementation.new_event_loop()
     loop.set_debug(debug)
     loop.slow_callback_duration = 3600

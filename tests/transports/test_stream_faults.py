@@ -271,7 +271,7 @@ def test_descriptors_are_reused_at_once(loop):
 
 
 def test_a_closed_transport_leaves_the_next_user_of_its_descriptor_alone(loop):
-    """Every method is called on transports that have ended while their descriptors belong to others."""
+    """The test calls every method of transports that have ended, while other files have their descriptor numbers."""
     gone = []
     for _ in range(10):
         ours, peer = connected_sockets("pair")
@@ -431,7 +431,7 @@ def test_room_to_write_that_is_reported_with_data_that_interrupts_the_loop(loop,
 @pytest.mark.only("c", reason="asyncio leaves the descriptor with the selector")
 @every_kind
 def test_a_program_that_calls_what_the_loop_calls(loop, connections, kind):
-    """Once it has ended, by whichever call, a transport does nothing."""
+    """After any of these calls has ended a transport, its methods do nothing."""
     connection = connections.open(kind)
     transport = connection.transport
     loop.call_soon(transport._call_connection_lost, None)

@@ -159,7 +159,7 @@ def test_resumed_before_the_buffer_is_empty(loop, connections):
 @pytest.mark.promise("P28")
 @pytest.mark.skipif("pair" not in KINDS, reason="no Unix sockets here, whose buffers are as small as setsockopt() says")
 def test_paused_before_write_returns_whatever_waits_for_the_end_of_the_turn(loop, connections):
-    """A low limit holds within each turn, although much more than it may be sent at once at the turn's end."""
+    """A low limit holds within each turn, although the loop may send much more than that at once at the turn's end."""
     ours, peer = connected_sockets("pair")
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = connections.over(ours, peer)

@@ -218,9 +218,9 @@ def test_a_buffer_with_pending_data_keeps_its_order(loop, connections):
 @pytest.mark.only("c", reason="gathers the writes of a turn")
 @pytest.mark.parametrize("ending", [None, KeyboardInterrupt])
 def test_what_sending_raises_is_not_the_last_callbacks(loop, connections, monkeypatch, ending):
-    """It has a report of its own, all other transports send, and the loop goes on."""
+    """The exception has a report of its own, all other transports send, and the loop goes on."""
     failing, other = connections.open("tcp"), connections.open("tcp")
-    # Taken from the transport, the number would be reason enough not to put off its writes.
+    # Asking the transport for the number would end the gathering of its writes, so the test reads it from the repr().
     number = int(re.search(r"fd=(\d+)", repr(failing.transport))[1])
     with socket.socket(fileno=os.dup(number)) as duplicate:
         duplicate.shutdown(socket.SHUT_WR)

@@ -353,7 +353,7 @@ def test_a_protocol_factory_that_fails(loop):
     peer.close()
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # asyncio leaves it to the garbage collector
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # asyncio leaves it to the collector
 def test_a_protocol_factory_that_fails_while_accepting(loop):
     """The connection is closed, with a report only in debug mode; the server goes on."""
     reports = []

@@ -1,6 +1,6 @@
-"""P35: within a turn, a program's own use of a transport's socket comes after everything that was written before, and
-the transport's answers are those after it. The peers are blocking sockets; the test reads them while the loop stands
-still."""
+"""P35: within a turn, data that was written before a program uses a transport's socket itself is sent before that use,
+and the transport's answers take it into account. The peers are blocking sockets; the test reads them while the loop
+stands still."""
 
 import asyncio
 import contextlib
@@ -135,7 +135,7 @@ def test_a_program_that_keeps_its_socket_may_use_it_at_any_time(loop, reference)
 @counts_segments
 @pytest.mark.parametrize("way", ["connected", "accepted", "given up"])
 def test_asking_whether_the_connection_is_broken_sends_nothing(loop, way):
-    """Libraries ask before or after each write; while others wait for their turn, a peer is not woken for each."""
+    """Libraries ask before or after each write; while other callbacks are queued, the writes share one segment."""
     with connection(loop, way) as opened:
         before = data_segments(opened.socket)
 

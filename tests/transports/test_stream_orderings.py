@@ -189,7 +189,7 @@ class Stage:
 
     def writelines(self, sizes):
         if is_asyncio_transport(self.transport) and (3, 12) <= sys.version_info < (3, 14, 10):
-            self.write(sum(sizes))  # its writelines() fails after close and does not pause its protocol
+            self.write(sum(sizes))  # asyncio's writelines() fails after close there, and does not pause its protocol
             return
         data = self.data(sum(sizes))[: sum(sizes)]
         accepting = not self.transport.is_closing() or self.transport.get_write_buffer_size() > 0
@@ -206,7 +206,7 @@ class Stage:
         self.transport.set_write_buffer_limits(*limits)
 
     def pause_reading(self):
-        if "eof_received" not in self.protocol.calls:  # asyncio would read and report the end once more after it
+        if "eof_received" not in self.protocol.calls:  # asyncio would then read and report the end again
             self.transport.pause_reading()
 
     def resume_reading(self):

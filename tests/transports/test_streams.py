@@ -1,5 +1,4 @@
-"""asyncio's streams on the loop's own transports: the reader behaves as asyncio's, whichever way the bytes take into
-it."""
+"""asyncio's streams on the loop's own transports: the reader behaves as asyncio's, however the bytes get into it."""
 
 import asyncio
 import contextlib

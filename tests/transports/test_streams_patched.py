@@ -309,7 +309,7 @@ def test_large_and_small_reads_in_turn(impl):
 @pytest.mark.only("c", reason="asyncio's own raise AttributeError in some versions")
 @pytest.mark.parametrize("kind", ["stream", "datagram", "read pipe", "write pipe"])
 def test_private_methods_after_the_end_raise_nothing(loop, kind):
-    """Programs replace them in asyncio's classes because asyncio's raise there, which has no effect on hotloop's."""
+    """asyncio's raise there, so programs replace them in its classes; hotloop's transports need no such patch."""
 
     async def main():
         if kind == "stream":

@@ -4,7 +4,8 @@ Environment variables, read at build time:
 
 HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pure Python, a py3-none-any wheel.
                     auto (default): build it where a C compiler works; where none does, say so and build the pure wheel.
-HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols.
+HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols. (A release
+                    build has debug symbols if CFLAGS holds -g.)
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
 HOTLOOP_SANITIZE    address,undefined: a debug build under AddressSanitizer and UBSan that keeps no freed memory
                     (runtime/recycling.h), so that every use of it is seen. `make sanitize-test` says how it is run.
@@ -92,6 +93,9 @@ if DEBUG:
 else:
     # An assertion that is compiled out leaves its temporaries behind.
     COMPILE_ARGS += ["-O3", "-Wno-unused-variable"]
+    if not any(option.startswith("-g") for option in os.environ.get("CFLAGS", "").split()):
+        # Many interpreters were built with -g and pass it on: four fifths of each module would be debug symbols.
+        COMPILE_ARGS += ["-g0"]
 LINK_ARGS: list[str] = []
 if SANITIZE != "no":
     LINK_ARGS += [f"-fsanitize={SANITIZE}"]

@@ -92,7 +92,7 @@ def check_bill(wheel: zipfile.ZipFile, version: str, *, pure: bool) -> Iterator[
 
 
 def check_paths(name: str, module: bytes, builder: tuple[bytes, ...]) -> Iterator[str]:
-    # Cython compresses strings, so a byte that is no character may stand in the middle of the module's own relative path.
+    # Cython compresses strings: a byte that is no character may stand in the middle of the module's own relative path.
     own = b"ext/" + COMPILED.sub(r"\g<stem>.pyx", name).encode()
     found = {path for path in ABSOLUTE_PATH.findall(module) if not path.startswith(SYSTEM_PATHS) and path not in own}
     found |= {path for path in builder if path in module}

@@ -82,6 +82,14 @@ def test_every_tool_is_pinned_at_the_release_that_the_page_names():
         assert releases[name].startswith(release), tool
 
 
+def test_the_changes_are_for_the_pinned_releases():
+    pins = (HERE / "requirements.txt").read_text(encoding="utf-8").lower().split()
+    page = document.PAGE.with_name("auto-detection.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^\| (\w+) \| ([\d.]+) \|", page, re.MULTILINE)
+    assert len(releases) == 7
+    assert [f"{tool}=={release}" for tool, release in releases if f"{tool}=={release}" not in pins] == []
+
+
 def test_tools_that_cannot_be_installed_are_a_failure(tmp_path):
     nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
     run = run_py(f"--cache={tmp_path}", **nowhere)

@@ -18,7 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
-RUN_ELSEWHERE = {"ecosystem.md": "tests/ecosystem, which has the servers and tools that this page is about"}
+RUN_ELSEWHERE = dict.fromkeys(
+    ("ecosystem.md", "auto-detection.md"), "tests/ecosystem, which has the servers and tools that this page is about"
+)
 """Pages whose blocks another suite runs."""
 
 FENCE = re.compile(r"(?P<indent> *)```(?P<language>[\w+-]*)(?P<options>.*)")
@@ -27,7 +29,7 @@ COMMENT = re.compile(r"<!-- test: (?P<condition>.+) -->")
 
 RUN = ("python", "sh", "console")
 """Languages of blocks that are run."""
-SHOWN = ("text", "toml", "ini", "json", "html", "cython", "c")
+SHOWN = ("text", "toml", "ini", "json", "html", "cython", "c", "diff")
 """Languages of blocks that are only for reading."""
 
 

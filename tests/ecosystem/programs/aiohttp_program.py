@@ -38,3 +38,8 @@ async def shut_down(app):
 app = web.Application()
 app.add_routes(routes)
 app.on_cleanup.append(shut_down)
+
+
+def make_app(argv):
+    """For `python -m aiohttp.web`."""
+    return app

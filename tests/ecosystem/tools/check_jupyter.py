@@ -17,16 +17,13 @@ print(json.dumps([isinstance(asyncio.get_running_loop(), hotloop.EventLoop), hot
 """
 
 
-@pytest.fixture
-def kernel(tmp_path, monkeypatch):
-    """A client of a running kernel, whose specification is where Jupyter looks for it."""
-    folder = tmp_path / "kernels" / "hotloop"
-    folder.mkdir(parents=True)
-    section("Jupyter").write(folder)
+@contextlib.contextmanager
+def kernel_of(tmp_path, monkeypatch):
+    """The manager of a running kernel, whose specification is in `kernels/hotloop`, and its client."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("PATH", with_programs_of(sys.executable))
     manager = KernelManager(
-        kernel_name="hotloop", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder.parent)])
+        kernel_name="hotloop", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(tmp_path / "kernels")])
     )
     manager.start_kernel(cwd=str(tmp_path))
     client = manager.client()
@@ -38,6 +35,16 @@ def kernel(tmp_path, monkeypatch):
         client.stop_channels()
         with contextlib.suppress(RuntimeError):
             manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    """As the page says: the specification is where Jupyter looks for it."""
+    folder = tmp_path / "kernels" / "hotloop"
+    folder.mkdir(parents=True)
+    section("Jupyter").write(folder)
+    with kernel_of(tmp_path, monkeypatch) as running:
+        yield running
 
 
 def execute(client, source):

@@ -111,7 +111,7 @@ class Thing:
 
 THINGS = {
     "loop": Thing(of_a_loop, 1),
-    "timer": Thing(of_each(lambda loop: loop.call_later(NEVER, abs)), 100_000),
+    "timer": Thing(of_each(lambda loop: loop.call_later(NEVER, int)), 100_000),
     "future": Thing(of_each(lambda loop: loop.create_future()), 100_000),
     "task-that-awaits-a-future": Thing(of_each(lambda loop: loop.create_task(wait_for_a_future())), 100_000),
     "task-that-sleeps": Thing(of_each(lambda loop: loop.create_task(asyncio.sleep(NEVER))), 100_000),

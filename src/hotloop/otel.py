@@ -1,4 +1,4 @@
-"""An event loop's metrics for OpenTelemetry: `pip install hotloop[otel]`.
+"""An event loop's metrics for OpenTelemetry: `pip install opentelemetry-api`.
 
     hotloop.otel.instrument(loop)
 
@@ -23,7 +23,7 @@ from hotloop.metrics import BUCKET_BOUNDS_NS, Delays, Metrics
 try:
     from opentelemetry import metrics as api
 except ImportError as error:
-    raise ImportError("hotloop.otel needs opentelemetry-api: pip install hotloop[otel]", name=error.name) from error
+    raise ImportError("hotloop.otel needs opentelemetry-api: pip install opentelemetry-api", name=error.name) from error
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation

@@ -254,7 +254,7 @@ def test_without_opentelemetry(load_implementation):
         try:
             import hotloop.otel
         except ImportError as error:
-            assert "pip install hotloop[otel]" in str(error), error
+            assert "pip install opentelemetry-api" in str(error), error
         else:
             raise AssertionError
     """)

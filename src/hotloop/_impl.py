@@ -9,8 +9,10 @@ HOTLOOP_TASKS=hotloop  or unset: hotloop's
 
 If only the missing extension leads to the pure implementation, its loop hands out the interpreter's own Future and
 Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
-not load, a RuntimeWarning reports it. A subinterpreter is the exception: the extension cannot load there once another
-interpreter has loaded it, so there is no warning.
+not load, a RuntimeWarning reports it.
+
+The extension is for the main interpreter. A subinterpreter does not even try: one that shares the main interpreter's
+GIL would succeed if it came first, and so take the extension from the main interpreter.
 """
 
 import asyncio
@@ -47,10 +49,13 @@ _PARTS = (
     "network.network_core",
 )
 _NOT_INSTALLED = "no compiled extension is installed for this interpreter"
+_OTHER_INTERPRETER = "the compiled extension is for the main interpreter, and this is a subinterpreter"
 
 
 def _load_extension() -> str | None:
     """Import every compiled module. Returns None on success, otherwise the reason why there is no extension."""
+    if in_subinterpreter():
+        return _OTHER_INTERPRETER
     try:
         for part in _PARTS:
             import_module(f"hotloop._c.{part}")
@@ -65,11 +70,15 @@ def _load_extension() -> str | None:
     return None
 
 
-def _in_subinterpreter() -> bool:
-    for name in ("_interpreters", "_xxsubinterpreters"):
-        with suppress(ImportError):
-            interpreters = import_module(name)
-            return bool(interpreters.get_current() != interpreters.get_main())
+def in_subinterpreter() -> bool:
+    """Whether this is another interpreter than the process's first."""
+    import _thread
+
+    if hasattr(_thread, "_is_main_interpreter"):  # CPython 3.12 and later
+        return not _thread._is_main_interpreter()
+    with suppress(ImportError):
+        interpreters = import_module("_xxsubinterpreters")
+        return bool(interpreters.get_current() != interpreters.get_main())
     return False
 
 
@@ -86,9 +95,7 @@ def _choose() -> tuple[str, str]:
         return "c", "HOTLOOP_IMPL=c" if asked else "the compiled extension is installed"
     if asked:
         raise ImportError(f"HOTLOOP_IMPL=c cannot be met: {problem}", name="hotloop._c")
-    if problem is not _NOT_INSTALLED and _in_subinterpreter():
-        problem = f"the compiled extension is for one interpreter in a process, and this is another one ({problem})"
-    elif problem is not _NOT_INSTALLED:
+    if problem not in (_NOT_INSTALLED, _OTHER_INTERPRETER):
         message = f"hotloop's compiled extension does not load, falling back to Python ({problem})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     return "python", problem

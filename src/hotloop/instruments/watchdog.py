@@ -53,8 +53,8 @@ class Watchdog:
             if self._thread is not None:
                 self._changed.notify()
                 return
-            thread = InstrumentThread(self._run, "hotloop-watchdog")
             try:
+                thread = InstrumentThread(self._run, "hotloop-watchdog")
                 thread.start()
             except RuntimeError:
                 del self._due[watched]

@@ -11,6 +11,8 @@ If only the missing extension leads to the pure implementation, its loop hands o
 Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
 not load, a RuntimeWarning reports it.
 
+On Windows the loop is asyncio's own in that case, the implementation "asyncio": see _asyncio/platform_loop.
+
 The extension is for the main interpreter. A subinterpreter does not even try: one that shares the main interpreter's
 GIL would succeed if it came first, and so take the extension from the main interpreter.
 """
@@ -98,6 +100,8 @@ def _choose() -> tuple[str, str]:
     if problem not in (_NOT_INSTALLED, _OTHER_INTERPRETER):
         message = f"hotloop's compiled extension does not load, falling back to Python ({problem})"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
+    if sys.platform == "win32":
+        return "asyncio", f"{problem}, and on Windows asyncio's own loop can do more than the pure implementation"
     return "python", problem
 
 
@@ -109,10 +113,12 @@ def _choose_tasks() -> bool:
         raise ImportError(message, name="hotloop._c")
     if asked:
         return asked == "asyncio"
+    if implementation == "asyncio":
+        return True
     return implementation == "python" and not os.environ.get("HOTLOOP_IMPL") and has_compiled_tasks
 
 
-# "c" or "python", and the reason that `python -m hotloop info` shows beside it.
+# "c", "python" or "asyncio", and the reason that `python -m hotloop info` shows beside it.
 implementation, reason = _choose()
 has_compiled_tasks = asyncio.Task is not asyncio.tasks._PyTask  # type: ignore[attr-defined]
 uses_asyncio_tasks = _choose_tasks()
@@ -124,7 +130,10 @@ if not TYPE_CHECKING:
     Handle = import_module(f"{_package}.scheduler.ready_queue").Handle
     TimerHandle = import_module(f"{_package}.scheduler.timers").TimerHandle
     NetworkCore = _network.NetworkCore
-    if implementation == "c" or os.environ.get("HOTLOOP_IMPL") or not has_compiled_tasks:
+    # hotloop.testing needs a core for its loops, also where hotloop.EventLoop has none.
+    if implementation != "asyncio" and (
+        implementation == "c" or os.environ.get("HOTLOOP_IMPL") or not has_compiled_tasks
+    ):
         Future = import_module(f"{_package}.tasks.future").Future
         Task = import_module(f"{_package}.tasks.task").Task
     else:

@@ -1,5 +1,7 @@
 """The event loop class: a core that runs callbacks, tasks and timers, in front of asyncio.SelectorEventLoop.
 
+On Windows it is asyncio's own, if there is no reason for another: see _asyncio/platform_loop.
+
 The core comes first in the method resolution order and overrides what runs per callback, per task step, per packet or
 per timer. Everything else is the standard library's own code, and so follows the running Python by construction.
 """
@@ -10,19 +12,22 @@ import os
 import weakref
 from importlib import import_module
 from selectors import BaseSelector
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop._asyncio.literal_resolver import make_resolver
+from hotloop._asyncio.platform_loop import PlatformLoop
 from hotloop._asyncio.sendfile import SendfileFallback
 from hotloop._asyncio.start_tls import StartTls
-from hotloop._impl import NetworkCore, uses_asyncio_tasks
+from hotloop._impl import NetworkCore, implementation, uses_asyncio_tasks
 from hotloop._loop_metrics import LoopMetrics
 
 if TYPE_CHECKING:
 
     class EventLoop(LoopMetrics, NetworkCore, asyncio.SelectorEventLoop):
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
+
+    EventLoopWithCore = EventLoop
 
 
 any_was_made = False
@@ -81,14 +86,39 @@ def make_class_with(part: type, event_loop: type["EventLoop"]) -> type["EventLoo
     return EventLoop
 
 
+def make_platform_loop_class() -> type["EventLoop"]:
+    """The event loop class of a platform for which hotloop has no better one."""
+
+    class EventLoop(PlatformLoop, asyncio.ProactorEventLoop):  # type: ignore[misc, name-defined]
+        """asyncio's event loop of this platform."""
+
+        def __init__(self, proactor: Any = None) -> None:
+            global any_was_made
+            any_was_made = True
+            super().__init__(proactor)
+
+    EventLoop.__qualname__ = "EventLoop"
+    return EventLoop
+
+
 if not TYPE_CHECKING:
-    EventLoop = make_event_loop_class(NetworkCore)
+
+    def _with_instruments(event_loop: type["EventLoop"]) -> type["EventLoop"]:
+        """`event_loop` with what the environment asks for."""
+        if os.environ.get("HOTLOOP_STALL_AFTER"):
+            event_loop = make_class_with(import_module("hotloop.instruments.stalls").WatchedLoop, event_loop)
+        if os.environ.get("HOTLOOP_INSPECT"):
+            event_loop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, event_loop)
+        return event_loop
+
+    # hotloop.testing needs a loop that has a core, also where hotloop.EventLoop is asyncio's own.
+    EventLoopWithCore = make_event_loop_class(NetworkCore)
     if uses_asyncio_tasks:
-        EventLoop = make_class_with(AsyncioTasks, EventLoop)
-    if os.environ.get("HOTLOOP_STALL_AFTER"):
-        EventLoop = make_class_with(import_module("hotloop.instruments.stalls").WatchedLoop, EventLoop)
-    if os.environ.get("HOTLOOP_INSPECT"):
-        EventLoop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, EventLoop)
+        EventLoopWithCore = make_class_with(AsyncioTasks, EventLoopWithCore)
+    EventLoopWithCore = _with_instruments(EventLoopWithCore)
+    EventLoop = EventLoopWithCore
+    if implementation == "asyncio":
+        EventLoop = _with_instruments(make_platform_loop_class())
 
 
 @functools.cache

@@ -84,6 +84,8 @@ def _names_of_own_objects(ids: set[int]) -> Iterator[str]:
 
 def why_unavailable() -> str | None:
     """Why there is no compiled layer; None if there is one."""
+    if _impl.implementation == "asyncio":
+        return f"asyncio's own loop is in use: {_impl.reason}"
     if _impl.implementation != "c":
         return f"the pure implementation is in use: {_impl.reason}"
     if sys.version_info >= (3, 13) and not sys._is_gil_enabled():

@@ -5,9 +5,9 @@ Python that has policies, so this is what is replaced. A policy of hotloop's wou
 theirs (unittest.IsolatedAsyncioTestCase does), and would cause a warning on Python 3.14 and later. Python 3.16 has no
 policies; there asyncio.new_event_loop() itself is replaced.
 
-asyncio.SelectorEventLoop and asyncio.EventLoop (3.13 and later) become hotloop's class as well: a program that names
-them asks for the platform's usual loop, and hotloop's is a subclass with the same constructor. A loop that the program
-installs itself, such as uvloop, stays in effect.
+asyncio.SelectorEventLoop (asyncio.ProactorEventLoop where hotloop's loop derives from that) and asyncio.EventLoop (3.13
+and later) become hotloop's class as well: a program that names them asks for the platform's usual loop, and hotloop's
+is a subclass with the same constructor. A loop that the program installs itself, such as uvloop, stays in effect.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ from hotloop.policy import default_policy_class
 
 def substitute() -> None:
     """From now on, asyncio makes hotloop's event loops and DefaultSelector is hotloop's."""
+    usual = "ProactorEventLoop" if hotloop.implementation == "asyncio" else "SelectorEventLoop"
     replacements: list[tuple[Any, str, Any]] = [
         (selectors, "DefaultSelector", hotloop.DefaultSelector),
-        (asyncio, "SelectorEventLoop", hotloop.EventLoop),
+        (asyncio, usual, hotloop.EventLoop),
     ]
     if hasattr(asyncio, "EventLoop"):
         replacements.append((asyncio, "EventLoop", hotloop.EventLoop))

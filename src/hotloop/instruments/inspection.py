@@ -305,16 +305,24 @@ def check_private_folder(folder: Path) -> None:
         raise PermissionError(errno.EPERM, "not a folder of this user alone", os.fspath(folder))
 
 
+def _check(loop: Any) -> None:
+    """Raise TypeError or NotImplementedError unless there can be a socket for this loop."""
+    if not hasattr(loop, "_progress"):
+        raise TypeError(f"only hotloop's event loops can be inspected, not {loop!r}")
+    loop._progress()
+    if not hasattr(socket, "AF_UNIX"):
+        raise NotImplementedError("this platform's Python has no Unix sockets")
+
+
 def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[str] | None" = None) -> Inspection:
     """Open a Unix socket through which `python -m hotloop top` can inspect `loop`, even while it is blocked.
 
     `path` is the path of the socket; the default contains the process id. Only the same user can connect. The returned
     context manager's stop() removes the socket. Raises TypeError for a loop that is not hotloop's, OSError if the
     socket cannot be made or another program answers there already, and RuntimeError if the loop is closed or no thread
-    can be started.
+    can be started; it is a NotImplementedError on Windows.
     """
-    if not hasattr(loop, "_progress"):
-        raise TypeError(f"only hotloop's event loops can be inspected, not {loop!r}")
+    _check(loop)
     if loop.is_closed():
         raise RuntimeError("Event loop is closed")
     if path is None:
@@ -382,6 +390,7 @@ def _open_by_itself(loop: Any) -> None:
 
 def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
     """Open it at the requested path; if another loop answers there, of any process, at the next numbered path."""
+    _check(loop)
     if asked.lower() in _ON:
         first = default_path(os.getpid())
         _make_private_folder(first.parent)

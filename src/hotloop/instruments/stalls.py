@@ -187,11 +187,12 @@ def watch_stalls(
     Watching lasts until the loop is closed or collected, or until stop() of the returned context manager. Any thread
     may watch a loop, also before it runs, and more than once. A forked child is not watched. Raises TypeError for a
     loop that is not hotloop's, ValueError for an invalid limit, and RuntimeError if the loop is closed or no thread can
-    be started.
+    be started; it is a NotImplementedError on Windows, where hotloop's loop is asyncio's own.
     """
     check_limit(after)
     if not hasattr(loop, "_progress"):
         raise TypeError(f"only hotloop's event loops can be watched, not {loop!r}")
+    loop._progress()
     if not callable(report):
         raise TypeError(f"a report of stalls must be callable, not {report!r}")
     if loop.is_closed():

@@ -22,7 +22,7 @@ from selectors import BaseSelector
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from hotloop.loop import EventLoop as _EventLoop
+from hotloop.loop import EventLoopWithCore as _EventLoop
 from hotloop.testing.clock import Clock, Timers, finite
 from hotloop.testing.deadlock import DeadlockError, describe_jumps, describe_wait
 from hotloop.testing.networked import Networked

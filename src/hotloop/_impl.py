@@ -7,6 +7,8 @@ unset or empty        the compiled implementation if it is installed, otherwise 
 HOTLOOP_TASKS=asyncio  the loop hands out asyncio's own Future and Task, whichever implementation runs
 HOTLOOP_TASKS=hotloop  or unset: hotloop's
 
+HOTLOOP_NAME_THREADS=4  the loop resolves names in at most so many threads; 0: in the default executor, like asyncio
+
 If only the missing extension leads to the pure implementation, its loop hands out the interpreter's own Future and
 Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
 not load, a RuntimeWarning reports it.
@@ -118,10 +120,20 @@ def _choose_tasks() -> bool:
     return implementation == "python" and not os.environ.get("HOTLOOP_IMPL") and has_compiled_tasks
 
 
+def _choose_name_threads() -> int | None:
+    """How many threads of its own a loop has for names; None: as many as asyncio's default executor."""
+    asked = os.environ.get("HOTLOOP_NAME_THREADS", "")
+    if asked and not asked.isdecimal():
+        message = f"HOTLOOP_NAME_THREADS must be a number of threads, or unset; it is {asked!r}"
+        raise ImportError(message, name="hotloop._c")
+    return int(asked) if asked else None
+
+
 # "c", "python" or "asyncio", and the reason that `python -m hotloop info` shows beside it.
 implementation, reason = _choose()
 has_compiled_tasks = asyncio.Task is not asyncio.tasks._PyTask  # type: ignore[attr-defined]
 uses_asyncio_tasks = _choose_tasks()
+name_threads = _choose_name_threads()
 
 if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"

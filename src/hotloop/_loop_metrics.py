@@ -32,7 +32,7 @@ class LoopMetrics(_Behind):  # type: ignore[misc]
         watched = self._count_watched()
         if watched is None:
             watched = _watched_by(self._selector)
-        return snapshot(self._collect_metrics(), watched)
+        return snapshot(self._collect_metrics() | self._name_threads.metrics(), watched)
 
     def set_slow_callback_hook(self, hook: "Callable[[SlowCallback], object] | None", threshold: float = 0.1) -> None:
         """Have `hook(SlowCallback)` called after each callback or task step that took `threshold` seconds or longer.

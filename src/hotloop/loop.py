@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop._asyncio.literal_resolver import make_resolver
+from hotloop._asyncio.name_resolver import NameResolver, NameThreads, check_size
 from hotloop._asyncio.platform_loop import PlatformLoop
 from hotloop._asyncio.sendfile import SendfileFallback
 from hotloop._asyncio.start_tls import StartTls
-from hotloop._impl import NetworkCore, implementation, uses_asyncio_tasks
+from hotloop._impl import NetworkCore, implementation, name_threads, uses_asyncio_tasks
 from hotloop._loop_metrics import LoopMetrics
 
 if TYPE_CHECKING:
 
     class EventLoop(LoopMetrics, NetworkCore, asyncio.SelectorEventLoop):
+        _name_threads: NameThreads
+
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
 
     EventLoopWithCore = EventLoop
@@ -42,7 +45,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     default_selector = import_module(f"{package}.poller.selector").DefaultSelector
     resolver = make_resolver(import_module(f"{package}.system.address"))
 
-    class EventLoop(core, resolver, SendfileFallback, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+    class EventLoop(core, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; the default is hotloop's own selector.
@@ -52,6 +55,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
             global any_was_made
             any_was_made = True
             try:
+                self._name_threads = NameThreads(name_threads)
                 super().__init__(default_selector() if selector is None else selector)
             except BaseException:
                 self._give_up()
@@ -89,12 +93,13 @@ def make_class_with(part: type, event_loop: type["EventLoop"]) -> type["EventLoo
 def make_platform_loop_class() -> type["EventLoop"]:
     """The event loop class of a platform for which hotloop has no better one."""
 
-    class EventLoop(PlatformLoop, asyncio.ProactorEventLoop):  # type: ignore[misc, name-defined]
-        """asyncio's event loop of this platform."""
+    class EventLoop(PlatformLoop, NameResolver, asyncio.ProactorEventLoop):  # type: ignore[misc, name-defined]
+        """asyncio's event loop of this platform, which resolves names in threads of their own."""
 
         def __init__(self, proactor: Any = None) -> None:
             global any_was_made
             any_was_made = True
+            self._name_threads = NameThreads(name_threads)
             super().__init__(proactor)
 
     EventLoop.__qualname__ = "EventLoop"
@@ -129,11 +134,20 @@ def class_with_tasks(tasks: Literal["asyncio"] | None) -> type[EventLoop]:
     return EventLoop if tasks is None or uses_asyncio_tasks else make_class_with(AsyncioTasks, EventLoop)
 
 
-def new_event_loop(*, tasks: Literal["asyncio"] | None = None) -> EventLoop:
+def new_event_loop(*, tasks: Literal["asyncio"] | None = None, name_threads: int | None = None) -> EventLoop:
     """Return a new event loop; intended as a `loop_factory`.
 
     With `tasks="asyncio"` its futures and tasks are asyncio's own, which tools see that look into the process from
     outside. None leaves the decision to the environment variable HOTLOOP_TASKS (asyncio, or hotloop, the default).
     Raises ValueError for any other value.
+
+    `name_threads` is the number of threads in which the loop resolves names. They start as they are needed. With 0 the
+    default executor resolves names, as under asyncio. None leaves the decision to the environment variable
+    HOTLOOP_NAME_THREADS; its default is as many threads as asyncio's default executor has. Raises TypeError if it is no
+    number, ValueError if it is negative.
     """
-    return EventLoop() if tasks is None else class_with_tasks(tasks)()
+    check_size(name_threads)
+    loop = EventLoop() if tasks is None else class_with_tasks(tasks)()
+    if name_threads is not None:
+        loop._name_threads.size = name_threads
+    return loop

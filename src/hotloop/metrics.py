@@ -120,7 +120,7 @@ class Metrics:
     longest_callback: LongestCallback | None
     """None as long as none has taken 0.1 ms. In a difference: None unless the longest ever lies in between."""
     ready: int
-    """Callbacks that are queued now. This and the next three fields are gauges."""
+    """Callbacks that are queued now. This and the next five fields are gauges."""
     timers: int
     """Timers that are pending."""
     transports: Mapping[str, int] = field(hash=False)
@@ -129,6 +129,13 @@ class Metrics:
     watched: Mapping[str, int] = field(hash=False)
     """Descriptors that the selector watches, by purpose: "transport", "server", "callback" (add_reader() and
     add_writer()), "sock_method" (sock_recv() and its like), "process", "other". Zeros are left out."""
+    names_resolving: int
+    """Names on which a thread of the loop's works now, including those whose caller has given up."""
+    names_waiting: int
+    """Names that wait until one of these threads is free."""
+    names: int
+    """Calls of getaddrinfo() and getnameinfo() that the loop has handed to these threads. Address literals and names
+    that go to the default executor are not counted."""
     bytes_received: int
     """Bytes received from sockets and pipes by transports and the loop's sock_*() methods. The page on metrics says
     what is not counted."""
@@ -160,17 +167,19 @@ class Metrics:
             timers=self.timers,
             transports=self.transports,
             watched=self.watched,
+            names_resolving=self.names_resolving,
+            names_waiting=self.names_waiting,
         )
 
 
 _COUNTERS = (
-    *("time_ns", "iterations", "polls", "callbacks", "task_steps", "busy_ns", "idle_ns"),
+    *("time_ns", "iterations", "polls", "callbacks", "task_steps", "busy_ns", "idle_ns", "names"),
     *("bytes_received", "receives", "bytes_sent", "sends"),
 )
 
 
 def snapshot(measured: dict[str, Any], watched: dict[str, int]) -> Metrics:
-    """The Metrics made of what a loop's core has measured."""
+    """The Metrics made of what a loop has measured."""
     for name in ("scheduling_delay", "timer_lateness"):
         measured[name] = Delays(*measured[name])
     if measured["longest_callback"] is not None:

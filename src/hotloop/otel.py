@@ -101,6 +101,10 @@ def _bytes(metrics: Metrics) -> Mapping[str, float]:
     return {"receive": metrics.bytes_received, "transmit": metrics.bytes_sent}
 
 
+def _names(metrics: Metrics) -> Mapping[str, float]:
+    return {"resolving": metrics.names_resolving, "waiting": metrics.names_waiting}
+
+
 def _operations(metrics: Metrics) -> Mapping[str, float]:
     return {"receive": metrics.receives, "transmit": metrics.sends}
 
@@ -119,6 +123,9 @@ _INSTRUMENTS = (
                 _each("hotloop.transport.kind", lambda m: m.transports)),
     _Instrument("descriptors", "up_down_counter", "{descriptor}", "Descriptors that the selector watches",
                 _each("hotloop.descriptor.kind", lambda m: m.watched)),
+    _Instrument("names", "counter", "{name}", "Names handed to the loop's threads", _one(lambda m: m.names)),
+    _Instrument("names.pending", "up_down_counter", "{name}", "Names that these threads resolve, or that wait for one",
+                _each("hotloop.name.state", _names)),
     _Instrument("io", "counter", "By", "Bytes moved by transports and sock_*() methods", _each(_DIRECTION, _bytes)),
     _Instrument("io.operations", "counter", "{operation}", "System calls that moved them",
                 _each(_DIRECTION, _operations)),

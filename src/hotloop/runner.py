@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from hotloop._asyncio import compiled_layer
+from hotloop._asyncio.name_resolver import check_size
 from hotloop.loop import class_with_tasks, make_class_with
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def run(
     inspect: "bool | str | os.PathLike[str] | None" = None,
     compiled_asyncio: bool | None = None,
     tasks: Literal["asyncio"] | None = None,
+    name_threads: int | None = None,
     keep_tasks: bool = False,
 ) -> _T:
     """Run the coroutine `main` on a new event loop and return its result, as asyncio.run() does.
@@ -44,7 +46,8 @@ def run(
     before remain asyncio's own: hotloop.compiled_asyncio() lists them. Where hotloop has no compiled objects, nothing
     changes. None leaves the decision to the environment variable HOTLOOP_COMPILED_ASYNCIO (1).
 
-    With `tasks="asyncio"` the loop's futures and tasks are asyncio's own: see new_event_loop().
+    With `tasks="asyncio"` the loop's futures and tasks are asyncio's own; `name_threads` is the number of threads in
+    which the loop resolves names: see new_event_loop().
 
     If `keep_tasks` is true, the loop holds every task of create_task() until it is done. Otherwise, as in asyncio, the
     garbage collector may end a waiting task that nothing else holds. Tasks that are pending when `main` has ended are
@@ -55,6 +58,7 @@ def run(
         raise RuntimeError("hotloop.run() cannot be called from a running event loop")
     if stall_report is not None and stall_after is None:
         raise ValueError("stall_report without stall_after: no stall would be reported")
+    check_size(name_threads)
     compiled_layer.install_if_asked(compiled_asyncio)
     event_loop: Any = class_with_tasks(tasks)
     if keep_tasks:
@@ -63,6 +67,8 @@ def run(
         event_loop = make_class_with(KeptTasks, event_loop)
     # The instruments stay until the loop is closed: tasks that are cancelled at the end may block it, too.
     with contextlib.ExitStack() as instruments, asyncio.Runner(debug=debug, loop_factory=event_loop) as runner:
+        if name_threads is not None:
+            runner.get_loop()._name_threads.size = name_threads  # type: ignore[attr-defined]
         if stall_after is not None:
             from hotloop.instruments import stalls
 

@@ -1,5 +1,5 @@
 """P20: if there is nothing to resolve, loop.getaddrinfo() answers at once, with the same answer as
-socket.getaddrinfo()."""
+socket.getaddrinfo(). For names see test_name_threads."""
 
 import asyncio
 import enum
@@ -242,8 +242,8 @@ def test_a_saturated_executor_does_not_delay_literals(impl, loop, busy_executor,
 
 
 @pytest.mark.promise("P20")
-def test_names_wait_for_the_executor(impl, loop, busy_executor):
-    """Looking a name up may take long, so it waits for the executor."""
+def test_names_wait_for_the_programs_executor(impl, loop, busy_executor):
+    """Looking a name up may take long, so it needs a thread."""
     coroutine = loop.getaddrinfo("localhost", 80)
     coroutine.send(None)
     coroutine.close()
@@ -378,7 +378,8 @@ def test_an_audit_hook_may_refuse(impl):
     )
 
 
-def test_debug_mode_logs_what_is_asked_and_how_long_it_took(impl, loop, monkeypatch):
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_debug_mode_logs_what_is_asked_and_how_long_it_took(impl, loop, monkeypatch, host):
     log = []
     logger = mock.Mock(spec=logging.Logger)
     logger.debug.side_effect = lambda text, *arguments: log.append(text % arguments)
@@ -387,12 +388,12 @@ def test_debug_mode_logs_what_is_asked_and_how_long_it_took(impl, loop, monkeypa
     loop.slow_callback_duration = 0
     with monkeypatch.context() as patched:
         patched.setattr("asyncio.base_events.logger", logger)
-        infos = loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM))
+        infos = loop.run_until_complete(loop.getaddrinfo(host, 80, type=socket.SOCK_STREAM))
     loop.set_debug(False)
     asked, took = [text for text in log if "address info" in text]
     name = repr(socket.SOCK_STREAM)
-    assert asked == f"Get address info 127.0.0.1:80, type={name}"
-    assert took.startswith(f"Getting address info 127.0.0.1:80, type={name} took ")
+    assert asked == f"Get address info {host}:80, type={name}"
+    assert took.startswith(f"Getting address info {host}:80, type={name} took ")
     assert took.endswith(f"ms: {infos!r}")
 
 

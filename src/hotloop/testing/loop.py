@@ -247,6 +247,8 @@ class VirtualTime(Networked):
             self._hold_until(future)
         return future
 
+    _own_run_in_executor = run_in_executor  # names may go through it, see NameResolver
+
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
         """See loop.shutdown_default_executor(). The clock is held meanwhile."""
         with self.clock.hold():

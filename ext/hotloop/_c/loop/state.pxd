@@ -114,6 +114,9 @@ cdef class LoopState:
     cdef public object _unix_server_sockets
     cdef public object _watcher
 
+    # What hotloop.EventLoop sets. Its class is Python code, see NameResolver.
+    cdef public object _name_threads
+
     cdef int update_direct_version(self) noexcept
     cdef unsigned int process_generation  # of the process that made the loop or last polled with it
 

@@ -59,11 +59,11 @@ class _Reporter:
     def __init__(self, hook: "Callable[[SlowCallback], object]") -> None:
         self._hook = hook
 
-    def __call__(self, loop: Any, seconds: float, item: Any) -> None:
+    def __call__(self, loop: Any, seconds: float, cpu_seconds: float | None, item: Any) -> None:
         try:
             from hotloop.metrics import SlowCallback
 
-            self._hook(SlowCallback(seconds, *describe(item), item))
+            self._hook(SlowCallback(seconds, *describe(item), item, cpu_seconds))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -85,6 +85,9 @@ class SlowCallback:
     task: str | None
     handle: Any
     """The asyncio.Handle, asyncio.Task or transport that the loop has run. A handle keeps its arguments alive."""
+    cpu_time: float | None = None
+    """For how many seconds of the duration the loop's thread was on a processor; at most 1% of the hook's threshold too
+    much. The rest it waited: in a call that blocks, for the GIL, or for the system to let it run. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

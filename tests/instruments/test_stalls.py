@@ -10,6 +10,7 @@ import gc
 import logging
 import sys
 import threading
+import time
 import traceback
 import weakref
 
@@ -18,6 +19,7 @@ from support.virtual_time import run_virtual
 
 from hotloop import watch_stalls
 from hotloop.instruments import stalls
+from hotloop.instruments.cpu_time import cpu_time_of
 from hotloop.instruments.stalls import Stall, StallWatch
 from hotloop.instruments.watchdog import WATCHDOG
 
@@ -123,6 +125,52 @@ def test_c_code_that_keeps_the_gil(loop):
         loop.call_soon(loop.stop)
         loop.run_forever()
     reports.both()
+
+
+def burn_cpu(reports):
+    end = time.thread_time() + 5 * LIMIT
+    while time.thread_time() < end or not reports.begun.is_set():
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the processor time of another thread safely")
+@pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "another thread"])
+def test_the_processor_time_of_a_callback_that_works(impl, in_thread):
+    """However busy the machine is: the callback ends when it has been on a processor for long enough."""
+    reports = Reports("burn_cpu")
+
+    async def main():
+        with watch_stalls(asyncio.get_running_loop(), LIMIT, reports):
+            asyncio.get_running_loop().call_soon(burn_cpu, reports)
+            await asyncio.to_thread(reports.ended.wait)
+
+    if in_thread:
+        thread = threading.Thread(target=impl.run, args=[main()])
+        thread.start()
+        thread.join()
+    else:
+        impl.run(main())
+    begun, ended = reports.both()
+    assert 0 <= begun.cpu_time <= begun.duration
+    # It may have run for a quarter of the limit, and longer on a busy machine, before the watchdog saw it.
+    assert begun.cpu_time <= ended.cpu_time <= ended.duration
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the processor time of another thread safely")
+def test_the_processor_time_of_a_callback_that_waits(loop):
+    reports = Reports("wait")
+
+    def wait():
+        reports.begun.wait()
+        # Longer than anything that the thread did before the watchdog saw the callback.
+        time.sleep(5 * LIMIT)
+
+    with watch_stalls(loop, LIMIT, reports):
+        loop.call_soon(wait)
+        loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    _, ended = reports.both()
+    assert 0 <= ended.cpu_time < ended.duration / 2
 
 
 def test_each_stall_once(loop):
@@ -400,6 +448,71 @@ def test_a_watchdog_that_was_kept_from_running(scripted):
     assert scripted(15.25, 7)[1:] == [(5.0, True)]
     assert scripted(15.5, -1) == scripted(20.0, -1, late=4.25) == scripted(21.0, 8, late=0.75)
     assert len(scripted.reported) == 2
+
+
+@pytest.fixture
+def cpu_times(monkeypatch):
+    """What the CPU clock of each thread says next."""
+    times = {}
+    monkeypatch.setattr(stalls, "cpu_time_of", times.get)
+    return times
+
+
+def test_the_processor_time_counts_from_when_the_duration_does(scripted, cpu_times):
+    seen = []
+    scripted.watch._report = lambda stall: seen.append(stall.cpu_time)
+    scripted.loop._thread_id = 1
+    for now, progress, late, cpu_time in (
+        (10.0, 5, 0.0, 100.0),
+        (11.0, 5, 0.0, 100.25),
+        (12.5, 6, 0.0, 101.5),  # the end of the first, after 2.5 s
+        (20.0, 7, 7.25, 106.5),  # the watchdog could not run: 5 s since its last look
+        (20.25, -1, 0.0, 120.0),  # never more than the duration, 7.5 s
+    ):
+        cpu_times[1] = cpu_time
+        scripted(now, progress, late)
+    assert seen == [0.25, 1.5, 5.0, 7.5]
+
+
+def test_the_processor_time_of_a_thread_that_has_ended(scripted, cpu_times):
+    seen = []
+    scripted.watch._report = lambda stall: seen.append(stall.cpu_time)
+    for after in (
+        (None, {}),  # the thread is gone
+        (2, {1: 101.0, 2: 100.0}),  # the loop runs in another thread
+        (1, {1: 3.0}),  # a new thread has its number
+        (None, {1: 101.0}),  # only the loop has ended
+    ):
+        scripted.loop._thread_id, cpu_times[1] = 1, 100.0
+        scripted(10.0, 5)
+        scripted(11.0, 5)
+        scripted.loop._thread_id, known = after
+        cpu_times.clear()
+        cpu_times.update(known)
+        scripted(12.0, -1)
+    assert seen == [0.0, None] * 3 + [0.0, 1.0]
+
+
+def test_the_clocks_of_threads():
+    """This thread's is its own clock; no thread has the number 1."""
+    before = time.thread_time()
+    known = cpu_time_of(threading.get_ident())
+    if sys.platform == "linux":
+        assert before <= known <= time.thread_time()
+    else:
+        assert known is None
+    assert cpu_time_of(1) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the processor time of another thread safely")
+def test_the_clock_of_a_thread_that_has_ended(monkeypatch):
+    """The kernel refuses it. A thread ends a little later than its join()."""
+    thread = threading.Thread()
+    thread.start()
+    thread.join()
+    monkeypatch.setattr(threading, "enumerate", lambda: [thread])
+    while cpu_time_of(thread.ident) is not None:
+        time.sleep(0.001)
 
 
 def test_a_stop_is_the_end_of_what_has_ended_by_then(scripted):

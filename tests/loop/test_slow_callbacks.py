@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import sys
+import threading
+import time
 
 import pytest
 from support.stepping import burn, run_once
@@ -210,6 +212,103 @@ def test_a_hook_may_leave_the_loop(loop):
     loop.call_soon(called.append, 1)
     run_once(loop)
     assert called == [1]
+
+
+# -- processor time ----------------------------------------------------------------------------------------------------
+# A busy machine lets a callback take longer, but not run longer: that is what these tests rely on.
+
+
+def burn_cpu(seconds):
+    """Keep the processor busy for that long, however long that takes."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def test_the_processor_time_of_a_callback_that_works(loop, reports):
+    loop.call_soon(burn_cpu, 0.02 / NEARLY)
+    run_once(loop)
+    (report,) = of(reports, "burn_cpu")
+    assert 0.02 <= report.cpu_time <= report.duration
+
+
+def test_the_processor_time_of_a_callback_that_waits(loop, reports):
+    """What the callback before it used does not count."""
+    loop.call_soon(burn_cpu, 0.1)
+    loop.call_soon(time.sleep, 0.1)
+    run_once(loop)
+    (report,) = of(reports, "sleep")
+    assert 0 <= report.cpu_time < report.duration / 2
+
+
+def test_the_processor_time_of_a_callback_that_runs_the_loop(loop, reports):
+    def outer():
+        burn_cpu(0.04)
+        loop.call_soon(time.sleep, 0.1)
+        loop._run_once()
+
+    loop.call_soon(outer)
+    run_once(loop)
+    inner, outer = of(reports, "sleep", outer.__qualname__)
+    assert inner.cpu_time < inner.duration / 2
+    assert NEARLY * 0.04 <= outer.cpu_time <= outer.duration - inner.duration / 2
+
+
+def test_the_processor_time_in_another_thread(loop):
+    """Each thread has a clock of its own. The threshold is so high that one reading is recent enough for both runs."""
+    reports = []
+
+    def lower():
+        loop.set_slow_callback_hook(reports.append, 0)
+
+    def run():
+        loop.call_soon(lower)
+        run_once(loop)
+
+    loop.set_slow_callback_hook(reports.append, 10**9)
+    burn_cpu(0.02)
+    loop.call_soon(int)
+    run_once(loop)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert 0 <= reports[0].cpu_time <= reports[0].duration
+
+
+def test_the_processor_time_is_not_known_if_the_hook_came_later(loop):
+    reports = []
+    loop.set_debug(True)
+    loop.slow_callback_duration = 3600
+    loop.call_soon(loop.set_slow_callback_hook, reports.append, 0)
+    run_once(loop)
+    assert reports[0].cpu_time is None
+
+
+@pytest.mark.only("python", reason="the compiled loop asks the system itself")
+def test_a_system_without_such_a_clock(loop, monkeypatch):
+    reports = []
+    monkeypatch.setattr("hotloop._pure.loop.metrics.cpu_clock", lambda: None)
+    loop.set_slow_callback_hook(reports.append, 0)
+    loop.call_soon(int)
+    run_once(loop)
+    assert reports[0].cpu_time is None
+
+
+@pytest.mark.parametrize("work", [burn_cpu, time.sleep])
+def test_debug_mode_logs_the_processor_time_beside_its_text(loop, asyncio_log, work):
+    """Tools read asyncio's text, so that has no more than asyncio's."""
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.02
+    loop.call_soon(work, 0.1)
+    run_once(loop)
+    (record,) = [record for record in asyncio_log.records if f"{work.__name__}(0.1)" in record.getMessage()]
+    _, seconds = record.args
+    assert record.msg == "Executing %s took %.3f seconds"
+    if work is burn_cpu:
+        assert record.hotloop_cpu_time >= 0.1
+    else:
+        assert 0 <= record.hotloop_cpu_time < seconds / 2
+    asyncio_log.take()
 
 
 def test_debug_mode_still_logs(loop, asyncio_log):

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hotloop.instruments.chains import describe_waiters, function_name, stack_of_thread
+from hotloop.instruments.cpu_time import cpu_time_of
 from hotloop.instruments.watchdog import WATCHDOG
 
 logger = logging.getLogger("hotloop.stalls")
@@ -55,12 +56,18 @@ class Stall:
     moment."""
     awaited_by: tuple[str, ...]
     """The tasks that wait for the task, and those that wait for them: a line each, indented by two spaces per step."""
+    cpu_time: float | None = None
+    """For how many seconds of the duration the loop's thread was on a processor. The rest it waited: in a call that
+    blocks, for the GIL, or for the system to let it run. None: not known; it is on Linux, for threads of the threading
+    module."""
 
     @property
     def headline(self) -> str:
         """One line: which loop, for how long, and in which task."""
         tense = "was" if self.ended else "has been"
         text = f"the event loop in thread {self.thread_name!r} {tense} blocked for {self.duration:.3g} s"
+        if self.cpu_time is not None:
+            text += f" (CPU time {self.cpu_time:.3f} s)"
         if self.task_name is not None:
             text += f", by task {self.task_name!r} ({self.coroutine}())"
         return text
@@ -96,6 +103,8 @@ class StallWatch:
         self._report = report
         self._progress = _IDLE
         self._since = 0.0  # the time.monotonic() when this progress was first seen
+        self._clock: tuple[int, float] | None = None  # at the last look; see _read_cpu_clock()
+        self._clock_since: tuple[int, float] | None = None  # at `_since`
         self._stall: Stall | None = None  # the present stall, as reported
         self._stopped: float | None = None
 
@@ -114,17 +123,23 @@ class StallWatch:
     def look(self, now: float, late: float) -> bool:
         """See watchdog.Watched."""
         progress = self._read_progress()
+        clock = self._read_cpu_clock()
+        clock_before, self._clock = self._clock, clock
         if progress != self._progress:
             self._progress = progress
-            since, self._since = self._since, now - late if late >= self._after else now
+            overslept = late >= self._after
+            since, self._since = self._since, now - late if overslept else now
+            clock_since, self._clock_since = self._clock_since, clock_before if overslept else clock
             if self._stall is not None:
                 begun, self._stall = self._stall, None
                 duration = (now if self._stopped is None else self._stopped) - since
-                self._tell(dataclasses.replace(begun, duration=duration, ended=True))
+                cpu_time = _cpu_time(clock_since, clock, duration)
+                self._tell(dataclasses.replace(begun, duration=duration, ended=True, cpu_time=cpu_time))
         if progress == _GONE or self._stopped is not None:
             return False
         if progress != _IDLE and self._stall is None and now - self._since >= self._after:
-            self._stall = self._picture(now - self._since)
+            duration = now - self._since
+            self._stall = self._picture(duration, _cpu_time(self._clock_since, clock, duration))
             self._tell(self._stall)
         return True
 
@@ -132,7 +147,17 @@ class StallWatch:
         loop: Any = self._loop()
         return _GONE if loop is None or loop.is_closed() else loop._progress()
 
-    def _picture(self, duration: float) -> Stall:
+    def _read_cpu_clock(self) -> tuple[int, float] | None:
+        """The thread that the loop runs in, or was blocked in, and its processor time; None: not known."""
+        thread_id: int | None = getattr(self._loop(), "_thread_id", None)
+        if thread_id is None:
+            if self._stall is None:
+                return None
+            thread_id = self._stall.thread_id
+        seconds = cpu_time_of(thread_id)
+        return None if seconds is None else (thread_id, seconds)
+
+    def _picture(self, duration: float, cpu_time: float | None) -> Stall:
         """The stall as far as it can be seen from this thread."""
         loop: Any = self._loop()
         thread_id: int = getattr(loop, "_thread_id", None) or 0
@@ -151,6 +176,7 @@ class StallWatch:
             coroutine=None if task is None else function_name(task.get_coro()),
             stack=tuple(traceback.StackSummary.extract(iter(frames))),
             awaited_by=tuple(waiting),
+            cpu_time=cpu_time,
         )
 
     def _tell(self, stall: Stall) -> None:
@@ -159,6 +185,15 @@ class StallWatch:
         except BaseException:
             # Including SystemExit, which would end this thread and thereby stop watching all other loops.
             logger.exception("the report of a stall has failed: %s", stall.headline)
+
+
+def _cpu_time(before: tuple[int, float] | None, now: tuple[int, float] | None, duration: float) -> float | None:
+    """The processor time between two readings; None unless both are of the same thread.
+
+    The first may have been taken before the duration began, and the second after its end."""
+    if before is None or now is None or before[0] != now[0] or now[1] < before[1]:
+        return None  # the number of a thread that has ended may be another's by now
+    return min(now[1] - before[1], duration)
 
 
 def _thread_name(thread_id: int) -> str:

@@ -32,7 +32,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
-from hotloop._c.loop.slow_callbacks cimport report_slow, run_in_debug_mode
+from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
 from hotloop._c.loop.state cimport (
     TIMING_HOOK,
     TIMING_METRICS,
@@ -514,7 +514,8 @@ cdef class LoopCore(LoopState):
     cdef int run_and_time(self, Runnable item) except -1:
         """Run an item and time it: `timing` has the reasons."""
         cdef loop_metrics *metrics = &self.metrics
-        cdef uint64_t began = metrics.last_reading if self.timing == TIMING_METRICS else clock_ticks()
+        cdef int64_t cpu_began = -1
+        cdef uint64_t began = metrics.last_reading if self.timing == TIMING_METRICS else begin_item(self, &cpu_began)
         cdef uint64_t passed
         cdef int cancelled = 0
         try:
@@ -523,7 +524,7 @@ cdef class LoopCore(LoopState):
             metrics.last_reading = clock_ticks()
             passed = metrics_passed(began, metrics.last_reading)
             if not cancelled and (passed > metrics.slice_ticks or self.timing & TIMING_HOOK):
-                report_slow(self, item, passed, 1)
+                report_slow(self, item, passed, cpu_began, 1)
         return cancelled
 
     cdef int leave_current_task(self) except -1:
@@ -539,7 +540,7 @@ cdef class LoopCore(LoopState):
         cdef loop_metrics *metrics = &self.metrics
         cdef uint64_t passed = metrics_end_last_batch(metrics)
         if self.timing == 0 and passed > metrics.slice_ticks:
-            report_slow(self, <object>last if metrics.batch_items == 1 else None, passed, metrics.batch_items)
+            report_slow(self, <object>last if metrics.batch_items == 1 else None, passed, -1, metrics.batch_items)
         return 0
 
     # -- an iteration: the end of a batch ------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ typedef struct {
  */
 typedef struct {
     double longest;
+    int64_t cpu_reading;        /* of the thread's CPU clock, in nanoseconds; -1: none in this run, or no such clock */
+    uint64_t cpu_read_at;       /* the reading of the counter at that moment */
     Py_ssize_t transports[METRICS_KINDS];
     metrics_histogram lateness; /* of timers */
     metrics_histogram delay;    /* of batches, see Metrics.scheduling_delay */
@@ -116,6 +118,7 @@ static inline void metrics_begin(loop_metrics *self, uint64_t now)
     self->knows_last_batch = 0;
     self->time_items = 1;
     self->running = 1;
+    self->cpu_reading = -1; /* the last run may have been in another thread */
 }
 
 /* The batch that ended at the last reading of the clock was the last of its slice. Returns the ticks that it took. */

@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue
@@ -51,6 +51,8 @@ cdef extern from "loop/metrics.h":
         double busy
         double idle
         double longest
+        int64_t cpu_reading
+        uint64_t cpu_read_at
         metrics_histogram delay
         metrics_histogram lateness
         uint64_t bytes_received

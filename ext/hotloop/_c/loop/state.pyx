@@ -174,7 +174,8 @@ cdef class LoopState:
     # -- slow callbacks ------------------------------------------------------------------------------------------------
 
     def _set_slow_hook(self, hook, seconds):
-        """Call `hook(loop, seconds, item)` right after each item that took `seconds` or longer; None: stop that."""
+        """Call `hook(loop, seconds, cpu_seconds, item)` right after each item that took `seconds` or longer; None: stop
+        that. The processor time is None where it is not known."""
         self.slow_hook = hook
         self.slow_after = seconds * 1e9
         self.timing = self.timing & ~TIMING_HOOK | (0 if hook is None else TIMING_HOOK)

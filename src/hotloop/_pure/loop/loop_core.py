@@ -27,7 +27,7 @@ from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop._asyncio.internals import base_events, events
-from hotloop._pure.loop.metrics import TIME_SLICE, Measurements
+from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
 from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue, new_handle
 from hotloop._pure.scheduler.timers import TimerHandle, TimerQueue, new_timer
 from hotloop._pure.tasks.future import Future
@@ -208,6 +208,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if handle._cancelled:
                 metrics.cancelled += 1
                 continue
+            cpu_began = None if metrics.slow_hook is None else metrics.cpu_clock_before_item(self._clock)
             began = metrics.last_reading
             try:
                 if self._debug:
@@ -217,7 +218,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             finally:
                 metrics.last_reading = self._clock()
                 if metrics.last_reading - began > TIME_SLICE or metrics.slow_hook is not None:
-                    metrics.report_slow(self, handle, metrics.last_reading - began)
+                    metrics.report_slow(self, handle, metrics.last_reading - began, cpu_began)
                 del handle  # as in _run_once()
 
     def _run_in_debug_mode(self, handle: Any) -> None:
@@ -247,19 +248,23 @@ class LoopCore(_Behind):  # type: ignore[misc]
         """None: the caller looks into the selector's map."""
 
     def _set_slow_hook(self, hook: Callable[..., object] | None, seconds: float) -> None:
-        """Have `hook(loop, seconds, handle)` called after each callback that took that long; None removes the hook."""
+        """Have `hook(loop, seconds, cpu_seconds, handle)` called after each callback that took that long; None removes
+        the hook. The processor time is None where it is not known."""
         metrics = self._measurements
         metrics.slow_hook = hook
         metrics.slow_after = seconds
 
     def _run_timed(self, handle: Any) -> None:
+        cpu_began = cpu_clock()
         start = self.time()
         handle._run()
         duration = self.time() - start
         if duration >= self.slow_callback_duration:
             # Through asyncio's module, where programs and tests replace the logger.
             text = base_events._format_handle(handle)
-            base_events.logger.warning("Executing %s took %.3f seconds", text, duration)
+            # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
+            extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
+            base_events.logger.warning("Executing %s took %.3f seconds", text, duration, extra=extra)
         del handle  # see _run_once()
 
     def _poll(self, ready: ReadyQueue) -> None:

@@ -11,6 +11,7 @@ It is an object of its own because the interpreter's fast access to the attribut
 them, and asyncio's loops have nearly as many.
 """
 
+import time
 from collections.abc import Callable
 from itertools import repeat
 from math import inf
@@ -34,6 +35,13 @@ LONG_CALLBACK = 5e-6
 
 SLICES_TO_TIME = 1000
 """The number of slices in which each callback is timed after a batch that took longer than all before."""
+
+CPU_READING_AGE = 0.01
+"""How old the reading of the CPU clock may be that counts as a callback's beginning, as a fraction of the threshold of
+the slow-callback hook."""
+
+cpu_clock: Callable[[], float | None] = getattr(time, "thread_time", lambda: None)
+"""How long this thread has been on a processor, in seconds; None where the system does not tell. A system call."""
 
 _FIRST_BUCKET = 10
 _BUCKETS = 26
@@ -74,7 +82,7 @@ class Measurements:
         *("next_poll", "slice", "pause", "empty_polls", "due_by"),
         *("last_reading", "slice_began", "slice_items", "slice_iterations", "before_last_batch", "running", "waiting"),
         *("busy", "idle", "delay", "lateness", "longest", "longest_item"),
-        *("measuring", "time_items", "slices_to_time", "slow_after", "slow_hook"),
+        *("measuring", "time_items", "slices_to_time", "slow_after", "slow_hook", "cpu_reading", "cpu_read_at"),
         *("bytes_received", "receives", "bytes_sent", "sends", "pipes"),
     )
 
@@ -103,6 +111,8 @@ class Measurements:
         self.slices_to_time = 0  # the number of coming slices whose callbacks are timed in any case
         self.slow_after = 0.0
         self.slow_hook: Callable[..., object] | None = None
+        self.cpu_reading: float | None = None  # of the thread's CPU clock; None: none in this run, or no such clock
+        self.cpu_read_at = 0.0
         self.bytes_received = self.receives = self.bytes_sent = self.sends = 0
         self.pipes: WeakSet[Any] = WeakSet()  # the transports of pipes
 
@@ -140,10 +150,22 @@ class Measurements:
         """A batch has taken longer than the time slice; `handle` was its last."""
         self.before_last_batch = began - self.slice_began
         if (items == 1 or not self.time_items) and self.slow_hook is None and not loop._debug:
-            self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, items)
+            self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, of=items)
 
-    def report_slow(self, loop: Any, handle: Any, seconds: float, of: int = 1) -> None:
-        """A handle has taken so many seconds; or (`handle` is None) `of` handles have, and it is not known which.
+    def cpu_clock_before_item(self, clock: Callable[[], float]) -> float | None:
+        """For the hook: the CPU clock in seconds for a callback that begins now, at `last_reading`; None: there is no
+        such clock.
+
+        Only a slow callback shows afterwards that it was wanted, so it takes the last reading if that is hardly older.
+        What the thread did in between counts as the callback's. The callback begins after a new reading."""
+        if self.cpu_reading is None or self.last_reading - self.cpu_read_at >= self.slow_after * CPU_READING_AGE:
+            self.cpu_reading = cpu_clock()
+            self.last_reading = self.cpu_read_at = clock()
+        return self.cpu_reading
+
+    def report_slow(self, loop: Any, handle: Any, seconds: float, cpu_began: float | None = None, of: int = 1) -> None:
+        """A handle has taken so many seconds, and `cpu_began` was the CPU clock before it; or (`handle` is None) `of`
+        handles have, and it is not known which.
 
         Raises only what ends the run of the loop."""
         if seconds > self.longest:
@@ -159,7 +181,9 @@ class Measurements:
                 pass
         if self.slow_hook is not None and of == 1 and seconds >= self.slow_after:
             try:
-                self.slow_hook(loop, seconds, handle)
+                cpu = cpu_seconds_since(cpu_began)
+                # The first reading may be older than the callback, and the second was taken after it had ended.
+                self.slow_hook(loop, seconds, None if cpu is None else min(cpu, seconds), handle)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException:
@@ -173,6 +197,7 @@ class Measurements:
     def begin(self, now: float) -> None:
         """The loop begins to run. The time before does not count."""
         self.last_reading = now
+        self.cpu_reading = None  # the last run may have been in another thread
         self.running = True
         if self.measuring:
             self.begin_slice()
@@ -274,3 +299,9 @@ class Measurements:
             "bytes_sent": self.bytes_sent,
             "sends": self.sends,
         }
+
+
+def cpu_seconds_since(began: float | None) -> float | None:
+    """The processor time of this thread since its CPU clock was `began`; None if that is not known."""
+    now = None if began is None else cpu_clock()
+    return None if began is None or now is None else now - began

@@ -22,6 +22,7 @@ def run(
     debug: bool | None = None,
     stall_after: float | None = None,
     stall_report: "Callable[[Stall], object] | None" = None,
+    stall_whole: bool = False,
     dump_tasks_on: int | None = None,
     inspect: "bool | str | os.PathLike[str] | None" = None,
     compiled_asyncio: bool | None = None,
@@ -36,10 +37,11 @@ def run(
     mode. Raises RuntimeError if an event loop is already running in this thread.
 
     If `stall_after` (in seconds) is given, every callback that blocks the loop for longer is reported, by calling
-    `stall_report` or in the log: see watch_stalls(). `dump_tasks_on` is a signal at which all tasks are written to the
-    standard error: see dump_tasks_on(). `inspect` opens a socket for `python -m hotloop top`, at the given path, or if
-    it is True at a path that contains the process id: see allow_inspection(). If it is None, the environment variable
-    HOTLOOP_INSPECT decides for all loops of the program (1, or a path with a slash); False excludes this loop.
+    `stall_report` or in the log: see watch_stalls(). `stall_whole` is its `whole`. `dump_tasks_on` is a signal at which
+    all tasks are written to the standard error: see dump_tasks_on(). `inspect` opens a socket for
+    `python -m hotloop top`, at the given path, or if it is True at a path that contains the process id: see
+    allow_inspection(). If it is None, the environment variable HOTLOOP_INSPECT decides for all loops of the program (1,
+    or a path with a slash); False excludes this loop.
 
     If `compiled_asyncio` is true, hotloop's compiled queues, locks, timeouts, task groups and streams are put into
     asyncio's modules before the loop runs, and stay there until the process ends. Names that were imported from asyncio
@@ -56,8 +58,8 @@ def run(
     # Runner would raise too, but only after it has made a loop.
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("hotloop.run() cannot be called from a running event loop")
-    if stall_report is not None and stall_after is None:
-        raise ValueError("stall_report without stall_after: no stall would be reported")
+    if stall_after is None and (stall_report is not None or stall_whole):
+        raise ValueError("stall_report or stall_whole without stall_after: no stall would be reported")
     check_size(name_threads)
     compiled_layer.install_if_asked(compiled_asyncio)
     event_loop: Any = class_with_tasks(tasks)
@@ -73,7 +75,7 @@ def run(
             from hotloop.instruments import stalls
 
             report = stalls.log_stall if stall_report is None else stall_report
-            instruments.enter_context(stalls.watch_stalls(runner.get_loop(), stall_after, report))
+            instruments.enter_context(stalls.watch_stalls(runner.get_loop(), stall_after, report, whole=stall_whole))
         if dump_tasks_on is not None:
             from hotloop.instruments import dumps
 

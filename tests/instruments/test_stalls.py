@@ -6,8 +6,10 @@ A stall in these tests lasts until its report has come, so nothing depends on th
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import logging
+import re
 import sys
 import threading
 import time
@@ -346,21 +348,99 @@ def test_a_report_may_stop_the_watch_and_begin_another(loop):
 
 
 def stall(**facts):
-    stack = traceback.StackSummary.extract(traceback.walk_stack(sys._getframe()), limit=1)
-    known = {"thread_id": 1, "thread_name": "MainThread", "stack": tuple(stack), "awaited_by": ()}
+    known = {"duration": 0.25, "ended": False, "thread_id": 1, "thread_name": "MainThread"}
+    known |= {"task_name": None, "coroutine": None, "stack": (), "awaited_by": ()}
     return Stall(**known | facts)
+
+
+def frames(*places):
+    """The stack of these functions, outermost first: each with the name of its file before a colon."""
+    files = {"app": "/srv/app.py", "package": "/srv/.venv/lib/python3.11/site-packages/package.py"}
+    files |= {"asyncio": asyncio.base_events.__file__, "hotloop": stalls.__file__, "stdlib": threading.__file__}
+    split = [place.split(":") for place in places]
+    return tuple(
+        traceback.FrameSummary(files.get(file, file), line, name, lookup_line=False)
+        for line, (file, name) in enumerate(split, 1)
+    )
+
+
+OUTSIDE = ("app:<module>", "hotloop:run", "asyncio:run", "asyncio:run_until_complete")
 
 
 def test_text_of_a_stall():
     task = {"task_name": "Task-7", "coroutine": "handle"}
-    begun = stall(duration=0.2512, ended=False, awaited_by=("task 'Task-1'", "  task 'Task-0'"), **task)
-    lines = str(begun).splitlines()
-    assert lines[0] == "the event loop in thread 'MainThread' has been blocked for 0.251 s, by task 'Task-7' (handle())"
-    assert lines[1] == "Stack (most recent call last):"
-    assert lines[2].startswith(f'  File "{__file__}", line ')
-    assert lines[-3:] == ["The task is awaited by:", "  task 'Task-1'", "    task 'Task-0'"]
-    ended = stall(duration=1.5, ended=True, task_name=None, coroutine=None)
-    assert str(ended) == ended.headline == "the event loop in thread 'MainThread' was blocked for 1.5 s"
+    begun = stall(
+        duration=0.2512,
+        stack=frames(*OUTSIDE, "app:handle", "app:read"),
+        awaited_by=("task 'Task-1'", "  task 'Task-0'"),
+        **task,
+    )
+    assert str(begun).splitlines() == [
+        "/srv/app.py:6 in read(): the event loop in thread 'MainThread' has been blocked for 0.251 s, "
+        "by task 'Task-7' (handle())",
+        "Stack (most recent call last):",
+        "  ... 4 outer frames",
+        '  File "/srv/app.py", line 5, in handle',
+        '  File "/srv/app.py", line 6, in read',
+        "The task is awaited by:",
+        "  task 'Task-1'",
+        "    task 'Task-0'",
+    ]
+    ended = stall(duration=1.5, ended=True, cpu_time=0.25, stack=frames("app:read"))
+    assert (
+        str(ended)
+        == ended.headline
+        == ("/srv/app.py:1 in read(): the event loop in thread 'MainThread' was blocked for 1.5 s (CPU time 0.250 s)")
+    )
+
+
+@pytest.mark.parametrize(
+    ("callback", "place"),
+    [
+        (["app:handle", "stdlib:wait", "stdlib:acquire"], "app.py:5 in handle()"),
+        (["package:serve", "app:handle", "package:read", "stdlib:wait"], "app.py:6 in handle()"),
+        (["package:serve", "package:read", "stdlib:wait"], "package.py:6 in read()"),
+        (["asyncio:_run", "stdlib:wait"], "threading.py:6 in wait()"),
+        (["asyncio:_run", "hotloop:step", "asyncio:wait_for", "app:handle", "asyncio:get"], "app.py:8 in handle()"),
+        (["asyncio:connect"], "base_events.py:5 in connect()"),
+        (["<frozen importlib._bootstrap>:_find", "app:<module>", "<frozen zipimport>:read"], "app.py:6 in <module>()"),
+    ],
+)
+def test_the_first_line_says_where_in_the_program(callback, place):
+    first = str(stall(stack=frames(*OUTSIDE, *callback))).splitlines()[0]
+    assert first.partition(": the event loop ")[0].endswith(f"/{place}")
+
+
+def test_a_callback_without_a_frame():
+    """The loop has called a function in C. The program's line that runs the loop has not blocked it."""
+    assert str(stall(stack=frames(*OUTSIDE))) == stall().headline
+    assert str(stall(stack=frames(*OUTSIDE, "asyncio:_run"))) == stall().headline
+    assert stall().headline.startswith("the event loop in thread")
+
+
+def test_a_long_stack_is_shown_whole_on_request():
+    functions = [f"app:function_{number}" for number in range(20)]
+    waiting = tuple(f"task {number}" for number in range(10))
+    report = stall(stack=frames(*OUTSIDE, *functions), awaited_by=waiting)
+    text = str(report)
+    assert text.count("  File ") == 5
+    assert "  ... 19 outer frames\n" in text
+    assert text.endswith("in function_19\nThe task is awaited by:\n  task 0\n  task 1\n  task 2\n  ... 7 more")
+    whole = str(dataclasses.replace(report, whole=True))
+    assert whole.count("  File ") == 24
+    assert whole.endswith("\n  task 9")
+    assert "..." not in whole
+
+
+def test_the_whole_on_request_of_the_watch(loop, reports):
+    with watch_stalls(loop, LIMIT, reports, whole=True):
+        loop.call_soon(block, reports)
+        loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    begun, _ = reports.both()
+    assert ", in test_the_whole_on_request_of_the_watch\n" in str(begun)
+    assert ", in test_the_whole_on_request_of_the_watch\n" not in str(dataclasses.replace(begun, whole=False))
+    assert re.match(rf"{re.escape(__file__)}:\d+ in block\(\): ", begun.headline)
 
 
 def test_default_report(loop, caplog):

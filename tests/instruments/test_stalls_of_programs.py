@@ -157,6 +157,7 @@ def test_bad_keywords(impl):
             (TypeError, {"stall_after": "1"}),
             (TypeError, {"stall_after": 1, "stall_report": 1}),
             (ValueError, {"stall_report": print}),
+            (ValueError, {"stall_whole": True}),
             (ValueError, {"dump_tasks_on": 999}),
         ):
             coroutine = main()
@@ -287,7 +288,7 @@ assert stalls == ["been", "was"], stalls
     )
 
 
-@pytest.mark.parametrize("value", ["soon", "-1", "inf", "nan"])
+@pytest.mark.parametrize("value", ["soon", "-1", "inf", "nan", "0.25,all", "0.25,", "whole"])
 def test_a_variable_that_is_no_limit(impl, monkeypatch, value):
     monkeypatch.setenv("HOTLOOP_STALL_AFTER", value)
     impl.run_script(
@@ -302,6 +303,33 @@ logging.getLogger("hotloop.stalls").addHandler(handler)
 hotloop.run(asyncio.sleep(0))
 assert [text.split(":")[0] for text in said] == ["HOTLOOP_STALL_AFTER=" + os.environ["HOTLOOP_STALL_AFTER"]], said
 assert not watchdogs()
+"""
+    )
+
+
+@pytest.mark.parametrize(("setting", "whole"), [("0.01", False), ("0.01,whole", True), ("0.01, Whole", True)])
+def test_a_variable_logs_whole_stacks_on_request(impl, monkeypatch, setting, whole):
+    monkeypatch.setenv("HOTLOOP_STALL_AFTER", setting)
+    impl.run_script(
+        PRELUDE
+        + f"""
+import logging
+
+class Reports(logging.Handler):
+    def emit(self, record):
+        text = record.getMessage()
+        if "in main" in text and not begun.is_set():
+            texts.append(text)
+            begun.set()
+
+texts = []
+logging.getLogger("hotloop.stalls").addHandler(Reports())
+
+async def main():
+    block()
+
+hotloop.run(main())
+assert ("in <module>" in texts[0]) is {whole}, texts
 """
     )
 

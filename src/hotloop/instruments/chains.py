@@ -9,7 +9,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
@@ -21,6 +22,10 @@ _DEEPEST = 1000
 _ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
 _STDLIB = os.path.join(os.path.dirname(os.path.dirname(_ASYNCIO)), "")
 _INSTALLED = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))
+_HOTLOOP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+
+_RUNNING = ("run_until_complete", "run_forever", "_run_once", "_run")
+"""The functions of asyncio's and of hotloop's under which a loop runs its callbacks."""
 
 _WRAPPERS = {
     "async_generator_asend": AsyncGeneratorType,
@@ -113,6 +118,35 @@ def running_chain(coroutine: Any, stack: list[tuple[FrameType, int]]) -> list[Pl
 def running_place(chain: list[Place]) -> Place | None:
     """Where the running task is: the innermost place of its running_chain() that is not in the standard library."""
     return next((place for place in reversed(chain) if not _is_of_stdlib(place)), None) or waiting_place(chain)
+
+
+def callback_stack(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The part of the stack of a loop's thread that belongs to the callback which the loop runs.
+
+    Empty if the loop itself has called a function that is not written in Python."""
+    loops = (at for at in reversed(range(len(stack))) if stack[at].name in _RUNNING and _is_of_the_loop(stack[at]))
+    called = list(stack[next(loops, -1) + 1 :])
+    return list(dropwhile(_is_of_the_loop, called)) or called
+
+
+def own_frame(stack: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """The innermost frame of the program's own code; without any, of an installed package's; without any, of all."""
+    return max(reversed(stack), key=_ownership, default=None)
+
+
+def _ownership(frame: traceback.FrameSummary) -> int:
+    """2: code of the program, 1: of an installed package, 0: of the standard library or hotloop's."""
+    filename = frame.filename
+    if filename.startswith((_HOTLOOP, "<frozen ")):
+        return 0
+    # A virtual environment's packages are elsewhere than the standard library.
+    if any(f"{os.sep}{name}{os.sep}" in filename for name in ("site-packages", "dist-packages")):
+        return 1
+    return 0 if filename.startswith(_STDLIB) else 2
+
+
+def _is_of_the_loop(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith((_ASYNCIO, _HOTLOOP))
 
 
 def function_name(coroutine: Any) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from hotloop.instruments.chains import describe_waiters, function_name, stack_of_thread
+from hotloop.instruments.chains import callback_stack, describe_waiters, function_name, own_frame, stack_of_thread
 from hotloop.instruments.cpu_time import cpu_time_of
 from hotloop.instruments.watchdog import WATCHDOG
 
@@ -32,6 +32,11 @@ _IDLE = -1
 """A loop's progress while it waits or does not run."""
 _OFF = ("", "0", "no", "off", "false")
 """The values of HOTLOOP_STALL_AFTER, in upper or lower case, with which no loop is watched."""
+_WHOLE = "whole"
+"""The word after the limit in HOTLOOP_STALL_AFTER with which stalls are logged at full length."""
+_FRAMES_SHOWN = 5
+_WAITERS_SHOWN = 3
+"""The length of a report, unless the whole is asked for."""
 _GONE = -2
 """Stands for the progress of a loop that was closed or collected."""
 
@@ -60,12 +65,16 @@ class Stall:
     """For how many seconds of the duration the loop's thread was on a processor. The rest it waited: in a call that
     blocks, for the GIL, or for the system to let it run. None: not known; it is on Linux, for threads of the threading
     module."""
+    whole: bool = False
+    """Whether its text has the whole stack and all tasks that wait, and not only the last and first few of them."""
 
     @property
     def headline(self) -> str:
-        """One line: which loop, for how long, and in which task."""
+        """One line: where in the program, which loop, for how long, and in which task."""
         tense = "was" if self.ended else "has been"
-        text = f"the event loop in thread {self.thread_name!r} {tense} blocked for {self.duration:.3g} s"
+        own = own_frame(callback_stack(self.stack))
+        text = "" if own is None else f"{own.filename}:{own.lineno} in {own.name}(): "
+        text += f"the event loop in thread {self.thread_name!r} {tense} blocked for {self.duration:.3g} s"
         if self.cpu_time is not None:
             text += f" (CPU time {self.cpu_time:.3f} s)"
         if self.task_name is not None:
@@ -73,14 +82,21 @@ class Stall:
         return text
 
     def __str__(self) -> str:
-        """The text of the report: with all details, or a single line when the stall is over."""
+        """The text of the report: see `whole`; only the headline when the stall is over."""
         if self.ended:
             return self.headline
         lines = [self.headline]
-        if self.stack:
-            lines += ["Stack (most recent call last):", "".join(traceback.format_list(self.stack)).rstrip()]
-        if self.awaited_by:
-            lines += ["The task is awaited by:", *(f"  {line}" for line in self.awaited_by)]
+        frames = self.stack if self.whole else callback_stack(self.stack)[-_FRAMES_SHOWN:]
+        if frames:
+            omitted = len(self.stack) - len(frames)
+            lines.append("Stack (most recent call last):")
+            lines += [f"  ... {omitted} outer frames"] if omitted else []
+            lines.append("".join(traceback.format_list(frames)).rstrip())
+        waiters = self.awaited_by if self.whole else self.awaited_by[:_WAITERS_SHOWN]
+        if waiters:
+            omitted = len(self.awaited_by) - len(waiters)
+            lines += ["The task is awaited by:", *(f"  {line}" for line in waiters)]
+            lines += [f"  ... {omitted} more"] if omitted else []
         return "\n".join(lines)
 
 
@@ -96,11 +112,14 @@ _watched: "weakref.WeakSet[asyncio.AbstractEventLoop]" = weakref.WeakSet()
 class StallWatch:
     """Watches one loop: see watch_stalls(). A context manager that stops at its end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, after: float, report: Callable[[Stall], object]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, after: float, report: Callable[[Stall], object], whole: bool = False
+    ) -> None:
         self.interval = after / _LOOKS_PER_LIMIT
         self._after = after
         self._loop = weakref.ref(loop)
         self._report = report
+        self._whole = whole
         self._progress = _IDLE
         self._since = 0.0  # the time.monotonic() when this progress was first seen
         self._clock: tuple[int, float] | None = None  # at the last look; see _read_cpu_clock()
@@ -177,6 +196,7 @@ class StallWatch:
             stack=tuple(traceback.StackSummary.extract(iter(frames))),
             awaited_by=tuple(waiting),
             cpu_time=cpu_time,
+            whole=self._whole,
         )
 
     def _tell(self, stall: Stall) -> None:
@@ -213,11 +233,14 @@ def watch_stalls(
     loop: asyncio.AbstractEventLoop,
     after: float,
     report: Callable[[Stall], object] = log_stall,
+    *,
+    whole: bool = False,
 ) -> StallWatch:
     """Report every callback that blocks `loop` for more than `after` seconds, while it does and when it has ended.
 
     `report` is called with a Stall in the watchdog's thread, which watches all loops of the process, so it should not
-    take long. Its exceptions are logged. The default logs stalls as warnings of the logger "hotloop.stalls".
+    take long. Its exceptions are logged. The default logs stalls as warnings of the logger "hotloop.stalls". A stall's
+    text has the last frames of its stack, and with `whole` all of them.
 
     Watching lasts until the loop is closed or collected, or until stop() of the returned context manager. Any thread
     may watch a loop, also before it runs, and more than once. A forked child is not watched. Raises TypeError for a
@@ -232,7 +255,7 @@ def watch_stalls(
         raise TypeError(f"a report of stalls must be callable, not {report!r}")
     if loop.is_closed():
         raise RuntimeError("Event loop is closed")
-    watch = StallWatch(loop, after, report)
+    watch = StallWatch(loop, after, report, whole)
     WATCHDOG.add(watch)
     _watched.add(loop)
     return watch
@@ -261,6 +284,9 @@ def _watch_as_asked(loop: Any) -> None:
     asked = os.environ.get("HOTLOOP_STALL_AFTER", "")
     if asked.lower() not in _OFF:
         try:
-            watch_stalls(loop, float(asked))
+            seconds, comma, word = asked.partition(",")
+            if comma and word.strip().lower() != _WHOLE:
+                raise ValueError(f"{word!r} is not {_WHOLE!r}")
+            watch_stalls(loop, float(seconds), whole=bool(comma))
         except (RuntimeError, ValueError) as error:
             logger.warning("HOTLOOP_STALL_AFTER=%s: stalls are not reported: %s", asked, error)

@@ -112,6 +112,8 @@ if not TYPE_CHECKING:
         """`event_loop` with what the environment asks for."""
         if os.environ.get("HOTLOOP_STALL_AFTER"):
             event_loop = make_class_with(import_module("hotloop.instruments.stalls").WatchedLoop, event_loop)
+        if os.environ.get("HOTLOOP_DUMP_TASKS_ON"):
+            event_loop = make_class_with(import_module("hotloop.instruments.dumps").DumpedLoop, event_loop)
         if os.environ.get("HOTLOOP_INSPECT"):
             event_loop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, event_loop)
         return event_loop

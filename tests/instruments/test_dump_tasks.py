@@ -256,6 +256,205 @@ def test_run_outside_the_main_thread(impl):
     """)
 
 
+# -- HOTLOOP_DUMP_TASKS_ON ---------------------------------------------------------------------------------------------
+
+WAITING = """
+import hotloop, signal, threading
+
+async def main():
+    task = asyncio.create_task(child(), name="child")
+    await asyncio.sleep(0)
+    signal.raise_signal(signal.SIGUSR1)
+    task.cancel()
+
+async def child():
+    await asyncio.get_running_loop().create_future()
+"""
+
+
+@ONLY_OURS
+@pytest.mark.parametrize("value", ["SIGUSR1", "usr1", str(int(getattr(signal, "SIGUSR1", 0)))])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "hotloop.run(main())",
+        "hotloop.run(main(), tasks='asyncio')",
+        "with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner: runner.run(main())",
+    ],
+    ids=["run", "asyncio's tasks", "runner"],
+)
+def test_a_variable_dumps_the_tasks(impl, monkeypatch, value, run):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", value)
+    done = impl.run_script(WAITING + run, check=False)
+    assert done.returncode == 0
+    assert done.stderr.startswith("2 tasks of the event loop in thread 'MainThread'\n")
+    assert "\ntask 'child', child(), waits for a " in done.stderr
+    assert "\ntask 'Task-1', main(), runs\n" in done.stderr
+    assert "_dump_all" not in done.stderr
+
+
+@ONLY_OURS
+def test_a_variable_dumps_the_tasks_of_all_open_loops(impl, monkeypatch):
+    """Whichever runs, and in which thread. The signal never ends the process, even when no loop is left."""
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", "SIGUSR1")
+    done = impl.run_script(
+        WAITING
+        + """
+def run_another():
+    with asyncio.Runner(loop_factory=hotloop.new_event_loop) as runner:
+        runner.run(another())
+
+async def another():
+    started.set()
+    await asyncio.to_thread(ended.wait)
+
+async def first():
+    pass
+
+hotloop.run(first())
+started, ended = threading.Event(), threading.Event()
+thread = threading.Thread(target=run_another, name="another")
+thread.start()
+started.wait()
+hotloop.run(main())
+ended.set()
+thread.join()
+signal.raise_signal(signal.SIGUSR1)
+""",
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "2 tasks of the event loop in thread 'MainThread'\n" in done.stderr
+    assert "1 task of the event loop in thread 'another'\n" in done.stderr
+    assert "first()" not in done.stderr
+    assert done.stderr.endswith("\nno event loop is open\n")
+
+
+REFUSED = """
+import hotloop, logging, signal, threading
+
+said = []
+handler = logging.Handler()
+handler.emit = lambda record: said.append(record.getMessage())
+logger = logging.getLogger("hotloop.tasks")
+logger.addHandler(handler)
+"""
+
+
+@ONLY_OURS
+@pytest.mark.parametrize(
+    ("value", "because"),
+    [
+        ("SIGNOTHING", "there is no signal 'SIGNOTHING'"),
+        ("999", "there is no signal '999'"),
+        ("-1", "there is no signal '-1'"),
+        ("SIGKILL", "Invalid argument"),
+        ("SIGINT", "the program handles this signal itself"),
+    ],
+)
+def test_a_variable_that_is_no_signal_to_have(impl, monkeypatch, value, because):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", value)
+    impl.run_script(
+        REFUSED
+        + f"""
+hotloop.run(asyncio.sleep(0))
+hotloop.run(asyncio.sleep(0))
+[text] = said
+assert text.startswith("HOTLOOP_DUMP_TASKS_ON={value}: tasks are not dumped: "), text
+assert {because!r} in text, text
+"""
+    )
+
+
+@ONLY_OURS
+def test_a_variable_leaves_the_programs_own_handler(impl, monkeypatch):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", "SIGUSR1")
+    impl.run_script(
+        REFUSED
+        + """
+received = []
+signal.signal(signal.SIGUSR1, lambda signum, frame: received.append(signum))
+hotloop.run(asyncio.sleep(0))
+signal.raise_signal(signal.SIGUSR1)
+assert received == [signal.SIGUSR1]
+[text] = said
+assert text.endswith("the program handles this signal itself")
+"""
+    )
+
+
+@ONLY_OURS
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="this system does not list handled signals")
+def test_a_variable_leaves_a_handler_of_c_code(impl, monkeypatch):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", "SIGUSR1")
+    impl.run_script(
+        REFUSED
+        + """
+import faulthandler
+with open(os.devnull, "w") as nowhere:
+    faulthandler.register(signal.SIGUSR1, nowhere)
+    hotloop.run(asyncio.sleep(0))
+    signal.raise_signal(signal.SIGUSR1)
+[text] = said
+assert text.endswith("could not be restored")
+"""
+    )
+
+
+@ONLY_OURS
+def test_a_variable_outside_the_main_thread(impl, monkeypatch):
+    """Refused once for all other threads. A loop in the main thread may still follow."""
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", "SIGUSR1")
+    impl.run_script(
+        REFUSED
+        + """
+for _ in range(2):
+    thread = threading.Thread(target=lambda: hotloop.run(asyncio.sleep(0)))
+    thread.start()
+    thread.join()
+[text] = said
+assert "can only be started in the main thread" in text
+assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+hotloop.run(asyncio.sleep(0))
+assert callable(signal.getsignal(signal.SIGUSR1))
+assert len(said) == 1
+"""
+    )
+
+
+@ONLY_OURS
+def test_the_programs_own_dump_counts_more_than_the_variable(impl, monkeypatch):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", "SIGUSR1")
+    impl.run_script(
+        REFUSED
+        + """
+async def main():
+    with hotloop.dump_tasks_on(asyncio.get_running_loop(), signal.SIGUSR1, written.append):
+        signal.raise_signal(signal.SIGUSR1)
+
+written = []
+hotloop.run(main())
+assert len(written) == 1
+assert callable(signal.getsignal(signal.SIGUSR1))
+assert said == []
+"""
+    )
+
+
+@ONLY_OURS
+@pytest.mark.parametrize("value", ["", "0", "off", "False"])
+def test_a_variable_that_is_switched_off(impl, monkeypatch, value):
+    monkeypatch.setenv("HOTLOOP_DUMP_TASKS_ON", value)
+    impl.run_script(
+        REFUSED
+        + """
+hotloop.run(asyncio.sleep(0))
+assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+assert said == []
+"""
+    )
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from hotloop.instruments.pictures import format_tasks
 
@@ -128,9 +129,80 @@ def dump_tasks_on(
         raise TypeError(f"a signal must be a number, not {signum!r}")
     if signum not in signal.valid_signals():
         raise ValueError(f"there is no signal {signum}")
+    _check_handler(signum)
+    return TaskDump(loop, signum, write)
+
+
+def _check_handler(signum: int) -> None:
+    """Raise RuntimeError if the present handler of a signal must not, or cannot be replaced."""
     present = signal.getsignal(signum)
     if isinstance(getattr(present, "__self__", None), TaskDump):
         raise RuntimeError(f"signal {signum} dumps tasks already")
     if present is None or _is_taken_past_python(signum):
         raise RuntimeError(f"the handler of signal {signum} was not installed by Python, and could not be restored")
-    return TaskDump(loop, signum, write)
+
+
+# -- the signal of a whole program -------------------------------------------------------------------------------------
+
+_OFF = ("", "0", "no", "off", "false")
+"""The values of HOTLOOP_DUMP_TASKS_ON, in upper or lower case, with which no signal dumps tasks."""
+
+_tried_in_main_thread: set[bool] = set()
+"""Whether HOTLOOP_DUMP_TASKS_ON was tried in the main thread, which decides it, or in another, which is warned once."""
+
+if TYPE_CHECKING:
+    # A mixin, whose methods call those of the next class in the method resolution order.
+    _Behind = Any
+else:
+    _Behind = object
+
+
+class DumpedLoop(_Behind):  # type: ignore[misc]
+    """Part of hotloop.EventLoop if HOTLOOP_DUMP_TASKS_ON is set: from the first run on, the signal dumps all tasks."""
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if not _tried_in_main_thread & {True, in_main_thread}:
+            _tried_in_main_thread.add(in_main_thread)
+            _dump_as_asked()
+        super().run_forever()
+
+
+def _dump_as_asked() -> None:
+    """Obey HOTLOOP_DUMP_TASKS_ON until the process ends. Errors are logged, because the program can run without it.
+
+    The handler stays when a loop is closed: the signal's default action would end the process."""
+    asked = os.environ.get("HOTLOOP_DUMP_TASKS_ON", "")
+    if asked.lower() in _OFF:
+        return
+    try:
+        _check_main_thread("started")
+        signum = _signal_named(asked)
+        _check_handler(signum)
+        if signal.getsignal(signum) not in (signal.SIG_DFL, signal.SIG_IGN):
+            raise RuntimeError("the program handles this signal itself")
+        signal.signal(signum, _dump_all)
+    except (OSError, RuntimeError, ValueError) as error:
+        logger.warning("HOTLOOP_DUMP_TASKS_ON=%s: tasks are not dumped: %s", asked, error)
+
+
+def _signal_named(text: str) -> int:
+    """The number of a signal, from its name, with or without SIG, or its number."""
+    if text.isdecimal() and int(text) in signal.valid_signals():
+        return int(text)
+    name = f"SIG{text.upper().removeprefix('SIG')}"
+    if name not in signal.Signals.__members__:
+        raise ValueError(f"there is no signal {text!r}")
+    return signal.Signals[name]
+
+
+def _dump_all(_signum: int, _frame: FrameType | None) -> None:
+    """Write the tasks of all open loops of hotloop's: a handler like TaskDump's."""
+    try:
+        from hotloop.loop import alive
+
+        texts = [format_tasks(loop) for loop in alive if not loop.is_closed()]
+        write_to_stderr("\n".join(texts) or "no event loop is open\n")
+    except Exception:
+        logger.exception("the tasks could not be written")

@@ -68,6 +68,26 @@ compiled_wheel() {
     file=$(wheel yes "$OUT/wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/wheel-venv"
     test_wheel wheel "$file" c "$OUT/wheel-venv/bin/python"
+    documents_of_a_user "$file"
+}
+
+# The documents' code as a reader runs it: with the wheel installed and nothing else, and then with pytest beside it for the
+# page about it. The tests themselves run on another environment, which has what they need.
+documents_of_a_user() { # WHEEL
+    local user=$OUT/user-venv
+    "$PYTHON" -m venv --clear "$user"
+    "$user/bin/python" -m pip install --quiet "$1"
+    run_blocks_on "$user/bin/python" "test_a_block_of_code_runs"
+    "$user/bin/python" -m pip install --quiet pytest
+    run_blocks_on "$user/bin/python" "test_a_block_of_code_runs and pytest.md"
+}
+
+run_blocks_on() { # PYTHON EXPRESSION
+    (
+        cd "$ELSEWHERE"
+        HOTLOOP_TEST_IMPLS=c HOTLOOP_DOCUMENTS_PYTHON=$1 "$OUT/wheel-venv/bin/python" -m pytest --numprocesses=3 \
+            -k "$2" tests/package/test_documents.py
+    )
 }
 
 pure_wheel() {

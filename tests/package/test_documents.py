@@ -23,6 +23,9 @@ from hotloop_bench.results import Measurement, compare, medians
 BLOCKS = [block for page in documents.PAGES for block in documents.blocks(page)]
 TO_RUN = [block for block in BLOCKS if block.language in documents.RUN and not block.why_not_run]
 
+# Another interpreter for the blocks, of the same version: that of an environment with hotloop and nothing else.
+PYTHON = os.environ.get("HOTLOOP_DOCUMENTS_PYTHON", sys.executable)
+
 
 # -- running -----------------------------------------------------------------------------------------------------------
 
@@ -34,7 +37,8 @@ def skip_unless_it_applies(block: Block) -> None:
         if not (3, oldest) <= version <= (3, newest):
             pytest.skip(f"the page says that this is for {block.condition}")
     elif found := re.fullmatch(r"needs (\w+)", block.condition):
-        pytest.importorskip(found[1], reason=f"the page says that this needs {found[1]}")
+        if subprocess.run([PYTHON, "-c", f"import {found[1]}"], capture_output=True, check=False).returncode != 0:
+            pytest.skip(f"the page says that this needs {found[1]}")
     else:
         assert not block.condition, f"{block.where}: nothing is known of {block.condition!r}"
 
@@ -48,10 +52,12 @@ def folder(tmp_path):
 
 
 def run(command, folder, impl, **keywords):
-    """Run a command as a reader would type it, with `python` being this interpreter."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    """Run a command as a reader would type it, with `python` being the interpreter for the blocks."""
+    path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
     # As with hotloop and pytest installed: hotloop's plugin, and no others for asynchronous tests.
-    plugins = {"PYTEST_PLUGINS": "hotloop.pytest_plugin", "PYTEST_ADDOPTS": "-p no:anyio -p no:asyncio"}
+    plugins = {"PYTEST_ADDOPTS": "-p no:anyio -p no:asyncio"}
+    if sys.executable == PYTHON:
+        plugins["PYTEST_PLUGINS"] = "hotloop.pytest_plugin"
     environ = os.environ | {"PATH": path, "HOTLOOP_IMPL": impl.name} | plugins
     return subprocess.run(
         command,
@@ -89,7 +95,7 @@ def test_a_block_of_code_runs(block, impl, folder):
             (folder / other.title).write_text(other.code, encoding="utf-8")
     if block.language == "python":
         (folder / "__block__.py").write_text(block.code, encoding="utf-8")
-        run_quietly([sys.executable, "-W", "error", "__block__.py"], folder, impl)
+        run_quietly([PYTHON, "-W", "error", "__block__.py"], folder, impl)
     elif block.language == "sh":
         run_quietly(["bash", "-euc", block.code], folder, impl)
     else:

@@ -29,7 +29,7 @@ COMMENT = re.compile(r"<!-- test: (?P<condition>.+) -->")
 
 RUN = ("python", "sh", "console")
 """Languages of blocks that are run."""
-SHOWN = ("text", "toml", "ini", "json", "html", "cython", "c", "diff")
+SHOWN = ("text", "toml", "ini", "json", "html", "cython", "c", "diff", "yaml")
 """Languages of blocks that are only for reading."""
 
 

@@ -1,6 +1,7 @@
 """Task: stepping a coroutine, names, contexts, subclasses, factories, and objects that a coroutine must not yield."""
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import sys
@@ -41,6 +42,28 @@ def test_the_result_and_the_exception_of_the_coroutine(impl, loop):
     with pytest.raises(ZeroDivisionError, match="from inside"):
         loop.run_until_complete(task)
     assert task.exception() is error
+
+
+def test_an_exception_that_was_handled_is_not_the_context_of_a_later_one(impl, loop):
+    """Neither in the step that a future has ended with its exception nor in the steps after it."""
+    contexts = []
+
+    async def main(future):
+        with contextlib.suppress(ZeroDivisionError):
+            await future
+        for turns in range(2):
+            try:
+                await asyncio.sleep(0) if turns else None
+                raise KeyError
+            except KeyError as error:
+                contexts.append(error.__context__)
+
+    future = loop.create_future()
+    task = impl.Task(main(future), loop=loop)
+    run_once(loop)
+    future.set_exception(ZeroDivisionError())
+    loop.run_until_complete(task)
+    assert contexts == [None, None]
 
 
 def test_nothing_runs_before_the_loop_does(loop):

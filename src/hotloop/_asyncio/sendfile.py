@@ -7,11 +7,10 @@ pause_writing() was not, which asyncio's own StreamReaderProtocol refuses with a
 Source: asyncio/base_events.py.
 """
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events
-
-BLOCK_SIZE = 16384  # bytes; asyncio's
 
 if TYPE_CHECKING:
     # A mixin, in front of asyncio's loop.
@@ -36,29 +35,13 @@ class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
             self._proto.pause_writing()
 
 
+own_fallback: Any = base_events.BaseEventLoop._sendfile_fallback
+
+
 class SendfileFallback(_Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of asyncio.SelectorEventLoop."""
 
-    async def _sendfile_fallback(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
-        if offset:
-            file.seek(offset)
-        block_size = min(count, BLOCK_SIZE) if count else BLOCK_SIZE
-        buffer = memoryview(bytearray(block_size))
-        sent = 0
-        protocol = StandIn(transp)
-        try:
-            while True:
-                if count:
-                    block_size = min(count - sent, block_size)
-                    if block_size <= 0:
-                        return sent
-                read = await self.run_in_executor(None, file.readinto, buffer[:block_size])
-                if not read:
-                    return sent
-                await protocol.drain()
-                transp.write(buffer[:read])
-                sent += read
-        finally:
-            if sent > 0 and hasattr(file, "seek"):
-                file.seek(offset + sent)
-            await protocol.restore()
+    # The running Python's own, because versions differ in where a file begins and in what they wait for.
+    _sendfile_fallback: Any = FunctionType(
+        own_fallback.__code__, {**vars(base_events), "_SendfileFallbackProtocol": StandIn}, own_fallback.__name__
+    )

@@ -223,15 +223,17 @@ class Task(Future):
 
     def __wakeup(self, future: Any) -> None:
         """The callback of the future that the task waits for."""
+        error = None
         try:
             future.result()
         except BaseException as exc:
             # Including CancelledError, for the coroutine to handle. The coroutine takes a result from the future.
-            self.__step(exc)
-        else:
-            self.__step()
+            error = exc
+        try:
+            # Outside of the handler: what the coroutine raises later must not get this exception as its context.
+            self.__step(error)
         finally:
-            del self, future
+            del self, future, error
 
     def __run_coroutine(self, exc: BaseException | None) -> None:
         if self._measurements is not None:

@@ -249,7 +249,7 @@ cdef class WritePipeTransport(PipeTransport):
         write_queue_clear(&self.unsent)
 
     cdef int start(self) except -1:
-        """Look for the reader's end even if connection_made() has closed the transport: what it wrote may still wait."""
+        """Look for the reader's end even if connection_made() has closed the transport: its writes may still wait."""
         self.started = True
         if not self.lost:
             self.begin_reading()

@@ -216,7 +216,7 @@ def test_cancelling(tls, tmp_path):
     assert connection.protocol.calls == ["connection_made", "pause_writing", "resume_writing", "data"]
 
 
-@pytest.mark.skipif(WAITS_AFTER_EACH_PART, reason="since CPython 3.14.10 sendfile() does not end while writing is paused")
+@pytest.mark.skipif(WAITS_AFTER_EACH_PART, reason="from CPython 3.14.10 on sendfile() waits until it may write")
 @pytest.mark.only("c", "python", reason="asyncio may call resume_writing() alone")
 @every_protocol
 def test_writing_is_paused_when_the_file_ends(tls, tmp_path, make_protocol):

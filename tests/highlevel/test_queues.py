@@ -287,6 +287,34 @@ def test_comparing_items_may_change_the_queue(loop):
     assert found[1:] == (2, 2)
 
 
+@pytest.mark.parametrize("action", ["put", "get"])
+def test_comparing_items_may_replace_the_heap(loop, action):
+    """The heap that is being changed lives until the change is complete."""
+
+    to_replace = []
+
+    class Item:
+        def __init__(self, number):
+            self.number = number
+
+        def __lt__(self, other):
+            if to_replace:
+                # Memory that was given up too early would be in use again.
+                to_replace.pop()._queue = []
+                self.kept = [[None] * size for size in range(100)]
+            return self.number < other.number
+
+    async def use(module):
+        queue = module.PriorityQueue()
+        for number in range(40):
+            queue.put_nowait(Item(number))
+        to_replace.append(queue)
+        found = queue.put_nowait(Item(-1)) if action == "put" else queue.get_nowait().number
+        return found, queue.qsize(), queue._unfinished_tasks
+
+    assert same_on_both(loop, use) == ((None, 0, 41) if action == "put" else (0, 0, 40))
+
+
 def test_heap_order(loop):
     async def use(module):
         queue = module.PriorityQueue()

@@ -232,6 +232,7 @@ cdef int put_now(QueueFields queue, object item, unsigned int found) except -1:
 
 cdef int put_item(QueueFields queue, object item, unsigned int found) except -1:
     """The end of put_nowait(), for any queue."""
+    cdef object items               # the comparisons may run any code, which may replace `_queue`
     if found & (OTHER_NAMES | PUT) or not has_own_items(queue, found):
         call_replaced(<PyObject *>queue, &queue_class, PUT_NAME, <PyObject *>item)
         if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
@@ -239,8 +240,8 @@ cdef int put_item(QueueFields queue, object item, unsigned int found) except -1:
     elif found & LIFO:
         (<list>queue._queue).append(item)
     elif found & PRIORITY:
-        heappush(queue._queue, item)
-        # The items were compared, which may have run any code.
+        items = queue._queue
+        heappush(items, item)
         if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
             return count_put_item(queue)
     else:
@@ -277,6 +278,7 @@ cdef object get_now(QueueFields queue, unsigned int found):
 cdef object take_item(QueueFields queue, unsigned int found):
     """The end of get_nowait(), for any queue."""
     cdef object item
+    cdef object items               # as in put_item()
     if found & (OTHER_NAMES | GET) or not has_own_items(queue, found) or not size(queue):
         item = call_replaced(<PyObject *>queue, &queue_class, GET_NAME, NULL)
         if replaced_in_plain(<PyObject *>queue) & OTHER_NAMES:
@@ -286,7 +288,8 @@ cdef object take_item(QueueFields queue, unsigned int found):
         item = (<list>queue._queue)[size(queue) - 1]
         del (<list>queue._queue)[size(queue) - 1]
     elif found & PRIORITY:
-        item = heappop(queue._queue)
+        items = queue._queue
+        item = heappop(items)
         if replaced_in_plain(<PyObject *>queue) & OTHER_NAMES:
             (<object>queue)._wakeup_next((<object>queue)._putters)
             return item

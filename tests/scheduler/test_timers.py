@@ -5,6 +5,8 @@ import contextvars
 import gc
 import math
 import random
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from support.interpreter import limits_memory
@@ -123,14 +125,30 @@ def test_delays_of_any_real_type(loop, clock, delay):
 
 
 def test_fractions_are_numbers_too(loop, clock):
-    from fractions import Fraction
-
     seen = []
     handle = loop.call_at(Fraction(20001, 20), seen.append, "ran")
     assert float(handle.when()) == 1000.05
     clock.advance(0.1)
     run_once(loop)
     assert seen == ["ran"]
+
+
+@pytest.mark.parametrize(
+    ("now", "delay"), [(5, 1), (Fraction(1, 3), Fraction(1, 3)), (Decimal("0.1"), Decimal("0.2")), (5, 0.5)], ids=repr
+)
+def test_a_deadline_has_the_type_that_clock_and_delay_give_it(loop, now, delay):
+    seen = []
+    clock = [now]
+    loop.time = lambda: clock[0]
+    handle = loop.call_later(delay, seen.append, "ran")
+    assert handle.when() == now + delay and type(handle.when()) is type(now + delay)
+    clock[0] += delay
+    if isinstance(now, Decimal):
+        handle.cancel()  # asyncio's loop cannot run on this clock: it adds a float, the clock's resolution
+    else:
+        run_once(loop)
+        assert seen == ["ran"]
+    del loop.time
 
 
 @pytest.mark.parametrize("delay", [1e9, 1e300, math.inf], ids=repr)

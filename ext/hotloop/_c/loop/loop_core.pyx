@@ -631,9 +631,12 @@ cdef class LoopCore(LoopState):
             raise TypeError("delay must not be None")
         if self.closed or self.debug:
             self.check_schedule(callback, "call_at")
-        now = self.current_time()
-        if not self.call_at_is_original:
-            return self.call_at(now + delay, callback, *args, context=context)
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        if self.time_replacement is not None or not self.call_at_is_original:
+            # The sum has the type that the clock and the delay give it.
+            return self.call_at(self.time() + delay, callback, *args, context=context)
+        now = clock_seconds()
         handle = new_timer(now + delay_in_seconds(delay, now), callback, args, self, context)
         if not handle.deadline > now:
             self.poll_next = True

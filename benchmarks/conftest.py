@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hotloop._asyncio.asyncio_tasks import AsyncioTasks
+from hotloop._pure.loop.asyncio_tasks import AsyncioTasks
 from hotloop_bench.rows import Row
 
 

@@ -50,6 +50,7 @@ _PARTS = (
     "tasks.task",
     "poller.selector",
     "system.address",
+    "loop.asyncio_tasks",
     "network.network_core",
 )
 _NOT_INSTALLED = "no compiled extension is installed for this interpreter"

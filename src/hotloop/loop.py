@@ -14,7 +14,6 @@ from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, Literal
 
-from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.name_resolver import NameResolver, NameThreads, check_size
 from hotloop._asyncio.platform_loop import PlatformLoop
@@ -26,6 +25,7 @@ from hotloop._loop_metrics import LoopMetrics
 if TYPE_CHECKING:
 
     class EventLoop(LoopMetrics, NetworkCore, asyncio.SelectorEventLoop):
+        _asyncio_tasks: type
         _name_threads: NameThreads
 
         def __init__(self, selector: BaseSelector | None = None) -> None: ...
@@ -44,12 +44,15 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     package = core.__module__.removesuffix(".network.network_core")
     default_selector = import_module(f"{package}.poller.selector").DefaultSelector
     resolver = make_resolver(import_module(f"{package}.system.address"))
+    asyncio_tasks = import_module(f"{package}.loop.asyncio_tasks").AsyncioTasks
 
     class EventLoop(core, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; the default is hotloop's own selector.
         """
+
+        _asyncio_tasks = asyncio_tasks
 
         def __init__(self, selector: BaseSelector | None = None) -> None:
             global any_was_made
@@ -90,6 +93,11 @@ def make_class_with(part: type, event_loop: type["EventLoop"]) -> type["EventLoo
     return EventLoop
 
 
+def make_class_with_asyncio_tasks(event_loop: type["EventLoop"]) -> type["EventLoop"]:
+    """`event_loop` with asyncio's own futures and tasks."""
+    return make_class_with(event_loop._asyncio_tasks, event_loop)
+
+
 def make_platform_loop_class() -> type["EventLoop"]:
     """The event loop class of a platform for which hotloop has no better one."""
 
@@ -121,7 +129,7 @@ if not TYPE_CHECKING:
     # hotloop.testing needs a loop that has a core, also where hotloop.EventLoop is asyncio's own.
     EventLoopWithCore = make_event_loop_class(NetworkCore)
     if uses_asyncio_tasks:
-        EventLoopWithCore = make_class_with(AsyncioTasks, EventLoopWithCore)
+        EventLoopWithCore = make_class_with_asyncio_tasks(EventLoopWithCore)
     EventLoopWithCore = _with_instruments(EventLoopWithCore)
     EventLoop = EventLoopWithCore
     if implementation == "asyncio":
@@ -133,7 +141,7 @@ def class_with_tasks(tasks: Literal["asyncio"] | None) -> type[EventLoop]:
     """The class of the loops that new_event_loop() makes."""
     if tasks not in (None, "asyncio"):
         raise ValueError(f"tasks must be 'asyncio' or None, not {tasks!r}")
-    return EventLoop if tasks is None or uses_asyncio_tasks else make_class_with(AsyncioTasks, EventLoop)
+    return EventLoop if tasks is None or uses_asyncio_tasks else make_class_with_asyncio_tasks(EventLoop)
 
 
 def new_event_loop(*, tasks: Literal["asyncio"] | None = None, name_threads: int | None = None) -> EventLoop:

@@ -7,9 +7,8 @@ import types
 
 import pytest
 
-from hotloop._asyncio.asyncio_tasks import AsyncioTasks
 from hotloop.instruments.kept_tasks import KeptTasks
-from hotloop.loop import make_class_with
+from hotloop.loop import make_class_with, make_class_with_asyncio_tasks
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not keep their tasks")
 
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.only("c", "python", reason="asyncio's loops do not keep
 @pytest.fixture(params=["hotloop", "asyncio"])
 def kept_loop(request, impl):
     """A loop that keeps its tasks, which are hotloop's or asyncio's."""
-    event_loop = impl.EventLoop if request.param == "hotloop" else make_class_with(AsyncioTasks, impl.EventLoop)
+    event_loop = impl.EventLoop if request.param == "hotloop" else make_class_with_asyncio_tasks(impl.EventLoop)
     loop = make_class_with(KeptTasks, event_loop)()
     yield loop
     loop.close()

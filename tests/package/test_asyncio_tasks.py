@@ -1,6 +1,7 @@
 """tasks="asyncio": the loop's futures and tasks are asyncio's own, and everything else is hotloop's."""
 
 import asyncio
+import contextvars
 import os
 import socket
 import subprocess
@@ -9,8 +10,7 @@ import sys
 import pytest
 
 import hotloop
-from hotloop._asyncio.asyncio_tasks import AsyncioTasks
-from hotloop.loop import make_class_with
+from hotloop.loop import make_class_with_asyncio_tasks
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loop always has asyncio's tasks")
 
@@ -29,7 +29,7 @@ KINDS = """if True:
 @pytest.fixture
 def on_asyncio_tasks(impl):
     """Runs a coroutine on such a loop of this implementation."""
-    event_loop = make_class_with(AsyncioTasks, impl.EventLoop)
+    event_loop = make_class_with_asyncio_tasks(impl.EventLoop)
 
     def run(main, **options):
         with asyncio.Runner(loop_factory=event_loop, **options) as runner:
@@ -158,6 +158,48 @@ def test_task_factories_and_eager_tasks(on_asyncio_tasks):
             assert loop.create_task(returns()).done()
 
     on_asyncio_tasks(main())
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_keywords_of_create_task_as_on_asyncio(on_asyncio_tasks, monkeypatch, debug, replaced):
+    variable = contextvars.ContextVar("variable", default="unset")
+    context = contextvars.copy_context()
+    context.run(variable.set, "set")
+
+    class OtherTask(asyncio.Task):
+        pass
+
+    async def read():
+        return variable.get()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        found = []
+        for keywords in (
+            {},
+            {"name": None},
+            {"name": "one"},
+            {"name": 2, "context": None},
+            {"context": context},
+            {"name": "three", "context": context},
+            {"name": "four", "nonsense": True},
+        ):
+            coro = read()
+            try:
+                task = loop.create_task(coro, **keywords)
+            except TypeError:
+                found.append(TypeError)
+                coro.close()
+            else:
+                found.append((type(task), task.get_name() if keywords.get("name") else None, await task))
+        return found
+
+    if replaced:
+        monkeypatch.setattr(asyncio.tasks, "Task", OtherTask)
+    found = on_asyncio_tasks(main(), debug=debug)
+    assert found == asyncio.run(main(), debug=debug)
+    assert found[5] == (asyncio.tasks.Task, "three", "set")
 
 
 def test_metrics_and_pictures_show_them(on_asyncio_tasks):

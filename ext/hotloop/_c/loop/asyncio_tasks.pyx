@@ -1,0 +1,33 @@
+"""A loop whose futures and tasks are asyncio's own: for tools that read asyncio's structures from outside the process.
+
+The methods do what asyncio's do, but where it has no Python code to run: no task factory, no debug mode, and no keywords
+that this version of asyncio may not know.
+"""
+
+from hotloop._c.loop.loop_core cimport LoopCore
+
+from asyncio import base_events, futures, tasks
+
+cdef object create_future = base_events.BaseEventLoop.create_future
+cdef object create_task = base_events.BaseEventLoop.create_task
+
+
+class AsyncioTasks:
+    """Part of hotloop.EventLoop, in front of the core."""
+
+    def create_future(self):
+        """A Future bound to this loop."""
+        return futures.Future(loop=self)
+
+    def create_task(self, coro, *, name=..., context=..., **kwargs):
+        """Run a coroutine as a Task. See loop.create_task()."""
+        cdef LoopCore loop = self
+        if loop.task_factory is not None or loop.debug or kwargs:
+            kwargs |= {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
+            return create_task(self, coro, **kwargs)
+        loop.check_open()
+        if name is ... and context is ...:
+            return tasks.Task(coro, loop=self)
+        name = None if name is ... else name
+        context = None if context is ... else context
+        return tasks.Task(coro, loop=self, name=name, context=context)

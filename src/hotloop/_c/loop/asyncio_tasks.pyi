@@ -8,3 +8,6 @@ class AsyncioTasks:
     def create_task(
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = ..., context: Context | None = ..., **kwargs: Any
     ) -> Task[Any]: ...
+
+# Made by Cython.
+__test__: dict[str, str]

@@ -158,8 +158,14 @@ class Stage:
                 task.exception()
         self.note(*[task.cancelled() for task in tasks])
         self.note(str(self.queue), *[self.look(one) for one in (self.lock, self.room, self.event, self.condition)])
-        # What is still left ends with the loop, in any order.
-        return self.trace.copy()
+        trace = self.trace.copy()
+        # What is still left ends in any order. The end of the run would cancel each once: those that a task starts when
+        # it has caught its cancellation would lose their loop while they wait.
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(1)
+        return trace
 
     @staticmethod
     def look(one):

@@ -21,7 +21,8 @@ from support.stream_connections import Connection, connected_sockets, counts_seg
 
 SECONDS_FOR_BYTES = 20
 has_gil = pytest.mark.skipif(
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there a socket that was brought along is always the program's"
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="there a socket that was brought along is always the program's",
 )
 ways = pytest.mark.parametrize("way", ["connected", "accepted", "brought", "given up"])
 

@@ -1,10 +1,10 @@
 """test.py [--all | --rest] [PYTEST-ARG...]: the project's tests and CPython's own; the last line says what ran.
 
 Without an option: the project's tests on both implementations, and CPython's own asyncio and selector suites on the
-compiled one, also with the compiled objects of hotloop.asyncio in asyncio's place. --rest runs what that leaves out:
-the tests on asyncio itself, which show that they ask for what asyncio does (marked `oracle`), those that take long
-(marked `long`), those of TLS as it is where OpenSSL's functions cannot be called, and CPython's suites on the pure
-implementation, and on asyncio's loop with the compiled objects.
+compiled one. --rest runs what that leaves out: the tests on asyncio itself, which show that they ask for what asyncio
+does (marked `oracle`), those that take long (marked `long`), those of TLS as it is where OpenSSL's functions cannot be
+called, and CPython's suites on the pure implementation, and on both loops with the compiled objects of hotloop.asyncio
+in asyncio's place.
 --all runs everything. HOTLOOP_TEST_IMPLS leaves implementations out.
 
 Exit code: 0 if all that was to run has run and passed. A Python that came without its own tests, as some distributions
@@ -23,8 +23,8 @@ REPORTS = Path("build", "test")
 # Of pytest's markers, and on which implementations CPython's suites run.
 USUAL = "not conformance and not long and not oracle"
 SELECTIONS = {
-    "usual": (USUAL, ("c", "c+compiled")),
-    "rest": ("not conformance and (long or oracle)", ("python", "asyncio+compiled")),
+    "usual": (USUAL, ("c",)),
+    "rest": ("not conformance and (long or oracle)", ("python", "c+compiled", "asyncio+compiled")),
     "all": ("not conformance", ("c", "c+compiled", "python", "asyncio+compiled")),
 }
 # Exit codes of tests/stdlib/run.py: this Python has no test.test_asyncio, or no compiled objects for asyncio.

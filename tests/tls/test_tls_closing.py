@@ -397,6 +397,19 @@ def test_streams_wait_until_it_is_closed(impl, certificates, version):
     impl.run(main())
 
 
+@every_side
+@every_version
+def test_a_write_fails_before_the_end_of_the_connection_is_read(tls, side, version):
+    """The write comes first, though the end has arrived. It finds the peer gone, so the connection is broken: the
+    protocol is not told of an end."""
+    connection = tls.open(side, version=version, kind="pair")
+    connection.peer.read()  # unread data, session tickets, would make the end a reset
+    connection.peer.socket.close()
+    tls.loop.call_soon(connection.transport.write, b"x")
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert connection.protocol.events == ["connection_made", ("connection_lost", "BrokenPipeError")]
+
+
 def test_a_transport_that_was_not_closed(impl, certificates):
     """The transport's finalizer warns, like asyncio's, and closes the socket."""
     impl.run_script(

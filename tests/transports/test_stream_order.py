@@ -154,6 +154,19 @@ def test_asking_whether_the_connection_is_broken_sends_nothing(loop, way):
         assert data_segments(opened.socket) == before + 1
 
 
+def test_a_write_fails_before_the_end_of_the_connection_is_read(loop):
+    """The write comes first, though the end has arrived. It finds the peer gone, so the connection is broken: the
+    protocol is not told of an end."""
+    ours, peer = connected_sockets("pair")
+    protocol = Recorder()
+    loop.run_until_complete(loop.create_connection(lambda: protocol, sock=ours))
+    del ours
+    peer.close()
+    loop.call_soon(protocol.transport.write, b"x")
+    run_until(loop, lambda: protocol.lost)
+    assert protocol.events == ["connection_made", ("connection_lost", "BrokenPipeError")]
+
+
 @pytest.mark.promise("P35")
 @pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="uses send_fds() to pass descriptors")
 def test_descriptors_sent_by_the_program(loop):

@@ -193,9 +193,13 @@ cdef class StreamTransport(SocketTransport):
                 self.events &= ~POLLER_READ
             return True
         if count == 0:
+            # The protocol has written before it learns of the end. If that fails now, as asyncio's write() would have,
+            # the connection is broken, and has no end.
+            self.flush_all_layers()
             # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
             # again when it next runs.
-            self.on_eof()
+            if not self.lost:
+                self.on_eof()
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)

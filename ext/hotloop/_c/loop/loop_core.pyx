@@ -232,6 +232,10 @@ cdef class LoopCore(LoopState):
         """True while run_forever() runs."""
         return load_acquire_id(&self.thread_id) != 0
 
+    def get_debug(self):
+        """Whether the loop is in debug mode. asyncio's futures and tasks ask when they are made."""
+        return self.debug
+
     def is_closed(self):
         """True after close()."""
         return load_acquire_bint(&self.closed)

@@ -1,7 +1,7 @@
 """A loop whose futures and tasks are asyncio's own: for tools that read asyncio's structures from outside the process.
 
-The methods do what asyncio's do, but where it has no Python code to run: no task factory, no debug mode, and no keywords
-that this version of asyncio may not know.
+asyncio's own methods are Python code. Most calls do not need it: those without a task factory, outside debug mode, and
+without keywords that this version of asyncio may not know.
 """
 
 from hotloop._c.loop.loop_core cimport LoopCore

@@ -7,6 +7,7 @@ does; test_tls_timeouts.py has more tests of this promise.
 
 import asyncio
 import os
+import socket
 import ssl
 
 import pytest
@@ -309,6 +310,28 @@ def test_closing_while_reading_is_paused(tls, side, make_protocol, then):
     connection.run_until_lost()
     assert not connection.protocol.received
     assert "data" not in connection.protocol.calls
+
+
+@every_side
+@every_protocol
+@pytest.mark.parametrize("first", ["resume", "stay paused"])
+def test_closing_after_the_peer_has_left_while_reading_is_paused(tls, side, make_protocol, first):
+    """The protocol hears of the end in a turn of its own, never inside close()."""
+    connection = tls.open(side, make_protocol())
+    connection.transport.pause_reading()
+    connection.peer.socket.shutdown(socket.SHUT_WR)
+    run_once(tls.loop, 5)
+    assert "eof_received" not in connection.protocol.calls
+    if first == "resume":
+        connection.transport.resume_reading()
+    else:
+        skip_on_asyncio(connection.transport, "nothing ends its connection before reading is resumed")
+    connection.transport.close()
+    assert connection.protocol.calls == ["connection_made"]
+    run_once(tls.loop)
+    assert connection.protocol.calls == ["connection_made", "eof_received"]
+    connection.run_until_lost()
+    assert connection.protocol.calls == ENDED and connection.protocol.error is None
 
 
 @pytest.mark.promise("P03")

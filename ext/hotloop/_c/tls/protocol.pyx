@@ -301,7 +301,10 @@ cdef class TlsProtocol(TlsSender):
         self.closed = self.discarding = True
         try:
             if self.state == FLUSHING and self.peer_gone:
-                return self.finish_closing()
+                # read_to_the_end() waits for resume_reading(); if that was called already, it has queued what follows.
+                if self.app_reading_paused:
+                    self.loop.schedule_call(self._resume, (), self.context)
+                return 0
             self.begin_shutdown()
             return self.control_receiving()
         except Exception as error:

@@ -197,6 +197,9 @@ class Stage:
         if not self.transport.is_closing():
             if self.peer_left or self.sent > len(self.protocol.received) - len(FIRST):
                 self.transport.resume_reading()
+            # Only asyncio's transport delivers data after this.
+            for name in DATA_CALLBACKS:
+                self.protocol.hooks.pop(name, None)
             self.trace.append(CLOSED)
             self.transport.close()
 

@@ -458,6 +458,57 @@ def test_connecting_by_name(loop, listener, client):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("where", ["loop", "asyncio"])
+def test_a_literal_goes_through_what_a_program_has_put_in_the_place_of_resolving(
+    loop, listener, client, monkeypatch, where
+):
+    address = listener.getsockname()
+    asked = []
+
+    async def resolve(host_and_port, **options):
+        asked.append(host_and_port)
+        return [(socket.AF_INET, options["type"], options["proto"], "", address)]
+
+    def look_at(host, port, *rest):
+        asked.append((host, port))
+        return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address
+
+    if where == "loop":
+        monkeypatch.setattr(loop, "_ensure_resolved", resolve)
+    else:
+        monkeypatch.setattr(asyncio.base_events, "_ipaddr_info", look_at)
+    loop.run_until_complete(loop.sock_connect(client, ("127.0.0.255", 1)))
+    assert asked == [("127.0.0.255", 1)]
+    assert client.getpeername() == address
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("127.0.0.1",),
+        ("127.0.0.1", 1, 2),
+        ("127.0.0.1", "x"),
+        ("127.0.0.1", -1),
+        ("127.0.0.1", 1 << 16),
+        "127.0.0.1",
+        None,
+    ],
+    ids=repr,
+)
+def test_a_wrong_address_is_asyncios_error(loop, wrong, load_implementation):
+    def error_on(on):
+        with socket.socket() as client, pytest.raises(Exception) as caught:
+            client.setblocking(False)
+            on.run_until_complete(on.sock_connect(client, wrong))
+        return type(caught.value), str(caught.value)
+
+    reference = load_implementation("asyncio").new_event_loop()
+    try:
+        assert error_on(loop) == error_on(reference)
+    finally:
+        reference.close()
+
+
 def test_connecting_without_a_listener(loop, client):
     async def main():
         with socket.socket() as placeholder:

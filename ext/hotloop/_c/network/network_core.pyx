@@ -19,6 +19,7 @@ from hotloop._c.network.socket_methods cimport (
     socket_class_is_patched,
 )
 from hotloop._c.runtime.bound_methods cimport is_method
+from hotloop._c.runtime.weak_references cimport referent_of
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
 from hotloop._c.transports.base cimport Transport
@@ -41,9 +42,7 @@ cdef class NetworkCore(LoopCore):
 
     async def _connect_sock(self, *args, **kwargs):
         sock = await super()._connect_sock(*args, **kwargs)
-        if self.connected_sockets is None:
-            self.connected_sockets = weakref.WeakSet()
-        self.connected_sockets.add(sock)
+        self.connected_socket = weakref.ref(sock)
         return sock
 
     cdef bint is_held_by_program(self, object sock, object server) except -1:
@@ -51,9 +50,11 @@ cdef class NetworkCore(LoopCore):
         and a port, and for those that a server accepted; nearly all others came from the program."""
         if server is not None:
             return False
-        if self.connected_sockets is None or sock not in self.connected_sockets:
+        # create_connection() goes on with the socket at once. If another has been connected in between, by happy
+        # eyeballs, this one counts as the program's, which costs a look at each use.
+        if self.connected_socket is None or referent_of(self.connected_socket) is not sock:
             return True
-        self.connected_sockets.discard(sock)
+        self.connected_socket = None
         return False
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):

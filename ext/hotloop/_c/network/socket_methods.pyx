@@ -17,6 +17,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.locking cimport load_acquire_version, store_release_version
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -49,6 +50,7 @@ cdef extern from "system/socket_object.h":
     bint plain_is_non_blocking(object) except -1
 
 cdef extern from "system/socket_calls.h":
+    int AF_INET
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
@@ -429,12 +431,42 @@ cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
     return Py_NewRef((connection, address))
 
 
+cdef object ensure_resolved = base_events.BaseEventLoop._ensure_resolved
+cdef object ipaddr_info = base_events._ipaddr_info
+cdef object inet_pton = socket.inet_pton
+cdef object type_of = _socket.socket.type.__get__
+cdef object protocol_of = _socket.socket.proto.__get__
+
+
+cdef bint is_resolved(object loop, object sock, object address) except -1:
+    """Whether asyncio's _ensure_resolved() would leave the address as it is: an IPv4 address literal and a port."""
+    cdef sockaddr_storage storage
+    cdef socklen_t length
+    if type(sock) is not plain_socket or type(address) is not tuple or len(<tuple>address) != 2:
+        return False
+    host, port = <tuple>address
+    # Python's connect() takes hosts that are no literals, too: "" and "<broadcast>".
+    if type(host) is not str or type(port) is not int or not u"0" <= (<str>host)[:1] <= u"9":
+        return False
+    return (
+        plain_family(sock) == AF_INET
+        and type_of(sock) in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+        and protocol_of(sock) in (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+        and address_from_python(address, AF_INET, &storage, &length)
+        and is_method(loop._ensure_resolved, loop, ensure_resolved)
+        and base_events._ipaddr_info is ipaddr_info
+        and socket.inet_pton is inet_pton
+    )
+
+
 async def sock_connect(loop, sock, address):
     """loop.sock_connect()."""
     base_events._check_ssl_socket(sock)
     if loop._debug and sock.gettimeout() != 0:
         raise ValueError("the socket must be non-blocking")
-    if sock.family == socket.AF_INET or (base_events._HAS_IPv6 and sock.family == socket.AF_INET6):
+    if not is_resolved(loop, sock, address) and (
+        sock.family == socket.AF_INET or (base_events._HAS_IPv6 and sock.family == socket.AF_INET6)
+    ):
         infos = await loop._ensure_resolved(address, family=sock.family, type=sock.type, proto=sock.proto, loop=loop)
         address = infos[0][4]
     await new_operation(loop, "sock_connect", try_connect, POLLER_WRITE, sock, address, None)

@@ -126,9 +126,9 @@ cdef class Transport(Watcher):
         """How many bytes are waiting to be written, as flow control counts them."""
         return 0
 
-    cdef object find_extra(self, str name):
-        """The answer of get_extra_info() for a name that is not in `extra`; KeyError for an unknown name."""
-        raise KeyError(name)
+    cdef object find_extra(self, str name, object default):
+        """The answer of get_extra_info() for a name that is not in `extra`; the default for an unknown name."""
+        return default
 
     # -- calls by the loop ---------------------------------------------------------------------------------------------
 
@@ -410,13 +410,7 @@ cdef class Transport(Watcher):
         try:
             if self.extra is not None and name in self.extra:
                 return self.extra[name]
-            if type(name) is not str:
-                return default
-            try:
-                return self.find_extra(name)
-            except KeyError:
-                pass
-            return default
+            return self.find_extra(name, default) if type(name) is str else default
         finally:
             section_leave(&section)
 

@@ -71,7 +71,7 @@ cdef class SocketTransport(Transport):
         self.flush_all_layers()
         # Later the program may have closed the socket.
         if self.extra is None or "sockname" not in self.extra:
-            self.find_extra("sockname")
+            self.find_extra("sockname", None)
         self.exposed = True
         return 0
 
@@ -212,7 +212,7 @@ cdef class SocketTransport(Transport):
             raise os_error(error)
         return 0
 
-    cdef object find_extra(self, str name):
+    cdef object find_extra(self, str name, object default):
         cdef object found
         if name == "peername":
             found = None if self.peer is None else address_of(self.peer)
@@ -225,7 +225,7 @@ cdef class SocketTransport(Transport):
             else:
                 found = self.wrapper = FlushingSocket(self, found)
         else:
-            raise KeyError(name)
+            return default
         self._extra[name] = found
         return found
 

@@ -305,6 +305,35 @@ def test_connection_made_that_fails(tls, side):
     peer.socket.close()
 
 
+@every_side
+@pytest.mark.parametrize("callback", ["connection_made", "data_received", "eof_received"])
+def test_what_a_callback_has_written_before_it_fails(tls, side, callback):
+    """It leaves before the connection is closed: for a server, say, the answer that names the error."""
+
+    def answer_and_fail():
+        protocol.transport.write(b"an answer")
+        raise ZeroDivisionError
+
+    protocol = Recorder(**{callback: answer_and_fail})
+    making, peer, _ = tls.begin(side, protocol)
+    peer.opposite = None  # the program gives its socket up, so the writes of a turn are gathered
+    peer_ends = {"connection_made": int, "data_received": lambda: peer.write(b"x"), "eof_received": peer.notify_close}
+    ended = []
+
+    def lost():
+        if peer.handshake() and making.done() and not ended:
+            ended.append(peer_ends[callback]())
+        peer.read()
+        return protocol.lost and peer.saw_end
+
+    run_until_or_error(tls.loop, lost)
+    assert peer.received == b"an answer"
+    assert (callback == "connection_made") == isinstance(making.exception(), ZeroDivisionError)
+    assert type(protocol.error) is ZeroDivisionError
+    assert [type(report["exception"]) for report in tls.take_reports()] == [ZeroDivisionError]
+    peer.socket.close()
+
+
 def test_connection_lost_that_fails(tls):
     connection = tls.open("client", Recorder(connection_lost=raising))
     connection.transport.abort()

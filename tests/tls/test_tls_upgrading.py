@@ -302,6 +302,82 @@ def test_tls_inside_tls(impl, certificates, version, size):
     impl.run(main())
 
 
+async def tunnels(certificates, depth, kind="tcp"):
+    """The transports of both ends of a connection with `depth` layers of TLS, the outermost first, and what the client
+    and the server have recorded."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = connected_sockets(kind)
+    client, server = Recorder(), Recorder()
+    client_context, server_context = certificates.client_context(), certificates.server_context()
+    (outer, _), (outer_server, _) = await asyncio.gather(
+        loop.create_connection(lambda: client, sock=ours, ssl=client_context, server_hostname=HOST),
+        loop.connect_accepted_socket(lambda: server, theirs, ssl=server_context),
+    )
+    layers, server_layers = [outer], [outer_server]
+    while len(layers) < depth:
+        inner, inner_server = await asyncio.gather(
+            loop.start_tls(layers[-1], client, client_context, server_hostname=HOST),
+            loop.start_tls(server_layers[-1], server, server_context, server_side=True),
+        )
+        layers.append(inner)
+        server_layers.append(inner_server)
+    await settle()
+    return layers, server_layers, client, server
+
+
+# What is done in the same turn with the layers, outermost first, of which the last one was written to.
+AFTER_A_WRITE = {
+    "close": lambda layers: layers[-1].close(),
+    "abort": lambda layers: layers[-1].abort(),
+    "close outer": lambda layers: layers[-2].close(),
+    "abort outer": lambda layers: layers[-2].abort(),
+    "close stream": lambda layers: layers[0]._ssl_protocol._transport.close(),
+    "abort stream": lambda layers: layers[0]._ssl_protocol._transport.abort(),
+    "shut down": lambda layers: layers[-1].get_extra_info("socket").shutdown(socket.SHUT_WR),
+}
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("then", AFTER_A_WRITE)
+def test_a_write_to_the_inner_of_several_layers_leaves_before_what_follows(impl, certificates, depth, then):
+    async def main():
+        layers, _, client, server = await tunnels(certificates, depth)
+
+        def write():
+            layers[-1].write(b"in time")
+            AFTER_A_WRITE[then](layers)
+
+        asyncio.get_running_loop().call_soon(write)
+        await until(lambda: client.lost and server.lost)
+        assert server.received == b"in time"
+        assert (client.error, server.error) == (None, None)
+        await settle()
+
+    impl.run(main())
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_write_to_the_inner_of_several_layers_comes_before_the_end_of_the_connection(impl, certificates, depth):
+    """The write comes first, though the end has arrived. It finds the peer gone, so the connection is broken: the
+    protocol is not told of an end."""
+
+    async def main():
+        layers, server_layers, client, _ = await tunnels(certificates, depth, "pair")
+        loop = asyncio.get_running_loop()
+
+        def leave():
+            server_layers[0]._ssl_protocol._transport.abort()
+            # The socket is closed in the next iteration; the one after it writes first, and then reads the end.
+            loop.call_soon(loop.call_soon, layers[-1].write, b"too late")
+
+        loop.call_soon(leave)
+        await until(lambda: client.lost)
+        assert client.events == ["connection_made", ("connection_lost", "BrokenPipeError")]
+        await settle()
+
+    impl.run(main())
+
+
 @every_side
 def test_a_handshake_that_fails_closes_the_connection(tls, side):
     plain = UpgradableConnection(tls, side)

@@ -59,6 +59,10 @@ cdef class TlsProtocol(TlsSender):
         if type(transport) is StreamTransport:
             self.stream = transport
             self.context = self.stream.context
+        else:
+            carrier = getattr(transport, "_ssl_protocol", None)
+            if isinstance(carrier, TlsSender):
+                self.outer = carrier
         if getattr(transport, "_protocol_paused", False):
             # start_tls(): the transport has paused the application's protocol, not this one.
             self.sending_paused = self.app_writing_paused = True
@@ -87,7 +91,7 @@ cdef class TlsProtocol(TlsSender):
         self.state = ENDED
         self.receiving = False
         section_enter(&section, self)
-        self.transport = self.stream = self.app_transport = self.app = None
+        self.transport = self.stream = self.outer = self.app_transport = self.app = None
         section_leave(&section)
         try:
             if app is not None:
@@ -261,6 +265,8 @@ cdef class TlsProtocol(TlsSender):
                 if self.engine.failure is not None:
                     failure = self.engine.failure
                     self.engine.failure = None
+                    # OpenSSL encrypts nothing any more, so closing must not flush.
+                    self.unflushed = False
                     self.on_read_failed(failure)
                 elif self.engine.peer_closed:
                     self.on_peer_closed()
@@ -298,6 +304,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int close(self) except -1:
         if self.closed:
             return 0
+        self.flush_inner()
         self.closed = self.discarding = True
         try:
             if self.state == FLUSHING and self.peer_gone:

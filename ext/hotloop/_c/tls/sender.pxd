@@ -15,6 +15,7 @@ cdef enum TlsState:
 cdef class TlsSender(TlsReceiver):
     cdef object app_transport       # the TlsTransport of `app`; None after connection_lost()
     cdef StreamTransport stream     # `transport`, if it is one of these; else None
+    cdef TlsSender outer            # TLS over TLS: the connection that carries this one; else None
     cdef TlsState state
     cdef write_queue unencrypted    # plaintext that was written and is not yet encrypted
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
@@ -37,9 +38,11 @@ cdef class TlsSender(TlsReceiver):
     cdef int send_records_unless_paused(self) except -1
     cdef int send_records(self) except -1
     cdef int control_app_writing(self) except -1
+    cdef int flush_inner(self) except -1
     cdef int flush_if_broken(self) except -1
     cdef bint is_used_by_program(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1
     cdef int force_close(self, object error) except -1
+    cdef int sending_failed(self, object error) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int set_write_limits(self, object high, object low) except -1

@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, as_size
+from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport (
     FLUSH_AT,
@@ -81,7 +82,7 @@ cdef class TlsSender(TlsReceiver):
                 write_queue_append_data(&self.unencrypted, rest)
             self.send_records_unless_paused()
         except Exception as error:
-            self.fatal_error(error, "Fatal error on SSL protocol")
+            self.sending_failed(error)
         finally:
             PyBuffer_Release(&view)
         self.control_app_writing()
@@ -132,7 +133,7 @@ cdef class TlsSender(TlsReceiver):
                     self.send_full_part()
             self.send_records_unless_paused()
         except Exception as error:
-            self.fatal_error(error, "Fatal error on SSL protocol")
+            self.sending_failed(error)
         return self.control_app_writing()
 
     cdef bint encrypt_oldest(self) except -1:
@@ -210,9 +211,16 @@ cdef class TlsSender(TlsReceiver):
     cdef int flush_early(self) except -1:
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose
         them."""
+        self.flush_inner()
         if not self.unflushed or self.loop.is_inherited_by_fork() or self.loop.runs_elsewhere():
             return 0
         return self.send_now(False)
+
+    cdef int flush_inner(self) except -1:
+        """TLS over TLS: have the inner connection pass on what was written to it in this turn."""
+        if self.kind == COMPILED and self.app is not None:
+            (<ByteProtocol>self.app).flush_early()
+        return 0
 
     cdef int flush_if_broken(self) except -1:
         """As StreamTransport's."""
@@ -222,7 +230,9 @@ cdef class TlsSender(TlsReceiver):
 
     cdef bint is_used_by_program(self) noexcept:
         """Whether the program can use the socket below without calling its transport."""
-        return self.stream is not None and self.stream.is_used_by_program()
+        if self.stream is not None:
+            return self.stream.is_used_by_program()
+        return self.outer is not None and self.outer.is_used_by_program()
 
     cdef int force_close(self, object error) except -1:
         """Close the transport below without writing what is buffered."""
@@ -230,6 +240,11 @@ cdef class TlsSender(TlsReceiver):
             return 0
         self.transport._force_close(error)
         return 0
+
+    cdef int sending_failed(self, object error) except -1:
+        # Closing flushes, which would fail again.
+        self.unflushed = False
+        return self.fatal_error(error, "Fatal error on SSL protocol")
 
     cdef int fatal_error(self, object error, str message) except -1:
         """Close the connection because of an error, and report it; an OSError only in debug mode."""

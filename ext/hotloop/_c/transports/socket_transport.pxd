@@ -19,7 +19,6 @@ cdef class SocketTransport(Transport):
     cdef int expose(self) except -1
     cdef int give_away(self) except -1
     cdef bint is_used_by_program(self) noexcept
-    cdef int flush_all_layers(self) except -1
     cdef int update_interest(self) except -1
     cdef int wait_until_writable(self) except -1
     cdef bint is_attached(self) noexcept

@@ -68,7 +68,7 @@ cdef class SocketTransport(Transport):
         """Note that the program has the socket object, and may close it."""
         if self.exposed or self.fd < 0:
             return 0
-        self.flush_all_layers()
+        self.flush_early()
         # Later the program may have closed the socket.
         if self.extra is None or "sockname" not in self.extra:
             self.find_extra("sockname", None)
@@ -81,7 +81,7 @@ cdef class SocketTransport(Transport):
         if self.given_away or self.fd < 0:
             return 0
         self.expose()
-        self.flush_all_layers()
+        self.flush_early()
         self.given_away = True
         return 0
 
@@ -101,10 +101,6 @@ cdef class SocketTransport(Transport):
         if self.usable_fd() < 0:
             raise os_error(-EBADF)
         return 0
-
-    cdef int flush_all_layers(self) except -1:
-        """flush_early(), after that of a compiled protocol."""
-        return self.flush_early()
 
     # -- registration with the poller ----------------------------------------------------------------------------------
 
@@ -317,7 +313,7 @@ cdef object flush(object wrapper):
     """Send what was written earlier, and return the Python socket."""
     cdef object transport = wrapper._transport()
     if transport is not None:
-        (<SocketTransport>transport).flush_all_layers()
+        (<SocketTransport>transport).flush_early()
     return wrapper._plain
 
 

@@ -14,6 +14,7 @@ cdef class StreamTransport(SocketTransport):
     cdef bint eof_received
     cdef bint eof_written           # write_eof() was called
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
+    cdef bint write_failing         # the kernel has refused a write, and the connection is being closed because of it
     cdef object empty_waiter        # the future by which sendfile() waits until all is written, or None
 
     cdef int adopt_protocol(self, object protocol) except -1

@@ -195,7 +195,7 @@ cdef class StreamTransport(SocketTransport):
         if count == 0:
             # The protocol has written before it learns of the end. If that fails now, as asyncio's write() would have,
             # the connection is broken, and has no end.
-            self.flush_all_layers()
+            self.flush_early()
             # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
             # again when it next runs.
             if not self.lost:
@@ -516,7 +516,11 @@ cdef class StreamTransport(SocketTransport):
         # TLS records do not count, because no caller wrote them one by one.
         cdef int lost_writes = 0 if self.blocked or self.kind == COMPILED else self.unsent.count - 1
         self.unflushed = False
-        self.fatal_error(error, "Fatal write error on socket transport")
+        self.write_failing = True
+        try:
+            self.fatal_error(error, "Fatal write error on socket transport")
+        finally:
+            self.write_failing = False
         for _ in range(lost_writes):
             self.count_lost_write()
         if self.empty_waiter is not None and not self.empty_waiter.done():
@@ -598,8 +602,10 @@ cdef class StreamTransport(SocketTransport):
     cdef int flush_early(self) except -1:
         # The transport stays on the loop's list; flush() will find nothing to do. A forked child must not send what the
         # parent will send, and only the loop's thread may send at all.
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if self.write_failing or (FREE_THREADED and runs_in_other_thread(self.loop)):
             return 0
+        if self.kind == COMPILED and self.protocol is not None:
+            (<ByteProtocol>self.protocol).flush_early()
         if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited_by_fork():
             if not self.loop.runs_elsewhere():
                 self.flush()
@@ -618,11 +624,6 @@ cdef class StreamTransport(SocketTransport):
         if self.loop.unflushed_count == 1 and queued(self.loop.ready) == 0:
             return False
         return socket_can_send(self.usable_fd())
-
-    cdef int flush_all_layers(self) except -1:
-        if self.kind == COMPILED and self.protocol is not None:
-            (<ByteProtocol>self.protocol).flush_early()
-        return self.flush_early()
 
     # -- sendfile() ----------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,63 @@ def test_a_failing_reader_is_reported_and_stays(loop, contexts):
         assert loop.remove_reader(one)
 
 
+class FailingFuture:
+    """Its method `fails` raises. asyncio calls it after the coroutine's step, so the error is not the coroutine's."""
+
+    _asyncio_future_blocking = True
+
+    def __init__(self, loop, fails):
+        self.loop, self.fails = loop, fails
+
+    def __await__(self):
+        yield self
+
+    def __getattribute__(self, name):
+        if name == object.__getattribute__(self, "fails"):
+            raise ZeroDivisionError
+        return object.__getattribute__(self, name)
+
+    def get_loop(self):
+        return self.loop
+
+    def add_done_callback(self, callback, *, context):
+        pass
+
+    def cancel(self, msg=None):
+        return False
+
+
+@pytest.mark.parametrize("fails", ["_asyncio_future_blocking", "get_loop", "add_done_callback", "cancel"])
+@pytest.mark.parametrize("step", ["first", "after a future", "after sleep(0)"])
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_failing_task_step_is_reported_with_its_handle(loop, contexts, fails, step, debug):
+    """The report has a callback's keys, so a handler that reads them works for every callback."""
+
+    async def main():
+        if step == "after a future":
+            done = loop.create_future()
+            loop.call_soon(done.set_result, None)
+            await done
+        elif step == "after sleep(0)":
+            await asyncio.sleep(0)
+        if fails == "cancel":
+            task.cancel()
+        await FailingFuture(loop, fails)
+
+    loop.set_debug(debug)
+    task = loop.create_task(main())
+    run_once(loop, 3)
+    (context,) = contexts
+    assert type(context["exception"]) is ZeroDivisionError
+    assert context.keys() == {"message", "exception", "handle"} | ({"source_traceback"} if debug else set())
+    assert isinstance(context["handle"], asyncio.Handle)
+    assert context["handle"]._callback.__self__ is task
+    # Nothing else resumes the task.
+    loop.call_soon(context["handle"]._callback, *context["handle"]._args)
+    run_once(loop, 2)
+    assert task.done()
+
+
 def test_many_failures_in_one_batch(loop, contexts):
     for _ in range(100):
         loop.call_soon(fail)

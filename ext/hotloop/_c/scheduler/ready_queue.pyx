@@ -178,7 +178,9 @@ cdef int report_exception(object loop, Runnable item, object error) except -1:
         if handle.source_traceback:
             context["source_traceback"] = handle.source_traceback
     else:
-        context = {"message": f"Exception in callback {item!r}", "exception": error}
+        # The message names the item, which says more than its method. asyncio would have a handle for it.
+        item_handle = unwrap(item) if type(item) is ForeignRunnable else new_handle(item._run, (), loop, None)
+        context = {"message": f"Exception in callback {item!r}", "exception": error, "handle": item_handle}
     loop.call_exception_handler(context)
     return 0
 

@@ -62,6 +62,25 @@ def test_warning_with_its_origin(loop, depth):
     assert "Coroutine created at (most recent call last)" in messages[1][0][1]
 
 
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_coroutine_that_the_warning_keeps_can_be_awaited(loop, aio, collected):
+    """A recorded warning has the coroutine as its source."""
+
+    def drop():
+        queue = aio.Queue()
+        queue.put_nowait("item")
+        queue.coroutine = queue.get() if collected else None  # a cycle, which only the garbage collector finds
+        return not collected and queue.get() and None
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        drop()
+        gc.collect()
+    [warning] = caught
+    assert inspect.getcoroutinestate(warning.source) == inspect.CORO_CREATED
+    assert loop.run_until_complete(warning.source) == "item"
+
+
 def test_no_warning_after_close_or_throw(loop, aio):
     def close():
         aio.Queue().get().close()

@@ -198,8 +198,8 @@ cdef class Coroutine:
 
     def __del__(self):
         if self.progress == CREATED:
+            # The warning may keep the coroutine as its source, and then it can still be awaited.
             warn_unawaited(self)
-            self.finish()
         elif self.progress == SUSPENDED:
             self.close()
 

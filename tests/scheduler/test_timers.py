@@ -1,6 +1,7 @@
 """call_later() and call_at(): when timers run, in which order, and the effects of cancelling them."""
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import math
@@ -27,6 +28,38 @@ def test_timers_run_by_deadline(loop, clock):
     clock.advance(3600)
     run_once(loop)
     assert seen == sorted(delays)
+
+
+class InterruptedDeadline(float):
+    """Ctrl-C comes while the loop compares it, once."""
+
+    interrupted = True
+
+    def compare(self, compare, other):
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return compare(self, other)
+
+    def __le__(self, other):
+        return self.compare(float.__le__, other)
+
+    def __ge__(self, other):
+        return self.compare(float.__ge__, other)
+
+
+def test_an_interrupt_between_two_timers_loses_neither(loop, clock):
+    seen = []
+    deadline = InterruptedDeadline(clock.now + 3)
+    loop.call_at(clock.now + 1, seen.append, 1)
+    loop.call_at(clock.now + 2, seen.append, "cancelled").cancel()
+    loop.call_at(deadline, seen.append, 3)
+    clock.advance(10)
+    deadline.interrupted = False
+    with contextlib.suppress(KeyboardInterrupt):  # the compiled loop compares without Python code
+        run_once(loop)
+    run_once(loop, 2)
+    assert seen == [1, 3]
 
 
 @pytest.mark.only("c", "python", reason="asyncio's heap gives equal deadlines no order")

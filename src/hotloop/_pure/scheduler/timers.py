@@ -99,20 +99,31 @@ class TimerQueue:
             live.sort(key=_deadline)  # a sorted list is a heap; the key avoids calling __lt__()
             heap[:] = live  # in place: the list is loop._scheduled
             self._cancelled = 0
-        due = []
-        # Never early, by the loop's clock.
-        while heap and heap[0]._when <= now:
-            handle = self._pop()
-            if handle._cancelled:
-                self._forget_cancelled()
-            else:
-                due.append(handle)
-        if len(due) > 1:
-            # An asyncio.TimerHandle that a program has put here has no second key.
-            with suppress(AttributeError):
-                due.sort(key=_deadline_and_age)
-        ready.extend(due)
+        due: list[Any] = []
+        try:
+            # Never early, by the loop's clock.
+            while heap and heap[0]._when <= now:
+                due.append(heap[0])  # while it is still in the heap: there may be no memory
+                due[-1] = handle = self._pop()
+                if handle._cancelled:
+                    due.pop()
+                    self._forget_cancelled()
+            if len(due) > 1:
+                # An asyncio.TimerHandle that a program has put here has no second key.
+                with suppress(AttributeError):
+                    due.sort(key=_deadline_and_age)
+            ready.extend(due)
+        except BaseException:
+            self._put_back(due, ready)
+            raise
         return due[0]._when if due else None
+
+    def _put_back(self, due: list[Any], ready: ReadyQueue) -> None:
+        """After an exception, such as a signal's KeyboardInterrupt: no timer is lost, and none is there twice."""
+        known = {*map(id, self.heap), *map(id, ready)}
+        for handle in due:
+            if id(handle) not in known:
+                self.push(handle)
 
     def next_deadline(self) -> float | None:
         """The earliest deadline; None if nothing is pending."""

@@ -1,14 +1,16 @@
 """The classes and attributes of asyncio's locks: the compiled ones do what asyncio's own do."""
 
+import asyncio
 import copy
 import gc
 import pickle
+import sys
 import weakref
 from collections import deque
 
 import pytest
 from support.comparing import BOTH, description, outcome, outcome_of, same_on_both, turns
-from support.locks import KINDS, cancelled, started, state, without_addresses
+from support.locks import KINDS, cancelled, outcome_of_throw, started, state, without_addresses
 
 import hotloop.asyncio
 
@@ -189,6 +191,92 @@ def test_waiter_is_shown_where_it_waits(loop, kind):
             found.append((frame.f_code.co_name, frame.f_lineno, coroutine.cr_code.co_name, coroutine.__qualname__))
         found.append(repr(tasks[1]).partition("coro=")[2].partition(">")[0])
         await cancelled(*tasks)
+        return found
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["release", "cancel", "cancel after release", "error", "close"])
+@pytest.mark.parametrize("looks", [False, True])
+def test_block_that_waits_to_be_entered(loop, kind, ending, looks):
+    """A tool may look at what an `async with` waits for; it changes nothing."""
+
+    async def use(module):
+        lock = getattr(module, kind)()
+        await lock.acquire()
+        entering = lock.__aenter__()
+        waiter = entering.send(None)
+        others = [started(lock.acquire()) for _ in range(2)]
+        await turns(1)
+        found = []
+        if looks:
+            inner = entering.cr_await
+            found += [inner is entering.cr_await, inner.__qualname__, inner.cr_suspended, inner.cr_origin]
+        if ending == "cancel":
+            waiter.cancel()
+        elif "release" in ending:
+            lock.release()
+        if ending == "error":
+            found.append(outcome_of_throw(entering, ZeroDivisionError("x")))
+        elif ending == "cancel after release":
+            found.append(outcome_of_throw(entering, asyncio.CancelledError("x")))
+        elif ending == "close":
+            found.append(entering.close())
+        else:
+            found.append(outcome_of_throw(entering, None))
+        await turns(3)
+        found += [state(lock), [other.done() for other in others], entering.cr_await]
+        await cancelled(*others)
+        return [*found, state(lock)]
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_condition_that_waits_for_its_lock_again(loop, looks, cancels):
+    async def use(module):
+        condition = module.Condition()
+        found = []
+
+        async def wait():
+            async with condition:
+                return await condition.wait()
+
+        task = started(wait())
+        await turns(1)
+        async with condition:
+            condition.notify()
+            await turns(2)
+            if looks:
+                waiting = task.get_coro().cr_await
+                inner = waiting.cr_await
+                found += [waiting.__qualname__, waiting.cr_frame.f_lineno, inner.__qualname__, inner.cr_frame.f_lineno]
+            if cancels:
+                task.cancel()
+                await turns(2)
+            found += [task.done(), state(condition)]
+        await turns(3)
+        found += [task.done(), task.done() and task.cancelled(), state(condition)]
+        return found
+
+    same_on_both(loop, use)
+
+
+def test_origin_of_what_a_block_waits_for(loop):
+    async def use(module):
+        lock = module.Lock()
+        await lock.acquire()
+        before = sys.get_coroutine_origin_tracking_depth()
+        sys.set_coroutine_origin_tracking_depth(1)
+        try:
+            entering = lock.__aenter__()
+            entering.send(None)
+        finally:
+            sys.set_coroutine_origin_tracking_depth(before)
+        found = [entering.cr_origin[0][2], entering.cr_await.cr_origin is not None]
+        entering.close()
         return found
 
     same_on_both(loop, use)

@@ -32,7 +32,7 @@ from hotloop._c.highlevel.plain_class cimport (
 from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
-from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
@@ -186,7 +186,7 @@ cdef PyObject *next_(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
         return NULL
     if not count_one(<IteratorFields>arguments[0]):
         raise StopIteration
-    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], True))
+    return new_coroutine(wait_operation, <object>arguments[0], True)
 
 
 cdef bint count_one(IteratorFields iterator) except -1:
@@ -201,7 +201,7 @@ cdef bint count_one(IteratorFields iterator) except -1:
 cdef PyObject *anext_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_plain_iterator(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(anext_operation, <object>arguments[0], None))
+    return new_coroutine(anext_operation, <object>arguments[0], None)
 
 
 cdef object anext_step(Coroutine coroutine, object outcome, object error):
@@ -217,7 +217,7 @@ cdef object anext_step(Coroutine coroutine, object outcome, object error):
     if not count_one(iterator):
         raise StopAsyncIteration
     coroutine.position = WAITING
-    return await_object(coroutine, new_coroutine(wait_operation, iterator, False))
+    return await_object(coroutine, steal(new_coroutine(wait_operation, iterator, False)))
 
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):

@@ -23,6 +23,15 @@ cdef extern from *:
         PyObject *weak_references;
     } compiled_function_object;
 
+    /* The result of the short cut; NULL without an exception: of asyncio's own function. */
+    static inline PyObject *result_or_call(compiled_function_object *called, PyObject *result,
+                                           PyObject *const *arguments, size_t count, PyObject *keywords)
+    {
+        if (result != NULL || PyErr_Occurred())
+            return result;
+        return PyObject_Vectorcall(called->function, arguments, count, keywords);
+    }
+
     static PyObject *compiled_function_call(PyObject *self, PyObject *const *arguments, size_t count,
                                             PyObject *keywords)
     {
@@ -31,9 +40,16 @@ cdef extern from *:
         PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);
 
         handled_exception_leave(empty);
-        if (result != NULL || PyErr_Occurred())
-            return result;
-        return PyObject_Vectorcall(called->function, arguments, count, keywords);
+        return result_or_call(called, result, arguments, count, keywords);
+    }
+
+    static PyObject *coroutine_function_call(PyObject *self, PyObject *const *arguments, size_t count,
+                                             PyObject *keywords)
+    {
+        compiled_function_object *called = (compiled_function_object *)self;
+        PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);
+
+        return result_or_call(called, result, arguments, count, keywords);
     }
 
     static PyObject *compiled_function_get(PyObject *self, PyObject *instance, PyObject *owner)
@@ -152,13 +168,13 @@ cdef extern from *:
         .tp_weaklistoffset = offsetof(compiled_function_object, weak_references),
     };
 
-    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied)
+    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, vectorcallfunc call)
     {
         compiled_function_object *made = PyObject_GC_New(compiled_function_object, &compiled_function_type);
 
         if (made == NULL)
             return NULL;
-        made->call = compiled_function_call;
+        made->call = call;
         made->applied = applied;
         made->function = Py_NewRef(function);
         made->attributes = NULL;
@@ -169,12 +185,19 @@ cdef extern from *:
     """
     PyTypeObject compiled_function_type
     int PyType_Ready(PyTypeObject *) except -1
-    object make_compiled_function(object function, short_cut applied)
+    ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *)
+    vectorcallfunc compiled_function_call, coroutine_function_call
+    object make_compiled_function(object function, short_cut applied, vectorcallfunc call)
 
 
 cdef object compiled_function(object function, short_cut applied):
     """asyncio's `function` with `applied` in front of it."""
-    return make_compiled_function(function, applied)
+    return make_compiled_function(function, applied, compiled_function_call)
+
+
+cdef object coroutine_function(object function, short_cut applied):
+    """The same, where `applied` does nothing but make a coroutine. It handles no exceptions: no `try` is in it."""
+    return make_compiled_function(function, applied, coroutine_function_call)
 
 
 PyType_Ready(&compiled_function_type)

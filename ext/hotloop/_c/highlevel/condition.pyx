@@ -6,13 +6,16 @@ wait(): see _asyncio/resumed_wait.py.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
+    await_merged,
     await_object,
     delegate,
     delegated,
+    is_merged,
+    may_merge,
     new_coroutine,
     new_operation,
     raise_again,
@@ -27,16 +30,21 @@ from hotloop._c.highlevel.deque cimport (
 )
 from hotloop._c.highlevel.lock cimport (
     LockFields,
+    acquire_operation,
     acquired,
     await_acquire,
+    begin_wait,
+    end_wait,
     is_plain_lock,
+    release_at_once,
     release_plain_lock,
+    take_at_once,
     take_if_free,
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
-from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
 
 cdef extern from *:
@@ -167,13 +175,13 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
-    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
+    return new_coroutine(wait_operation, <object>arguments[0], None)
 
 
 cdef PyObject *wait_for(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
-    return Py_NewRef(new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1]))
+    return new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1])
 
 
 cdef PyObject *notify(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -222,13 +230,13 @@ cdef PyObject *notify_plain_condition(ConditionFields condition, Py_ssize_t limi
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
-    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+    return new_coroutine(enter_operation, <object>arguments[0], None)
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 4 or keywords != NULL or not is_unchanged(arguments[0], &condition_class):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
+    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -241,17 +249,22 @@ cdef enum:
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):
     cdef object condition, waiter, waiters
-    if coroutine.position < 0:
-        return delegated(coroutine, outcome, error)
     condition = coroutine.owner
     waiter = coroutine.extra
+    if is_merged(coroutine):
+        return wait_merged(coroutine, condition, waiter, error)
+    if coroutine.position < 0:
+        return delegated(coroutine, outcome, error)
     if coroutine.position == NOTIFIED:
         if error is not None and may_raise_at_once(condition) and forget_waiter(condition, waiter):
             raise_holding_the_lock(condition, error)
         if error is not None or not forget_waiter(condition, waiter):
             return delegate(coroutine, resumed_wait(condition, waiter, error))
-        if is_plain_condition(<PyObject *>condition) and take_if_free((<ConditionFields>condition)._lock):
-            return True
+        if is_plain_condition(<PyObject *>condition):
+            if take_if_free((<ConditionFields>condition)._lock):
+                return True
+            if may_merge() and is_plain_condition(<PyObject *>condition):
+                return await_lock(coroutine, ACQUIRING, (<ConditionFields>condition)._lock)
         coroutine.position = ACQUIRING
         return await_object(coroutine, condition.acquire())
     if coroutine.position == ACQUIRING:
@@ -267,6 +280,21 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = NOTIFIED
     return await_object(coroutine, waiter)
+
+
+cdef object await_lock(Coroutine coroutine, int position, object lock):
+    """Await the acquire() of a plain lock that is not free, if may_merge(): for a step function to return."""
+    return await_merged(coroutine, position, lock, begin_wait(<LockFields>lock))
+
+
+cdef object wait_merged(Coroutine coroutine, object condition, object waiter, object error):
+    """wait_step() after await_lock()."""
+    cdef object failure = None
+    try:
+        end_wait(coroutine.argument, waiter, error)
+    except BaseException as raised:
+        failure = raised
+    return True if failure is None else delegate(coroutine, resumed_wait(condition, None, failure))
 
 
 cdef object waiter_if_it_may_wait(object condition):
@@ -311,16 +339,36 @@ cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
     result = coroutine.argument()
     if result:
         return result
+    if is_plain_condition(<PyObject *>coroutine.owner):
+        return await_object(coroutine, steal(new_coroutine(wait_operation, coroutine.owner, None)))
     return await_object(coroutine, coroutine.owner.wait())
+
+
+cdef PyObject *enter_at_once(PyObject *condition) noexcept:
+    if is_plain_condition(condition) and take_at_once(<LockFields>(<ConditionFields>condition)._lock):
+        return Py_NewRef(None)
+    return NULL
 
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object condition = coroutine.owner
+    if is_merged(coroutine):
+        end_wait(coroutine.argument, coroutine.extra, error)
+        return None
     if coroutine.position:
         return acquired(error)
-    if is_plain_condition(<PyObject *>condition) and take_if_free((<ConditionFields>condition)._lock):
-        return None
+    if is_plain_condition(<PyObject *>condition):
+        if take_if_free((<ConditionFields>condition)._lock):
+            return None
+        if may_merge() and is_plain_condition(<PyObject *>condition):
+            return await_lock(coroutine, 1, (<ConditionFields>condition)._lock)
     return await_acquire(coroutine, condition)
+
+
+cdef PyObject *exit_at_once(PyObject *condition) noexcept:
+    if is_plain_condition(condition) and release_at_once(<LockFields>(<ConditionFields>condition)._lock):
+        return Py_NewRef(None)
+    return NULL
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
@@ -339,21 +387,21 @@ cdef bint passes_on = hasattr(locks.Condition, "_notify")
 cdef object own_notify = locks.Condition.notify
 cdef object own_enter = locks.Condition.__aenter__
 cdef object own_exit = locks.Condition.__aexit__
-cdef Operation wait_operation = new_operation(wait_step, own_wait)
+cdef Operation wait_operation = new_operation(wait_step, own_wait, NULL, acquire_operation)
 cdef Operation wait_for_operation = new_operation(wait_for_step, own_wait_for)
-cdef Operation enter_operation = new_operation(enter_step, own_enter)
-cdef Operation exit_operation = new_operation(exit_step, own_exit)
+cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
 
 
 Condition = compiled_class(
     ConditionFields,
     locks.Condition,
     __init__=compiled_function(own_init, init),
-    wait=compiled_function(own_wait, wait),
-    wait_for=compiled_function(own_wait_for, wait_for),
+    wait=coroutine_function(own_wait, wait),
+    wait_for=coroutine_function(own_wait_for, wait_for),
     notify=compiled_function(own_notify, notify),
     notify_all=compiled_function(locks.Condition.notify_all, notify_all),
-    __aenter__=compiled_function(own_enter, enter),
-    __aexit__=compiled_function(own_exit, exit_),
+    __aenter__=coroutine_function(own_enter, enter),
+    __aexit__=coroutine_function(own_exit, exit_),
 )
 plain_class_record(&condition_class, Condition)

@@ -5,6 +5,10 @@ from cpython.object cimport PyObject
 # it in `awaiting` and returns None. Otherwise it returns the coroutine's result, or raises.
 ctypedef object (*step_function)(Coroutine coroutine, object outcome, object error)
 
+# A whole coroutine that need not wait: returns a new reference to its result. NULL, never with an exception: nothing
+# was done, and the step function is to begin. It neither runs code of the program's nor handles exceptions by `try`.
+ctypedef PyObject *(*at_once_function)(PyObject *owner) noexcept
+
 cdef enum Progress:
     CREATED
     SUSPENDED
@@ -14,6 +18,8 @@ cdef enum Progress:
 
 cdef class Operation:
     cdef step_function step
+    cdef at_once_function at_once   # tried before the first step; NULL: there is none
+    cdef Operation inner            # of the coroutine that an await_merged() one awaits; None: no coroutine is merged
     cdef object function            # asyncio's own coroutine function, which does the same
 
 
@@ -21,7 +27,7 @@ cdef class Coroutine:
     cdef object __weakref__
     cdef Operation operation
     cdef object owner               # the arguments, the first one mostly `self`; None: there is none, or it has ended
-    cdef object argument
+    cdef object argument            # while it is merged: the owner of the coroutine that it awaits
     cdef object extra               # what the step function keeps between steps
     cdef object awaiting            # a Future, or the iterator of another awaitable; None: nothing; see yield_bare()
     cdef object name                # None: the function's
@@ -29,15 +35,20 @@ cdef class Coroutine:
     cdef object origin              # where it was created, if sys.set_coroutine_origin_tracking_depth() asks for it
     cdef object shown               # whose frame it shows, see stand_in(); None: none was asked for
     cdef int shown_at               # at which `await` that is
-    cdef int position               # at which `await` of `function` it is, from 1 on; 0: before it, or at the first
+    cdef int position               # at which `await` of `function` it is, from 1 on; 0: before it, or at the first;
+    #                                 negative: see delegate() and await_merged()
     cdef Progress progress
 
     cdef int finish(self) except -1
+    cdef int unmerge(self) except -1
 
 
-cdef Operation new_operation(step_function step, object function)
-cdef Coroutine new_coroutine(Operation operation, object owner, object argument)
+cdef Operation new_operation(step_function step, object function, at_once_function at_once=?, Operation inner=?)
+cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL   # a new reference
 cdef object await_object(Coroutine coroutine, object awaitable)
+cdef bint may_merge() noexcept
+cdef object await_merged(Coroutine coroutine, int position, object owner, object waiter)
+cdef bint is_merged(Coroutine coroutine) noexcept
 cdef object yield_bare(Coroutine coroutine)
 cdef object delegate(Coroutine coroutine, object own)
 cdef object delegated(Coroutine coroutine, object outcome, object error)

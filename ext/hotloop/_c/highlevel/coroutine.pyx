@@ -72,6 +72,7 @@ from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, refus
 
 kept_stop_has_context = coroutine_results.stop_iteration_has_context
 
+# Functions whose errors are to stay in the error indicator are called by pointers of these types.
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
 
@@ -88,23 +89,33 @@ cdef class Operation:
     """What all coroutines of one function have in common."""
 
 
-cdef Operation new_operation(step_function step, object function):
+cdef Operation new_operation(
+    step_function step, object function, at_once_function at_once=NULL, Operation inner=None
+):
     cdef Operation operation = Operation.__new__(Operation)
     operation.step = step
+    operation.at_once = at_once
+    operation.inner = inner
     operation.function = function
     return operation
 
 
-cdef Coroutine new_coroutine(Operation operation, object owner, object argument):
-    cdef PyObject *kept = free_objects_acquire()
-    cdef Coroutine coroutine = Coroutine.__new__(Coroutine) if kept == NULL else <Coroutine>steal(kept)
-    coroutine.operation = operation
-    coroutine.owner = owner
-    coroutine.argument = argument
-    coroutine.progress = CREATED
-    if origin_tracking_depth():
-        coroutine.origin = creation_origin(origin_tracking_depth())
-    return coroutine
+cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL:
+    cdef PyObject *made = free_objects_acquire()
+    if made == NULL:
+        made = Py_NewRef(Coroutine.__new__(Coroutine))
+    (<Coroutine>made).operation = operation
+    (<Coroutine>made).owner = owner
+    if argument is not None:
+        (<Coroutine>made).argument = argument
+    (<Coroutine>made).progress = CREATED
+    return with_origin(<Coroutine>steal(made)) if origin_tracking_depth() else made
+
+
+cdef PyObject *with_origin(Coroutine coroutine) except NULL:
+    """A new reference to it; its `cr_origin` is set."""
+    coroutine.origin = creation_origin(origin_tracking_depth())
+    return Py_NewRef(coroutine)
 
 
 cdef object await_object(Coroutine coroutine, object awaitable):
@@ -112,6 +123,8 @@ cdef object await_object(Coroutine coroutine, object awaitable):
     if isinstance(awaitable, Future) and (<Future>awaitable).is_exact():
         (<Future>awaitable).check_initialized()
         coroutine.awaiting = awaitable
+    elif type(awaitable) is Coroutine:
+        coroutine.awaiting = awaited(<Coroutine>awaitable)
     else:
         coroutine.awaiting = awaitable_iterator(awaitable)
     return None
@@ -150,6 +163,29 @@ cdef enum:
     DELEGATED = -1
 
 
+cdef bint may_merge() noexcept:
+    """Whether await_merged() may be called: no coroutine is to know where it was created."""
+    return origin_tracking_depth() == 0
+
+
+cdef object await_merged(Coroutine coroutine, int position, object owner, object waiter):
+    """Begin to await a coroutine that awaits `waiter` already, without making it, if may_merge(): for a step function
+    to return. The next step does what that coroutine would do then, and its own work.
+
+    The coroutine that is not made is of the operation's `inner` one, has this owner and the waiter as its `extra`, and
+    is at its first await; `position` is the await of this coroutine. A tool that asks what is awaited gets it: see
+    unmerge()."""
+    coroutine.argument = owner
+    coroutine.extra = waiter
+    coroutine.position = DELEGATED - position
+    return await_object(coroutine, waiter)
+
+
+cdef bint is_merged(Coroutine coroutine) noexcept:
+    """Whether await_merged() was the last step, and unmerge() was not called since."""
+    return coroutine.position < DELEGATED
+
+
 cdef object delegate(Coroutine coroutine, object own):
     """Leave the rest to `own`, a coroutine of asyncio's own function: for a step function to return."""
     coroutine.position = DELEGATED
@@ -177,8 +213,7 @@ cdef bint is_spent(PyObject *coroutine) noexcept:
 cdef void empty(PyObject *object_) noexcept:
     cdef Coroutine coroutine = <Coroutine>object_
     kept_stop_release()
-    # finish() has emptied the rest.
-    coroutine.operation = None
+    # finish() has emptied the rest, and the operation is replaced by the next one.
     if coroutine.name is not None:
         coroutine.name = None
     if coroutine.qualified_name is not None:
@@ -224,6 +259,19 @@ cdef class Coroutine:
             self.awaiting = None
         if self.shown is not None:
             self.shown = None
+        return 0
+
+    cdef int unmerge(self) except -1:
+        """Make the coroutine that await_merged() has not made, and await that one."""
+        cdef Coroutine inner = <Coroutine>steal(new_coroutine(self.operation.inner, self.argument, None))
+        inner.origin = None
+        inner.extra = self.extra
+        inner.awaiting = self.awaiting
+        inner.position = 1
+        inner.progress = SUSPENDED
+        self.argument = self.extra = None
+        self.awaiting = inner
+        self.position = DELEGATED - self.position
         return 0
 
     def send(self, value, /):
@@ -295,6 +343,8 @@ cdef class Coroutine:
             return getattr(self.awaiting, "cr_await", None)
         if self.awaiting is BARE_YIELD:
             return bare_yield()
+        if is_merged(self) and self.progress == SUSPENDED:
+            self.unmerge()
         return iter(self.awaiting) if isinstance(self.awaiting, Future) else self.awaiting
 
     @property
@@ -309,6 +359,8 @@ cdef class Coroutine:
             return None
         if self.position == DELEGATED:
             return getattr(self.awaiting, "cr_frame", None)
+        if is_merged(self) and self.progress == SUSPENDED:
+            self.unmerge()
         awaits = max(self.position, 1) if self.progress == SUSPENDED else 0
         if self.shown is None or self.shown_at != awaits:
             self.shown = stand_in(self.operation.function, (self.owner, self.argument), awaits)
@@ -368,10 +420,16 @@ cdef PySendResult resume(Coroutine coroutine, object value, object error, PyObje
     cdef PySendResult status
     cdef handled_exception *empty
     if coroutine.progress != SUSPENDED:
-        check_first_step(coroutine, value, error)
+        if coroutine.progress != CREATED or value is not None or error is not None:
+            check_first_step(coroutine, value, error)
+        if coroutine.operation.at_once != NULL:
+            result[0] = coroutine.operation.at_once(<PyObject *>coroutine.owner)
+            if result[0] != NULL:
+                coroutine.finish()
+                return PYGEN_RETURN
     coroutine.progress = RUNNING
     empty = handled_exception_enter()
-    status = run_to_error(coroutine, value, error, result)
+    status = (<run_function>run)(coroutine, value, error, result)
     handled_exception_leave(empty)
     if status == PYGEN_NEXT:
         coroutine.progress = SUSPENDED
@@ -417,7 +475,7 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
             if error is None:
                 status = PyIter_Send(<PyObject *>awaited, <PyObject *>value, &yielded)
             else:
-                status = throw_to_error(awaited, error, &yielded)
+                status = (<throw_function>throw_into)(awaited, error, &yielded)
             if status == PYGEN_NEXT:
                 result[0] = yielded
                 return PYGEN_NEXT
@@ -458,11 +516,6 @@ cdef PySendResult throw_into(object iterator, object error, PyObject **yielded) 
     return status
 
 
-# Where an error is to stay in the error indicator.
-cdef run_function run_to_error = <run_function>run
-cdef throw_function throw_to_error = <throw_function>throw_into
-
-
 cdef int check_first_step(Coroutine coroutine, object value, object error) except -1:
     """Raise what send() and throw() raise where the coroutine is not suspended, and may not begin."""
     if coroutine.progress == RUNNING:
@@ -500,14 +553,11 @@ cdef PySendResult send(PyObject *coroutine, PyObject *value, PyObject **result) 
     return resume(<Coroutine>coroutine, None if value == NULL else <object>value, None, result)
 
 
-cdef sendfunc send_slot = <sendfunc>send
-
-
 cdef PyObject *next_slot(PyObject *coroutine) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
     cdef object value
-    if send_slot(coroutine, NULL, &result) == PYGEN_RETURN:
+    if (<sendfunc>send)(coroutine, NULL, &result) == PYGEN_RETURN:
         value = steal(result)
         if value is None or Py_REFCNT(coroutine) > 1 or not kept_stop_set(value):
             set_stop_iteration(value)
@@ -564,5 +614,5 @@ cdef object new_iterator(Coroutine coroutine, PyObject *unused):
 
 
 install_await(<PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator)
-install_send_slots(<PyTypeObject *>Coroutine, send_slot, next_slot)
+install_send_slots(<PyTypeObject *>Coroutine, <sendfunc>send, next_slot)
 free_objects_install(<PyTypeObject *>Coroutine, is_spent, empty)

@@ -154,7 +154,7 @@ cdef PyObject *is_set(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 cdef PyObject *wait(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &event_class) & OTHER_NAMES:
         return NULL
-    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], None))
+    return new_coroutine(wait_operation, <object>arguments[0], None)
 
 
 cdef enum:

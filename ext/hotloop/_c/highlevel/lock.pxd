@@ -1,6 +1,6 @@
 from cpython.object cimport PyObject
 
-from hotloop._c.highlevel.coroutine cimport Coroutine
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation
 
 
 cdef class LockFields:
@@ -12,9 +12,15 @@ cdef class LockFields:
 
 
 cdef bint is_plain_lock(PyObject *lock) noexcept
+cdef bint take_at_once(LockFields lock) noexcept
+cdef bint release_at_once(LockFields lock) noexcept
 # For plain locks, and for those whose acquire(), release() or locked() alone is another:
 cdef bint take_if_free(object lock) except -1
 cdef int release_plain_lock(LockFields lock) except -1
+cdef Operation acquire_operation
+cdef object begin_wait(LockFields lock)
+# For any lock:
+cdef int end_wait(object lock, object waiter, object error) except -1
 # For a lock, a semaphore or a condition of any class:
 cdef object await_acquire(Coroutine coroutine, object lock)
 cdef object acquired(object error)

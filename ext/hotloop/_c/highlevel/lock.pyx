@@ -5,7 +5,7 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
     construct_in_general,
@@ -15,9 +15,12 @@ from hotloop._c.highlevel.constructor cimport (
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
+    await_merged,
     await_object,
     delegate,
     delegated,
+    is_merged,
+    may_merge,
     new_coroutine,
     new_operation,
     raise_again,
@@ -121,6 +124,26 @@ cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t want
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
 
+cdef inline bint has_waiters(LockFields lock) noexcept:
+    return lock._waiters is not None and deque_size(lock._waiters) > 0
+
+
+cdef bint take_at_once(LockFields lock) noexcept:
+    """Lock a usual lock that is not locked and for which nothing waits."""
+    if lock._locked or has_waiters(lock):
+        return False
+    lock._locked = True
+    return True
+
+
+cdef bint release_at_once(LockFields lock) noexcept:
+    """Unlock a usual lock that is locked and for which nothing waits."""
+    if not lock._locked or has_waiters(lock):
+        return False
+    lock._locked = False
+    return True
+
+
 cdef bint take_if_free(object lock) except -1:
     """Lock a usual lock, unless acquire() would have to wait."""
     if (<LockFields>lock)._locked:
@@ -195,7 +218,7 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
+    return new_coroutine(acquire_operation, <object>arguments[0], None)
 
 
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -209,13 +232,13 @@ cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
     # asyncio's own coroutine awaits an acquire() in Python more quickly.
     if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &lock_class) & (OTHER_NAMES | ACQUIRE):
         return NULL
-    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+    return new_coroutine(enter_operation, <object>arguments[0], None)
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
+    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -224,16 +247,17 @@ cdef enum:
     WOKEN = 1
 
 
+cdef PyObject *acquire_at_once(PyObject *lock) noexcept:
+    return Py_NewRef(True) if is_usual_lock(lock, 0) and take_at_once(<LockFields>lock) else NULL
+
+
 cdef object acquire_step(Coroutine coroutine, object outcome, object error):
-    cdef object lock, waiter, waiters
+    cdef object lock
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     lock = coroutine.owner
     if coroutine.position == WOKEN:
-        if error is not None:
-            fail(lock, coroutine.extra, error)
-        forget_waiter(lock, coroutine.extra)
-        set_locked(lock)
+        end_wait(lock, coroutine.extra, error)
         return True
     if not is_usual_lock(<PyObject *>lock, 0):
         return delegate(coroutine, own_acquire(lock))
@@ -241,14 +265,31 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         return True
     if not is_usual_lock(<PyObject *>lock, 0):
         return delegate(coroutine, own_acquire(lock))
-    waiters = (<LockFields>lock)._waiters
-    if waiters is None:
-        lock._waiters = waiters = deque_new()
-    waiter = create_waiter(lock, lock._loop)
-    deque_append(waiters, waiter)
-    coroutine.extra = waiter
+    coroutine.extra = begin_wait(<LockFields>lock)
     coroutine.position = WOKEN
-    return await_object(coroutine, waiter)
+    return await_object(coroutine, coroutine.extra)
+
+
+cdef object begin_wait(LockFields lock):
+    """A future among the waiters of a usual lock that is not free."""
+    cdef object waiters = lock._waiters
+    cdef object loop = lock._loop
+    cdef object waiter
+    if waiters is None:
+        waiters = deque_new()
+        (<object>lock)._waiters = waiters
+    waiter = create_waiter(lock, loop)
+    deque_append(waiters, waiter)
+    return waiter
+
+
+cdef int end_wait(object lock, object waiter, object error) except -1:
+    """acquire() from where the waiter was awaited, for any lock."""
+    if error is not None:
+        fail(lock, waiter, error)
+    forget_waiter(lock, waiter)
+    set_locked(lock)
+    return 0
 
 
 cdef int forget_waiter(object lock, object waiter) except -1:
@@ -272,13 +313,27 @@ cdef int fail(object lock, object waiter, object error) except -1:
         raise
 
 
+cdef PyObject *enter_at_once(PyObject *lock) noexcept:
+    return Py_NewRef(None) if is_usual_lock(lock, ACQUIRE) and take_at_once(<LockFields>lock) else NULL
+
+
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object lock = coroutine.owner
+    if is_merged(coroutine):
+        end_wait(lock, coroutine.extra, error)
+        return None
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_usual_lock(<PyObject *>lock, ACQUIRE) and take_if_free(lock):
-        return None
+    if is_usual_lock(<PyObject *>lock, ACQUIRE):
+        if take_if_free(lock):
+            return None
+        if may_merge() and is_usual_lock(<PyObject *>lock, ACQUIRE):
+            return await_merged(coroutine, WOKEN, lock, begin_wait(<LockFields>lock))
     return await_acquire(coroutine, lock)
+
+
+cdef PyObject *exit_at_once(PyObject *lock) noexcept:
+    return Py_NewRef(None) if is_usual_lock(lock, RELEASE) and release_at_once(<LockFields>lock) else NULL
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
@@ -293,9 +348,9 @@ cdef object exit_step(Coroutine coroutine, object outcome, object error):
 cdef object own_acquire = locks.Lock.acquire
 cdef object own_enter = locks.Lock.__aenter__
 cdef object own_exit = locks.Lock.__aexit__
-cdef Operation acquire_operation = new_operation(acquire_step, own_acquire)
-cdef Operation enter_operation = new_operation(enter_step, own_enter)
-cdef Operation exit_operation = new_operation(exit_step, own_exit)
+cdef Operation acquire_operation = new_operation(acquire_step, own_acquire, acquire_at_once)
+cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
 
 
 Lock = compiled_class(
@@ -303,10 +358,10 @@ Lock = compiled_class(
     locks.Lock,
     __init__=compiled_function(locks.Lock.__init__, init),
     locked=compiled_function(locks.Lock.locked, locked),
-    acquire=compiled_function(own_acquire, acquire),
+    acquire=coroutine_function(own_acquire, acquire),
     release=compiled_function(locks.Lock.release, release),
-    __aenter__=compiled_function(own_enter, enter),
-    __aexit__=compiled_function(own_exit, exit_),
+    __aenter__=coroutine_function(own_enter, enter),
+    __aexit__=coroutine_function(own_exit, exit_),
 )
 plain_class_record_names(&lock_class, Lock, ("acquire", "release", "locked"))
 constructor_install(Lock, construct)

@@ -411,19 +411,19 @@ cdef PyObject *task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywo
 cdef PyObject *get(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
-    return Py_NewRef(new_coroutine(get_operation, <object>arguments[0], None))
+    return new_coroutine(get_operation, <object>arguments[0], None)
 
 
 cdef PyObject *put(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
-    return Py_NewRef(new_coroutine(put_operation, <object>arguments[0], <object>arguments[1]))
+    return new_coroutine(put_operation, <object>arguments[0], <object>arguments[1])
 
 
 cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
-    return Py_NewRef(new_coroutine(join_operation, <object>arguments[0], None))
+    return new_coroutine(join_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Where asyncio's is another one, no method has a short cut.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.compiled_function cimport compiled_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
     construct_in_general,
@@ -16,9 +16,12 @@ from hotloop._c.highlevel.constructor cimport (
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
     Operation,
+    await_merged,
     await_object,
     delegate,
     delegated,
+    is_merged,
+    may_merge,
     new_coroutine,
     new_operation,
     raise_again,
@@ -66,6 +69,26 @@ cdef extern from *:
         (PyObject *)semaphore; \\
     })
 
+    /* Add to `_value`, which is an integer; false, and nothing is changed, if it is large or there is no memory. */
+    #define add_to_value(semaphore, difference) add_to_integer(&((SEMAPHORE *)(semaphore))->_value, difference)
+
+    static inline int add_to_integer(PyObject **integer, long difference)
+    {
+        int overflow;
+        long value = PyLong_AsLongAndOverflow(*integer, &overflow);
+        PyObject *sum;
+
+        if (overflow != 0 || value == LONG_MAX || value == LONG_MIN)
+            return 0;
+        sum = PyLong_FromLong(value + difference);
+        if (sum == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        Py_SETREF(*integer, sum);
+        return 1;
+    }
+
     /* Less than, equal to or greater than 0 as the integer is. */
     static inline int sign_of(PyObject *integer)
     {
@@ -82,6 +105,7 @@ cdef extern from *:
     bint bound_is_usual(object) noexcept
     void remove_bound(object) noexcept
     void set_bound(object, object) noexcept
+    bint add_to_value(object semaphore, long difference) noexcept
     int sign_of(object integer) noexcept
 
 cdef extern from "Python.h":
@@ -166,6 +190,24 @@ cdef bint is_locked(SemaphoreFields semaphore) except -1:
     return sign_of(semaphore._value) == 0 or (
         semaphore._waiters is not None and not are_all_cancelled(semaphore._waiters)
     )
+
+
+cdef inline bint has_waiters(SemaphoreFields semaphore) noexcept:
+    return semaphore._waiters is not None and deque_size(semaphore._waiters) > 0
+
+
+cdef bint take_at_once(PyObject *semaphore) noexcept:
+    """Decrement a plain semaphore that is not 0 and for which nothing waits."""
+    if sign_of((<SemaphoreFields>semaphore)._value) == 0 or has_waiters(<SemaphoreFields>semaphore):
+        return False
+    return add_to_value(<object>semaphore, -1)
+
+
+cdef bint release_at_once(PyObject *semaphore) noexcept:
+    """Increment a plain semaphore for which nothing waits, and which has no bound."""
+    if has_waiters(<SemaphoreFields>semaphore) or is_bounded(semaphore):
+        return False
+    return add_to_value(<object>semaphore, 1)
 
 
 cdef bint take_if_free(object semaphore) except -1:
@@ -255,7 +297,7 @@ cdef PyObject *locked(PyObject **arguments, Py_ssize_t count, PyObject *keywords
 cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(acquire_operation, <object>arguments[0], None))
+    return new_coroutine(acquire_operation, <object>arguments[0], None)
 
 
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -275,13 +317,13 @@ cdef bint may_release(SemaphoreFields semaphore) except -1:
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+    return new_coroutine(enter_operation, <object>arguments[0], None)
 
 
 cdef PyObject *exit_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 4 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(exit_operation, <object>arguments[0], None))
+    return new_coroutine(exit_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
@@ -290,16 +332,17 @@ cdef enum:
     WOKEN = 1
 
 
+cdef PyObject *acquire_at_once(PyObject *semaphore) noexcept:
+    return Py_NewRef(True) if is_plain_semaphore(semaphore, LOCKED) and take_at_once(semaphore) else NULL
+
+
 cdef object acquire_step(Coroutine coroutine, object outcome, object error):
-    cdef object semaphore, waiter, waiters
+    cdef object semaphore
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     semaphore = coroutine.owner
     if coroutine.position == WOKEN:
-        if error is not None:
-            fail(semaphore, coroutine.extra, error)
-        forget_waiter(semaphore, coroutine.extra)
-        wake_as_many_as_may_run(semaphore)
+        end_wait(semaphore, coroutine.extra, error)
         return True
     if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
@@ -307,14 +350,31 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         return True
     if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
-    waiters = (<SemaphoreFields>semaphore)._waiters
-    if waiters is None:
-        semaphore._waiters = waiters = deque_new()
-    waiter = create_waiter(semaphore, semaphore._loop)
-    deque_append(waiters, waiter)
-    coroutine.extra = waiter
+    coroutine.extra = begin_wait(<SemaphoreFields>semaphore)
     coroutine.position = WOKEN
-    return await_object(coroutine, waiter)
+    return await_object(coroutine, coroutine.extra)
+
+
+cdef object begin_wait(SemaphoreFields semaphore):
+    """A future among the waiters of a plain semaphore that is not free."""
+    cdef object waiters = semaphore._waiters
+    cdef object loop = semaphore._loop
+    cdef object waiter
+    if waiters is None:
+        waiters = deque_new()
+        (<object>semaphore)._waiters = waiters
+    waiter = create_waiter(semaphore, loop)
+    deque_append(waiters, waiter)
+    return waiter
+
+
+cdef int end_wait(object semaphore, object waiter, object error) except -1:
+    """acquire() from where the waiter was awaited, for any semaphore."""
+    if error is not None:
+        fail(semaphore, waiter, error)
+    forget_waiter(semaphore, waiter)
+    wake_as_many_as_may_run(semaphore)
+    return 0
 
 
 cdef int forget_waiter(object semaphore, object waiter) except -1:
@@ -355,13 +415,27 @@ cdef int fail_and_wake_all(object semaphore, object waiter, object error) except
         wake_as_many_as_may_run(semaphore)
 
 
+cdef PyObject *enter_at_once(PyObject *semaphore) noexcept:
+    return Py_NewRef(None) if is_plain_semaphore(semaphore, ACQUIRE | LOCKED) and take_at_once(semaphore) else NULL
+
+
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
+    if is_merged(coroutine):
+        end_wait(semaphore, coroutine.extra, error)
+        return None
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED) and take_if_free(semaphore):
-        return None
+    if is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
+        if take_if_free(semaphore):
+            return None
+        if may_merge() and is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
+            return await_merged(coroutine, WOKEN, semaphore, begin_wait(<SemaphoreFields>semaphore))
     return await_acquire(coroutine, semaphore)
+
+
+cdef PyObject *exit_at_once(PyObject *semaphore) noexcept:
+    return Py_NewRef(None) if is_plain_semaphore(semaphore, RELEASE) and release_at_once(semaphore) else NULL
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
@@ -379,9 +453,9 @@ cdef object own_init = locks.Semaphore.__init__
 cdef object own_acquire = locks.Semaphore.acquire
 cdef object own_enter = locks.Semaphore.__aenter__
 cdef object own_exit = locks.Semaphore.__aexit__
-cdef Operation acquire_operation = new_operation(acquire_step, own_acquire)
-cdef Operation enter_operation = new_operation(enter_step, own_enter)
-cdef Operation exit_operation = new_operation(exit_step, own_exit)
+cdef Operation acquire_operation = new_operation(acquire_step, own_acquire, acquire_at_once)
+cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
 
 # The names that acquire() uses, and whether it ends by waking every waiter that may run (gh-111693), not just one.
 cdef dict known_versions = {
@@ -405,10 +479,10 @@ cdef dict short_cuts():
     return {
         "__init__": compiled_function(own_init, init),
         "locked": compiled_function(locks.Semaphore.locked, locked),
-        "acquire": compiled_function(own_acquire, acquire),
+        "acquire": coroutine_function(own_acquire, acquire),
         "release": compiled_function(locks.Semaphore.release, release),
-        "__aenter__": compiled_function(own_enter, enter),
-        "__aexit__": compiled_function(own_exit, exit_),
+        "__aenter__": coroutine_function(own_enter, enter),
+        "__aexit__": coroutine_function(own_exit, exit_),
     }
 
 

@@ -18,7 +18,6 @@ from hotloop._c.highlevel.coroutine cimport (
     yield_bare,
 )
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
-from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.current_task cimport current_task
 
 cdef extern from *:
@@ -60,12 +59,10 @@ cdef PyObject *sleep_(PyObject **arguments, Py_ssize_t count, PyObject *keywords
         if loop is None or not runs_on_hotloop(loop, current_task(loop)):
             # Nothing is gained on other loops, whose futures and timers are not compiled with this module.
             return NULL
-    return Py_NewRef(
-        new_coroutine(
-            sleep_operation if sign > 0 else yield_operation,
-            <object>arguments[0],
-            None if count == 1 else <object>arguments[1],
-        )
+    return new_coroutine(
+        sleep_operation if sign > 0 else yield_operation,
+        <object>arguments[0],
+        None if count == 1 else <object>arguments[1],
     )
 
 

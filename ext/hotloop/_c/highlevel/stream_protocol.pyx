@@ -223,7 +223,7 @@ cdef int set_paused(StreamReaderProtocolFields protocol, bint paused, object rep
 cdef PyObject *drain_helper(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &protocol_class):
         return NULL
-    return Py_NewRef(new_coroutine(drain_helper_operation, <object>arguments[0], None))
+    return new_coroutine(drain_helper_operation, <object>arguments[0], None)
 
 
 cdef enum:

@@ -265,7 +265,7 @@ cdef PyObject *read(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
         return NULL
     if not is_size(<object>arguments[1]):
         return NULL
-    return Py_NewRef(new_coroutine(read_operation, <object>arguments[0], <object>arguments[1]))
+    return new_coroutine(read_operation, <object>arguments[0], <object>arguments[1])
 
 
 cdef PyObject *readexactly(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -273,7 +273,7 @@ cdef PyObject *readexactly(PyObject **arguments, Py_ssize_t count, PyObject *key
         return NULL
     if not is_size(<object>arguments[1]):
         return NULL
-    return Py_NewRef(new_coroutine(readexactly_operation, <object>arguments[0], <object>arguments[1]))
+    return new_coroutine(readexactly_operation, <object>arguments[0], <object>arguments[1])
 
 
 cdef PyObject *readuntil(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -282,19 +282,19 @@ cdef PyObject *readuntil(PyObject **arguments, Py_ssize_t count, PyObject *keywo
     cdef object separator = b"\n" if count == 1 else <object>arguments[1]
     if not PyBytes_CheckExact(separator) or PyBytes_GET_SIZE(separator) == 0:
         return NULL
-    return Py_NewRef(new_coroutine(readuntil_operation, <object>arguments[0], separator))
+    return new_coroutine(readuntil_operation, <object>arguments[0], separator)
 
 
 cdef PyObject *readline(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
-    return Py_NewRef(new_coroutine(readline_operation, <object>arguments[0], None))
+    return new_coroutine(readline_operation, <object>arguments[0], None)
 
 
 cdef PyObject *anext_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
-    return Py_NewRef(new_coroutine(anext_operation, <object>arguments[0], None))
+    return new_coroutine(anext_operation, <object>arguments[0], None)
 
 
 cdef bint is_size(object number) except -1:

@@ -169,13 +169,13 @@ cdef PyObject *get_extra_info(PyObject **arguments, Py_ssize_t count, PyObject *
 cdef PyObject *drain(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
         return NULL
-    return Py_NewRef(new_coroutine(drain_operation, <object>arguments[0], None))
+    return new_coroutine(drain_operation, <object>arguments[0], None)
 
 
 cdef PyObject *wait_closed(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &writer_class):
         return NULL
-    return Py_NewRef(new_coroutine(wait_closed_operation, <object>arguments[0], None))
+    return new_coroutine(wait_closed_operation, <object>arguments[0], None)
 
 
 # -- the coroutines ----------------------------------------------------------------------------------------------------

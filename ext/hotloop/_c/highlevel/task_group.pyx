@@ -21,7 +21,7 @@ from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
-from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
 from hotloop._c.tasks.future cimport Future, new_future
 from hotloop._c.tasks.task cimport Task, new_task
@@ -145,7 +145,7 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 cdef PyObject *enter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_plain_group(arguments[0]):
         return NULL
-    return Py_NewRef(new_coroutine(enter_operation, <object>arguments[0], None))
+    return new_coroutine(enter_operation, <object>arguments[0], None)
 
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
@@ -330,7 +330,7 @@ cdef PyObject *leave(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
         or not is_plain_group(arguments[0])
     ):
         return NULL
-    return Py_NewRef(new_coroutine(leave_operation, <object>arguments[0], None))
+    return new_coroutine(leave_operation, <object>arguments[0], None)
 
 
 cdef object leave_step(Coroutine coroutine, object outcome, object error):
@@ -366,7 +366,7 @@ cdef object outer_step(Coroutine coroutine, object outcome, object error):
     if not is_plain_group(<PyObject *>group) or not is_unharmed(group):
         return delegate(coroutine, own_leave(group, None, None, None))
     coroutine.position = WAITING
-    return await_object(coroutine, new_coroutine(inner_operation, group, None))
+    return await_object(coroutine, steal(new_coroutine(inner_operation, group, None)))
 
 
 cdef object inner_step(Coroutine coroutine, object outcome, object error):

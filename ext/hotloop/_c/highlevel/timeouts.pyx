@@ -334,7 +334,7 @@ cdef PyObject *on_timeout(PyObject **arguments, Py_ssize_t count, PyObject *keyw
 cdef PyObject *aenter(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &timeout_class):
         return NULL
-    return Py_NewRef(new_coroutine(aenter_operation, <object>arguments[0], None))
+    return new_coroutine(aenter_operation, <object>arguments[0], None)
 
 
 cdef PyObject *aexit(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
@@ -345,7 +345,7 @@ cdef PyObject *aexit(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
         return NULL
     if arguments[1] != <PyObject *>None or arguments[2] != <PyObject *>None or arguments[3] != <PyObject *>None:
         raised = (<object>arguments[1], <object>arguments[2], <object>arguments[3])
-    return Py_NewRef(new_coroutine(aexit_operation, <object>arguments[0], raised))
+    return new_coroutine(aexit_operation, <object>arguments[0], raised)
 
 
 cdef PyObject *timeout_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:

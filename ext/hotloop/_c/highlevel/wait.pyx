@@ -21,7 +21,7 @@ from hotloop._c.highlevel.coroutine cimport (
 )
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
-from hotloop._c.runtime.references cimport Py_NewRef
+from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
@@ -161,7 +161,7 @@ cdef PyObject *wait_(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
             None if timeout < 0 else <object>arguments[count + timeout],
             ALL_COMPLETED if return_when < 0 else <object>arguments[count + return_when],
         )
-    return Py_NewRef(new_coroutine(wait_operation, <object>arguments[0], options))
+    return new_coroutine(wait_operation, <object>arguments[0], options)
 
 
 cdef enum:
@@ -186,7 +186,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     ):
         return delegate(coroutine, own_wait(coroutine.owner, timeout=timeout, return_when=return_when))
     coroutine.position = WAITING
-    futures = new_coroutine(inner_operation, futures, timeout)
+    futures = steal(new_coroutine(inner_operation, futures, timeout))
     (<Coroutine>futures).extra = new_waiting(loop, task, return_when)
     return await_object(coroutine, futures)
 

@@ -24,7 +24,6 @@ from hotloop._c.highlevel.timeouts cimport (
     new_timeout,
     running_loop,
 )
-from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.current_task cimport current_task
 
 cdef extern from *:
@@ -82,7 +81,7 @@ install_timeout_name()
 cdef PyObject *wait_for_(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if not are_usual_arguments(count, keywords) or not is_usual_timeout(arguments[1]):
         return NULL
-    return Py_NewRef(new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1]))
+    return new_coroutine(wait_for_operation, <object>arguments[0], <object>arguments[1])
 
 
 cdef enum:

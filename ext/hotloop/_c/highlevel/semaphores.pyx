@@ -167,7 +167,7 @@ cdef inline bint is_of_our_class(PyObject *semaphore) noexcept:
     return not names_replaced_by_class(semaphore, &unbounded_class) & OTHER_NAMES
 
 
-cdef bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
+cdef inline bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
     """Whether its methods are those of one of the two classes, except for methods other than these, and its attributes
     are there and of the types that the constructor gave them."""
     return (

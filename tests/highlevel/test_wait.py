@@ -113,7 +113,8 @@ def test_wrong_futures(loop, kind):
         }[kind]
         found = await outcome_of(module.wait(given))
         coroutine.close()
-        return normal(str(found)), shown(future)
+        # The future's address decides whether a set has it before the number, and so whether it has got a callback.
+        return normal(str(found)), shown(future) if kind != "with a number" else None
 
     same_on_both(loop, use)
 

@@ -275,8 +275,13 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     if waiter is None or not is_plain_condition(<PyObject *>condition):
         return delegate(coroutine, own_wait(condition))
     waiters = (<ConditionFields>condition)._waiters
-    release_plain_lock((<ConditionFields>condition)._lock)
+    # Nothing sees it there before the lock is released, and there may be no memory for it: then the lock stays held.
     deque_append(waiters, waiter)
+    try:
+        release_plain_lock((<ConditionFields>condition)._lock)
+    except BaseException:
+        remove_waiter(waiters, waiter)
+        raise
     coroutine.extra = waiter
     coroutine.position = NOTIFIED
     return await_object(coroutine, waiter)

@@ -2,7 +2,8 @@ from cpython.object cimport PyObject
 
 # One step of a compiled coroutine: from where it was resumed to its next `await` or its end. `outcome` and `error` are
 # what the awaited object returned or raised; at the first step both are None. To await something, the function stores
-# it in `awaiting` and returns None. Otherwise it returns the coroutine's result, or raises.
+# it in `awaiting` and returns None. Otherwise it returns the coroutine's result, or raises. What it does before
+# await_object() must be complete by then: if the object cannot be awaited, the next step follows at once.
 ctypedef object (*step_function)(Coroutine coroutine, object outcome, object error)
 
 # A whole coroutine that need not wait: returns a new reference to its result. NULL, never with an exception: nothing
@@ -29,7 +30,9 @@ cdef class Coroutine:
     cdef object owner               # the arguments, the first one mostly `self`; None: there is none, or it has ended
     cdef object argument            # while it is merged: the owner of the coroutine that it awaits
     cdef object extra               # what the step function keeps between steps
-    cdef object awaiting            # a Future, or the iterator of another awaitable; None: nothing; see yield_bare()
+    # A Future, or the iterator of another awaitable; None: nothing; see also yield_bare() and await_object().
+    cdef object awaiting
+    cdef object failure             # the exception that kept await_object() from an iterator, for the next step
     cdef object name                # None: the function's
     cdef object qualified_name
     cdef object origin              # where it was created, if sys.set_coroutine_origin_tracking_depth() asks for it

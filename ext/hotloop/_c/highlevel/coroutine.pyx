@@ -83,6 +83,7 @@ cdef int CO_ITERABLE_COROUTINE = inspect.CO_ITERABLE_COROUTINE
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
 cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has a `yield` without a value
+cdef object FAILED = object()       # and after an await_object() that has failed
 
 
 cdef class Operation:
@@ -119,15 +120,25 @@ cdef PyObject *with_origin(Coroutine coroutine) except NULL:
 
 
 cdef object await_object(Coroutine coroutine, object awaitable):
-    """Begin to await: for a step function to return. A Future needs no iterator."""
-    if isinstance(awaitable, Future) and (<Future>awaitable).is_exact():
-        (<Future>awaitable).check_initialized()
+    """Begin to await: for a step function to return. A Future needs no iterator.
+
+    If there is no iterator, the next step gets the exception: for the handlers around an `await`, it has failed."""
+    if isinstance(awaitable, Future) and (<Future>awaitable).is_exact() and (<Future>awaitable).loop is not None:
         coroutine.awaiting = awaitable
     elif type(awaitable) is Coroutine:
         coroutine.awaiting = awaited(<Coroutine>awaitable)
     else:
-        coroutine.awaiting = awaitable_iterator(awaitable)
+        await_iterator(coroutine, awaitable)
     return None
+
+
+cdef int await_iterator(Coroutine coroutine, object awaitable) except -1:
+    try:
+        coroutine.awaiting = awaitable_iterator(awaitable)
+    except BaseException as error:
+        coroutine.failure = error
+        coroutine.awaiting = FAILED
+    return 0
 
 
 cdef object awaitable_iterator(object awaitable):
@@ -470,6 +481,9 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
                 outcome = error.value
                 error = None
             coroutine.awaiting = None
+        elif awaited is FAILED:
+            error = coroutine.failure
+            coroutine.awaiting = coroutine.failure = None
         else:
             yielded = NULL
             if error is None:

@@ -97,12 +97,7 @@ cdef object sleep_step(Coroutine coroutine, object outcome, object error):
     future = loop.create_future()
     coroutine.extra = loop.call_later(coroutine.owner, set_result_unless_cancelled, future, coroutine.argument)
     coroutine.position = SLEEPING
-    try:
-        await_object(coroutine, future)
-    except BaseException:
-        cancel_handle(coroutine.extra)
-        raise
-    return None
+    return await_object(coroutine, future)
 
 
 cdef object own_sleep = tasks.sleep

@@ -248,11 +248,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
     protocol._drain_waiters.append(waiter)
     coroutine.extra = waiter
     coroutine.position = WOKEN
-    try:
-        return await_object(coroutine, waiter)
-    except BaseException:
-        protocol._drain_waiters.remove(waiter)
-        raise
+    return await_object(coroutine, waiter)
 
 
 # -- the class ---------------------------------------------------------------------------------------------------------

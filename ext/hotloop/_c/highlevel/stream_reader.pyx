@@ -320,11 +320,7 @@ cdef object wait_for_data(Coroutine coroutine, object reader, int position):
     waiter = loop.create_future()
     set_waiter(reader, waiter)
     coroutine.position = position
-    try:
-        return await_object(coroutine, waiter)
-    except BaseException:
-        set_waiter(reader, None)
-        raise
+    return await_object(coroutine, waiter)
 
 
 cdef int set_waiter(object reader, object waiter) except -1:

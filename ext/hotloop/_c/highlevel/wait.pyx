@@ -219,11 +219,7 @@ cdef object inner_step(Coroutine coroutine, object outcome, object error):
         return end(waiting, error)
     begin(waiting, coroutine.owner, coroutine.argument)
     coroutine.position = WAITING
-    try:
-        await_object(coroutine, waiting.waiter)
-    except BaseException as raised:
-        error = raised
-    return None if error is None else end(waiting, error)
+    return await_object(coroutine, waiting.waiter)
 
 
 cdef int begin(Waiting waiting, set futures, object timeout) except -1:

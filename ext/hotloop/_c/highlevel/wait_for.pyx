@@ -99,11 +99,7 @@ cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
         return delegate(coroutine, own_wait_for(coroutine.owner, coroutine.argument))
     coroutine.extra = timeout
     coroutine.position = AWAITED
-    try:
-        await_object(coroutine, coroutine.owner)
-    except BaseException as raised:
-        error = raised
-    return None if error is None else close_timeout(timeout, None, error)
+    return await_object(coroutine, coroutine.owner)
 
 
 cdef object entered_timeout(object awaitable, object seconds):

@@ -230,7 +230,7 @@ def _after(harness: Harness, scenario: Scenario, seconds: float) -> None:
 
 def _run(harness: Harness, impl: Any, cls: type[Scenario], seconds: float) -> None:
     before = _descriptors()
-    loop = impl.new_event_loop()
+    loop = cls.new_event_loop(impl)
     loop.set_exception_handler(harness.handle_exception)
     asyncio.set_event_loop(loop)
     scenario = cls(impl, loop, harness)

@@ -28,6 +28,9 @@ EXPECTED: dict[tuple[str, str, str, str, str], str] = {
     ("python", "*", "python:*", "raises SystemError", "returned NULL without setting an exception"): (
         "no Python code can; the interpreter does if it has no memory for an exception or a frame"
     ),
+    ("c", "*", "python:*", "raises SystemError", ", in resumed_wait.py: __await__"): (
+        "the same, in the part of the compiled asyncio that is Python code"
+    ),
     ("*", "*", "python:*", "raises KeyError", "in _delete\n    del _active[get_ident()]"): (
         "a CPython Thread that had no memory to begin deletes its entry before it exists"
     ),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib
 import os
 import selectors
 import signal
@@ -251,17 +250,6 @@ class Tasks(Scenario):
         found = [await one for one in module.as_completed([leaf(number) for number in range(4)], timeout=1)]
         if sorted(found) != list(range(4)):
             raise Corrupt("as_completed")
-
-
-class CompiledTasks(Tasks):
-    """The same with the compiled objects, on hotloop's compiled implementation."""
-
-    @property
-    def module(self) -> Any:
-        return importlib.import_module("hotloop.asyncio") if self.impl.name == "c" else asyncio
-
-    async def prepare(self) -> None:
-        assert self.module  # it is imported before the fault
 
 
 class EagerTasks(Scenario):

@@ -182,6 +182,13 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def _is_subject(impl: str, name: str) -> bool:
+    """Whether the scenario is about code of the implementation; the oracle runs each one."""
+    from faults.job import ALL
+
+    return impl == "asyncio" or impl in ALL[name].subjects
+
+
 def main() -> int:
     options = arguments()
     from faults.job import ALL
@@ -191,16 +198,24 @@ def main() -> int:
     if unknown:
         print(f"run.py: no such scenario: {', '.join(unknown)}; there are {', '.join(SCENARIOS)}", file=sys.stderr)
         return 2
-    impls = options.impl or ["c", "python"]
     scenarios = options.scenario or list(SCENARIOS)
+    impls = options.impl or ["c", "python"]
+    if not any(_is_subject(impl, name) for impl in impls for name in scenarios):
+        print(f"run.py: nothing of {', '.join(impls)} is the subject of {', '.join(scenarios)}", file=sys.stderr)
+        return 2
     defects: list[Finding] = []
     try:
         session = Session(options)
         # Starting a process for each takes longer than a few faults.
         groups = [[name] for name in scenarios] if options.at_most is None else [scenarios]
-        session.jobs_left = len(impls) * len(groups)
+        work = []
+        for group in groups:
+            for impl in impls:
+                if names := [name for name in group if _is_subject(impl, name)]:
+                    work.append((impl, names))
+        session.jobs_left = len(work)
         with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
-            jobs = [pool.submit(session.run, impl, group) for group in groups for impl in impls]
+            jobs = [pool.submit(session.run, *one) for one in work]
             for job in concurrent.futures.as_completed(jobs):
                 lines, found = job.result()
                 print(*lines, sep="\n", flush=True)

@@ -29,6 +29,7 @@ class Scenario:
     seconds: ClassVar[float] = 0.5  # at a first look; slower findings get a second look with more
     is_hot: ClassVar[bool] = False  # whether memory may be missing for a while here, not just once
     keeps_loop: ClassVar[bool] = True  # whether the loop still exists to be checked afterwards
+    subjects: ClassVar[tuple[str, ...]] = ("c", "python")  # the implementations whose code it is about
 
     def __init__(self, impl: Any, loop: asyncio.SelectorEventLoop, harness: Any) -> None:
         self.impl = impl
@@ -36,6 +37,10 @@ class Scenario:
         self.harness = harness
         self.is_over = False
         self.exits = contextlib.AsyncExitStack()
+
+    @classmethod
+    def new_event_loop(cls, impl: Any) -> asyncio.SelectorEventLoop:
+        return impl.new_event_loop()
 
     async def prepare(self) -> None: ...
     async def act(self) -> None: ...

@@ -2,7 +2,7 @@
 
 import types
 
-from . import connections, descriptors, loops
+from . import connections, descriptors, highlevel, loops
 from .scenario import Scenario
 
 
@@ -14,4 +14,6 @@ def _scenarios(module: types.ModuleType) -> dict[str, type[Scenario]]:
     }
 
 
-SCENARIOS = _scenarios(loops) | _scenarios(connections) | _scenarios(descriptors)
+SCENARIOS = (
+    _scenarios(loops) | _scenarios(connections) | _scenarios(descriptors) | {cls.__name__: cls for cls in highlevel.ALL}
+)

@@ -115,6 +115,10 @@ def test_a_fault_is_written_as_it_is_read(text):
     "arguments, message",
     [
         (["--scenario", "None"], "run.py: no such scenario: None; there are " + ", ".join(SCENARIOS)),
+        (
+            ["--impl", "python", "--scenario", "Locks"],
+            "run.py: nothing of python is the subject of Locks",
+        ),
         (["--only", "frob"], "run.py: error: --only: frob is no fault and no system call that is known here"),
     ],
 )

@@ -6,6 +6,7 @@ import hypothesis
 from hypothesis import strategies
 from support.comparing import description, outcome, outcome_of, same_on_both, turns
 from support.locks import KINDS, cancelled, state
+from support.overriding import module_with, overrides
 
 ACTIONS = ["acquire", "release", "with", "pause", "cancel", "inspect"]
 CONDITION_ACTIONS = [*ACTIONS, "with_wait", "wait", "wait_for", "raise_level", "notify", "notify_all", "with_notify"]
@@ -101,10 +102,40 @@ def test_random_programs(loop, program, kind, value):
 
 
 @random_programs
+@hypothesis.given(
+    program=programs_of(ACTIONS), kind=strategies.sampled_from(KINDS), value=strategies.integers(0, 3), chosen=overrides
+)
+def test_random_programs_of_subclasses(loop, program, kind, value, chosen):
+    async def run(module):
+        calls = []
+        changed = module_with(module, calls, {kind: chosen})
+        arguments = (value,) if "Semaphore" in kind else ()
+        return await Player(getattr(changed, kind)(*arguments)).play(program), calls
+
+    same_on_both(loop, run)
+
+
+@random_programs
 @hypothesis.given(program=programs_of(CONDITION_ACTIONS), shared=strategies.booleans())
 def test_random_programs_of_conditions(loop, program, shared):
     async def run(module):
         return await Player(module.Condition(module.Lock()) if shared else module.Condition()).play(program)
+
+    same_on_both(loop, run)
+
+
+@random_programs
+@hypothesis.given(
+    program=programs_of(CONDITION_ACTIONS),
+    shared=strategies.booleans(),
+    chosen=strategies.dictionaries(strategies.sampled_from(["Condition", "Lock"]), overrides, min_size=1),
+)
+def test_random_programs_of_subclasses_of_conditions(loop, program, shared, chosen):
+    async def run(module):
+        calls = []
+        changed = module_with(module, calls, chosen)
+        made = changed.Condition(changed.Lock()) if shared else changed.Condition()
+        return await Player(made).play(program), calls
 
     same_on_both(loop, run)
 

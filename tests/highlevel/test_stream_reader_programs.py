@@ -6,6 +6,7 @@ import re
 import hypothesis
 from hypothesis import strategies
 from support.comparing import same_on_both, turns
+from support.overriding import module_with, overrides
 from support.reader_states import Pausable, described, state_of
 
 pieces = strategies.lists(strategies.sampled_from([b"a", b"ab", b"\n", b"\r\n", b"--"]), max_size=6).map(b"".join)
@@ -96,5 +97,21 @@ class Player:
 def test_random_programs(loop, program, limit, transport):
     async def run(module):
         return await Player(module, limit, transport).play(program)
+
+    same_on_both(loop, run)
+
+
+@hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(
+    program=tasks_of_a_program,
+    limit=strategies.sampled_from([1, 3, 5, 100]),
+    transport=strategies.sampled_from([None, True, False]),
+    chosen=overrides,
+)
+def test_random_programs_of_subclasses(loop, program, limit, transport, chosen):
+    async def run(module):
+        calls = []
+        changed = module_with(module, calls, {"StreamReader": chosen})
+        return await Player(changed, limit, transport).play(program), calls
 
     same_on_both(loop, run)

@@ -5,6 +5,7 @@ import asyncio
 import hypothesis
 from hypothesis import strategies
 from support.comparing import same_on_both, turns
+from support.overriding import module_with, overrides
 from support.writer_states import described, end, streams
 
 actions = strategies.one_of(
@@ -76,5 +77,20 @@ class Player:
 def test_random_programs(loop, program):
     async def run(module):
         return await Player(module).play(program)
+
+    same_on_both(loop, run)
+
+
+@hypothesis.settings(max_examples=150, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(
+    program=tasks_of_a_program,
+    chosen=strategies.dictionaries(
+        strategies.sampled_from(["StreamReader", "StreamReaderProtocol", "StreamWriter"]), overrides, min_size=1
+    ),
+)
+def test_random_programs_of_subclasses(loop, program, chosen):
+    async def run(module):
+        calls = []
+        return await Player(module_with(module, calls, chosen)).play(program), calls
 
     same_on_both(loop, run)

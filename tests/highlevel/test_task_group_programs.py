@@ -6,6 +6,7 @@ import gc
 import hypothesis
 from hypothesis import strategies
 from support.comparing import on_both_loops, same_on_both, turns
+from support.overriding import module_with, overrides
 from support.same_outcome import normal, outcome
 from support.task_groups import CAN_BE_CANCELLED, attributes, ordered
 
@@ -135,6 +136,19 @@ class Program:
 def test_random_programs(loop, asyncio_log, kinds, ending, script):
     async def run(module):
         return await Program(module).play(kinds, ending, script)
+
+    same_on_both(loop, run)
+    gc.collect()
+    asyncio_log.take()
+
+
+@hypothesis.settings(max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(kinds=tasks_of_a_program, ending=endings, script=outside, chosen=overrides)
+def test_random_programs_of_subclasses(loop, asyncio_log, kinds, ending, script, chosen):
+    async def run(module):
+        calls = []
+        changed = module_with(module, calls, {"TaskGroup": chosen})
+        return await Program(changed).play(kinds, ending, script), sorted(map(str, calls))
 
     same_on_both(loop, run)
     gc.collect()

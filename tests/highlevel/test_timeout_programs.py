@@ -5,6 +5,7 @@ import asyncio
 import hypothesis
 from hypothesis import strategies
 from support.comparing import BOTH
+from support.overriding import module_with, overrides
 from support.timeouts import described, outcome, pending_timers
 from support.virtual_time import virtual_class
 
@@ -124,11 +125,24 @@ class Player:
 @hypothesis.settings(max_examples=150, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(program=tasks_of_a_program)
 def test_random_programs(impl, program):
-    found = []
-    for module in BOTH:
-        loop = virtual_class(impl.EventLoop)()
-        try:
-            found.append(loop.run_until_complete(Player(module).play(program)))
-        finally:
-            loop.close()
-    assert found[0] == found[1]
+    own, compiled = (in_virtual_time(impl, Player(module).play(program)) for module in BOTH)
+    assert own == compiled
+
+
+@hypothesis.settings(max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(program=tasks_of_a_program, chosen=overrides)
+def test_random_programs_of_subclasses(impl, program, chosen):
+    def run(module):
+        calls = []
+        return in_virtual_time(impl, Player(module_with(module, calls, {"Timeout": chosen})).play(program)), calls
+
+    own, compiled = map(run, BOTH)
+    assert own == compiled
+
+
+def in_virtual_time(impl, coroutine):
+    loop = virtual_class(impl.EventLoop)()
+    try:
+        return loop.run_until_complete(coroutine)
+    finally:
+        loop.close()

@@ -1,0 +1,105 @@
+"""Subclasses of asyncio's streams on a real connection, in random programs: the transport calls what asyncio's calls,
+whatever methods a subclass, an object or a later patch replaces."""
+
+import asyncio
+import contextlib
+import socket
+
+import hypothesis
+from hypothesis import strategies
+from support.comparing import on_both_loops, same_on_both, turns
+from support.overriding import module_with, overrides
+from support.reader_states import described, state_of
+
+pytestmark = on_both_loops
+
+actions = strategies.one_of(
+    strategies.tuples(strategies.just("send"), strategies.sampled_from([b"a", b"ab\n", b"\n", b"--", b"0123456789"])),
+    strategies.tuples(strategies.sampled_from(["read", "readexactly"]), strategies.integers(0, 12)),
+    strategies.tuples(strategies.just("write"), strategies.sampled_from([1, 1000, 1_000_000])),
+    strategies.tuples(
+        strategies.sampled_from(["readline", "readuntil", "drain", "receive", "shut", "close", "wait_closed"])
+    ),
+    strategies.tuples(strategies.sampled_from(["pause", "pause", "cancel"]), strategies.integers(0, 5)),
+)
+tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=8), min_size=1, max_size=3)
+chosen_overrides = strategies.dictionaries(
+    strategies.sampled_from(["StreamReader", "StreamReaderProtocol", "StreamWriter"]), overrides
+)
+
+
+class Player:
+    """One run of a program: several tasks that use one connection, whose other end is a plain socket."""
+
+    def __init__(self, module, ours, peer):
+        self.module = module
+        self.ours = ours
+        self.peer = peer
+        self.log = []
+        self.tasks = []
+
+    async def play(self, limit, program):
+        loop = asyncio.get_running_loop()
+        self.reader = self.module.StreamReader(limit=limit, loop=loop)
+        protocol = self.module.StreamReaderProtocol(self.reader, loop=loop)
+        transport, _ = await loop.create_connection(lambda: protocol, sock=self.ours)
+        self.writer = self.module.StreamWriter(transport, protocol, self.reader, loop)
+        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        await turns(40)
+        transport.abort()
+        while not all(task.done() for task in self.tasks):
+            for task in self.tasks:
+                task.cancel()
+            await turns(3)
+        await turns(3)
+        protocol._closed.cancel()
+        return self.log, state_of(self.reader)
+
+    async def play_task(self, name, program):
+        for action, *arguments in program:
+            try:
+                result = await self.act(action, *arguments)
+            except Exception as error:
+                result = described(error)
+            except asyncio.CancelledError as error:
+                self.log.append((name, action, "cancelled", error.args))
+                if len(self.log) % 2:
+                    raise
+                continue
+            self.log.append((name, action, result, state_of(self.reader), self.writer.is_closing()))
+
+    async def act(self, action, *arguments):
+        match action:
+            case "send":
+                return self.peer.send(*arguments)
+            case "shut":
+                return self.peer.shutdown(socket.SHUT_WR)
+            case "receive":
+                return len(self.peer.recv(10_000_000))
+            case "write":
+                return self.writer.write(bytes(*arguments))
+            case "close":
+                return self.writer.close()
+            case "drain" | "wait_closed":
+                return await getattr(self.writer, action)()
+            case "pause":
+                return await turns(*arguments)
+            case "cancel":
+                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
+            case _:
+                return await getattr(self.reader, action)(*arguments)
+
+
+@hypothesis.settings(max_examples=100, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(program=tasks_of_a_program, limit=strategies.sampled_from([1, 4, 100]), chosen=chosen_overrides)
+def test_random_programs_of_subclasses(loop, asyncio_log, program, limit, chosen):
+    async def run(module):
+        calls = []
+        ours, peer = socket.socketpair()
+        with contextlib.closing(ours), contextlib.closing(peer):
+            for each in (ours, peer):
+                each.setblocking(False)
+            found = await Player(module_with(module, calls, chosen), ours, peer).play(limit, program)
+        return found, calls, asyncio_log.take()
+
+    same_on_both(loop, run)

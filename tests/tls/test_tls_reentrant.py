@@ -112,3 +112,19 @@ def test_what_arrives_before_the_handshake_begins(tls, side):
     run_until(tls.loop, lambda: peer.handshake() and upgrading.done())
     connection = tls.adopt(upgrading.result(), plain.protocol, peer)
     connection.deliver(numbered(1000))
+
+
+@every_side
+def test_a_connection_that_is_its_own_protocol(tls, side):
+    """As for TLS inside TLS the transport asks its protocol for what waits there. That must end."""
+    connection = tls.open(side)
+    connection.peer.opposite = None  # the program gives its socket up, so the writes of a turn are gathered
+
+    def write():
+        connection.transport.set_protocol(connection.transport._ssl_protocol)
+        connection.transport.write(b"sent")
+        connection.transport.abort()
+
+    tls.loop.call_soon(write)
+    connection.run_until(lambda: connection.peer.saw_end)
+    assert connection.peer.received == b"sent"

@@ -61,7 +61,7 @@ cdef class TlsProtocol(TlsSender):
             self.context = self.stream.context
         else:
             carrier = getattr(transport, "_ssl_protocol", None)
-            if isinstance(carrier, TlsSender):
+            if isinstance(carrier, TlsSender) and carrier is not self:
                 self.outer = carrier
         if getattr(transport, "_protocol_paused", False):
             # start_tls(): the transport has paused the application's protocol, not this one.

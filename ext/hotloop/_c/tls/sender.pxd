@@ -19,6 +19,7 @@ cdef class TlsSender(TlsReceiver):
     cdef TlsState state
     cdef write_queue unencrypted    # plaintext that was written and is not yet encrypted
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
+    cdef bint flushing_inner        # by flush_inner(): a program may have made a connection its own protocol
     cdef bint sending_paused        # `transport` has called pause_writing(), and not yet resume_writing()
     cdef bint app_writing_paused    # pause_writing() of `app` was called, and resume_writing() not yet
     cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes since

@@ -218,8 +218,13 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int flush_inner(self) except -1:
         """TLS over TLS: have the inner connection pass on what was written to it in this turn."""
-        if self.kind == COMPILED and self.app is not None:
+        if self.kind != COMPILED or self.app is None or self.flushing_inner:
+            return 0
+        self.flushing_inner = True
+        try:
             (<ByteProtocol>self.app).flush_early()
+        finally:
+            self.flushing_inner = False
         return 0
 
     cdef int flush_if_broken(self) except -1:

@@ -10,20 +10,23 @@ from hypothesis import strategies
 from support.comparing import turns
 
 SPECIAL = ("__init__", "__aenter__", "__aexit__", "__anext__", "__repr__")
-PLACES = ("class", "class", "child", "first base", "last base", "object", "class later", "object later")
+OF_OBJECTS = ("object", "object later")
+PLACES = (*OF_OBJECTS, "class", "child", "first base", "last base", "class later")
 
 # Of each override: which method it is, where it stands, and whether it is a coroutine function where asyncio's is one.
-overrides = strategies.lists(
-    strategies.tuples(strategies.integers(0, 60), strategies.sampled_from(PLACES), strategies.booleans()),
-    min_size=1,
-    max_size=4,
+overrides = strategies.sampled_from([PLACES, OF_OBJECTS]).flatmap(
+    lambda places: strategies.lists(
+        strategies.tuples(strategies.integers(0, 60), strategies.sampled_from(places), strategies.booleans()),
+        min_size=1,
+        max_size=4,
+    )
 )
 
 
 def module_with(module, log, chosen):
-    """`module` with subclasses of its own in place of the classes that `chosen` names, each with its overrides."""
+    """`module` with what makes other objects in place of the classes that `chosen` names, each with its overrides."""
     names = {name: getattr(module, name) for name in asyncio.__all__}
-    names |= {name: subclass(getattr(module, name), overrides, log) for name, overrides in chosen.items()}
+    names |= {name: maker(getattr(module, name), overrides, log) for name, overrides in chosen.items()}
     found = types.SimpleNamespace(**names)
     if "Timeout" in chosen:
         found.timeout = lambda delay: found.Timeout(delay and asyncio.get_running_loop().time() + delay)
@@ -31,20 +34,22 @@ def module_with(module, log, chosen):
     return found
 
 
-def subclass(cls, chosen, log):
-    """A subclass with overrides; those of places that end in "later" come when its first object has been made."""
+def maker(cls, chosen, log):
+    """What makes objects with overrides, of their class or their own. Those of places that end in "later" come when the
+    object has been used for a while."""
     places = {place: {} for place in PLACES}
     for index, place, awaits in chosen:
         # The interpreter looks for special methods in the class; a last base that calls those of `cls` may call itself.
-        names = methods_of(cls, special=place not in ("last base", "object", "object later"))
+        names = methods_of(cls, special=place not in ("last base", *OF_OBJECTS))
         name = names[index % len(names)]
         places[place][name] = override(cls, name, log, awaits=awaits)
 
-    class Changing:
-        def __init__(self, *arguments, **keywords):
-            super().__init__(*arguments, **keywords)
-            add_to_object(self, places["object"])
-            tasks.append(asyncio.get_running_loop().create_task(change_later(self)))
+    def make(*arguments, **keywords):
+        made = (child if derives else cls)(*arguments, **keywords)
+        add_to_object(made, places["object"])
+        if places["object later"] or places["class later"]:
+            tasks.append(asyncio.get_running_loop().create_task(change_later(made)))
+        return made
 
     async def change_later(made):
         await turns(3)
@@ -58,8 +63,9 @@ def subclass(cls, chosen, log):
     )
     parent = type(cls.__name__, (*before, cls, *after), places["class"])
     child = type(cls.__name__, (parent,), places["child"])
-    changes = any(places[place] for place in ("object", "object later", "class later"))
-    return type(cls.__name__, (Changing, child), {}) if changes else child
+    # Without it the objects are of the class itself.
+    derives = any(methods for place, methods in places.items() if place not in OF_OBJECTS)
+    return make
 
 
 def add_to_object(made, methods):

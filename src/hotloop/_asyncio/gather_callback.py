@@ -16,7 +16,7 @@ class GatherCallback:
     """Makes done callbacks of `gather`, asyncio's function, from their code."""
 
     def __init__(self, gather: Any, code: CodeType) -> None:
-        self._code = code
+        self.code = code
         self._globals = gather.__globals__
         # Whether it is told which task calls gather(): since Python 3.14.
         self.takes_caller = code.co_argcount == 2
@@ -25,9 +25,9 @@ class GatherCallback:
 
     def make(self, variables: dict[str, object], caller: object) -> tuple[Callable[[Any], None], CellType]:
         """A callback, and the cell with the number of children that are done."""
-        cells = {name: CellType(variables[name]) for name in self._code.co_freevars}
+        cells = {name: CellType(variables[name]) for name in self.code.co_freevars}
         defaults = (caller,) if self.takes_caller else None
-        callback = FunctionType(self._code, self._globals, None, defaults, tuple(cells.values()))
+        callback = FunctionType(self.code, self._globals, None, defaults, tuple(cells.values()))
         return callback, cells["nfinished"]
 
 

@@ -36,7 +36,7 @@ from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future cimport Future, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:
@@ -316,7 +316,7 @@ cdef object new_iterator(object given, object timeout, object loop, ReadyQueue q
         callback.iterator = iterator
         callback.future = future
         callback.context = context
-        future.wait_for(callback)
+        future.wait_for(callback, waiting_task(caller))
     if timeout is not None and todo:
         try:
             iterator._timeout_handle = loop.call_later(timeout, made._handle_timeout)

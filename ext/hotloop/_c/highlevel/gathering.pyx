@@ -14,7 +14,7 @@ from hotloop._c.highlevel.coroutine cimport Coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, queue_of, state_of
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, queue_of, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:
@@ -206,7 +206,7 @@ cdef int add_callback(Gathering gathering, Future child) except -1:
     callback.gathering = gathering
     callback.future = child
     callback.context = gathering.context
-    return child.wait_for(callback)
+    return child.wait_for(callback, waiting_task(gathering.caller))
 
 
 cdef inline bint is_coroutine(PyObject *argument) noexcept:

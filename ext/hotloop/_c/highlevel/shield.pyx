@@ -17,7 +17,7 @@ from hotloop._c.highlevel.timeouts cimport runs_on_hotloop
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:
@@ -144,7 +144,7 @@ cdef ShieldCallback new_callback(Future future, Shielding shielding, Place place
     callback.place = place
     callback.future = future
     callback.context = context
-    future.wait_for(callback)
+    future.wait_for(callback, waiting_task(shielding.caller))
     return callback
 
 

@@ -23,7 +23,7 @@ from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
-from hotloop._c.tasks.future cimport Future, new_future
+from hotloop._c.tasks.future cimport CANCELLED, Future, new_future, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:
@@ -231,7 +231,7 @@ cdef Task create(TaskGroupFields group, object coro, object name, object context
     callback.future = task
     callback.context = group.context = shared_context(group.context)
     if is_plain_group(<PyObject *>group):
-        task.wait_for(callback)
+        task.wait_for(callback, waiting_task(group._parent_task))
         PySet_Add(group._tasks, task)
     else:
         # An allocation has run the garbage collector, and with it any code.
@@ -267,7 +267,7 @@ free_memory_install(<PyTypeObject *>GroupCallback)
 cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
     """_on_task_done(), for a plain group and a task that has not failed; else False."""
     cdef object waited = group._on_completed_fut
-    if task.error is not None:
+    if task.error is not None and state_of(task) != CANCELLED:
         return False
     PySet_Discard(group._tasks, task)
     if waited is not None and not PySet_GET_SIZE(group._tasks) and not is_done(waited):

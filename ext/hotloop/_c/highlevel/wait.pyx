@@ -25,7 +25,7 @@ from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of, waiting_task
 
 cdef extern from *:
     """
@@ -238,7 +238,7 @@ cdef int begin(Waiting waiting, set futures, object timeout) except -1:
         callback.future = future
         callback.context = context
         waiting.callbacks.append(callback)
-        future.wait_for(callback)
+        future.wait_for(callback, waiting_task(waiting.caller))
     return 0
 
 

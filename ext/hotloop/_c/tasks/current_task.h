@@ -8,8 +8,8 @@
  * _swap_current_task().
  *
  * Checked against CPython 3.14.10 (13 words behind the public part, the loop is word 4 and the task word 5) and 3.15.2
- * (26 words, 17 and 18). No other code of hotloop uses the private part of the thread state. CURRENT_TASK_IN_PLACE is
- * the switch: built with -DCURRENT_TASK_IN_PLACE=0, this does not use it either.
+ * (26 words, 17 and 18). Of hotloop's other code, tasks_in_view.h alone uses the private part of the thread state.
+ * CURRENT_TASK_IN_PLACE is the switch: built with -DCURRENT_TASK_IN_PLACE=0, this does not use it.
  *
  * Only their thread changes these pointers. asyncio.current_task(loop) of a loop that runs in another thread stops the
  * other threads to read them.

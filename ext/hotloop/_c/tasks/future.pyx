@@ -77,8 +77,17 @@ cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint rejects_reinit = sys.version_info >= (3, 15)
 
 cdef object awaited_by = None
+# What the callbacks consist of by which asyncio's own TaskGroup and gather() wait, from 3.14 on.
+cdef object OwnTaskGroup = None
+cdef object own_gather_code = None
 if sys.version_info >= (3, 14):
+    from asyncio.taskgroups import TaskGroup as OwnTaskGroup
+
     from hotloop._asyncio.awaited_by import awaited_by
+    from hotloop._asyncio.gather_callback import gather_callback
+    own_gather_callback = gather_callback(asyncio.tasks.gather)
+    if own_gather_callback is not None and own_gather_callback.takes_caller:
+        own_gather_code = own_gather_callback.code
 
 # asyncio.Future and asyncio.Task are looked up each time, because some programs replace them.
 cdef dict asyncio_names = asyncio.__dict__
@@ -129,13 +138,12 @@ cdef void empty_future(Future future) noexcept:
     if future.value is not None:
         future.value = None
     if future.error is not None:
-        future.error = future.error_traceback = None
+        future.error = None
     if future.cancel_message is not None:
         future.cancel_message = None
-    if future.cancelled_error is not None:
-        future.cancelled_error = None
     if future.first is not None:
         future.first = future.first_context = future.others = None
+        future.awaited_by = NULL
     if future.source_traceback is not None:
         future.source_traceback = None
     future.queue = None
@@ -152,6 +160,24 @@ cdef extern from *:
     }
     """
     bint compares_natively(object) noexcept
+    bint PyMethod_Check(object) noexcept
+    PyObject *PyMethod_GET_SELF(object) noexcept
+    bint PyFunction_Check(object) noexcept
+    PyObject *PyFunction_GET_CODE(object) noexcept
+    PyObject *PyFunction_GET_DEFAULTS(object) noexcept
+
+
+cdef PyObject *waiting_behind(object callback) except? NULL:
+    """The task that goes on after one of asyncio's own callbacks; NULL: none is known."""
+    cdef object owner
+    cdef PyObject *defaults
+    if PyMethod_Check(callback):
+        owner = <object>PyMethod_GET_SELF(callback)
+        return waiting_task(getattr(owner, "_parent_task", None)) if type(owner) is OwnTaskGroup else NULL
+    if PyFunction_Check(callback) and PyFunction_GET_CODE(callback) == <PyObject *>own_gather_code:
+        defaults = PyFunction_GET_DEFAULTS(callback)
+        return waiting_task((<tuple>defaults)[0]) if defaults != NULL and len(<tuple>defaults) == 1 else NULL
+    return NULL
 
 
 cdef class Future(Runnable):
@@ -172,8 +198,9 @@ cdef class Future(Runnable):
         publish_state(&self.state, PENDING)
         self.blocking = self.log_traceback = False
         self.loop = self.queue = None
-        self.value = self.error = self.error_traceback = self.cancelled_error = self.cancel_message = None
+        self.value = self.error = self.cancel_message = None
         self.first = self.first_context = self.others = self.source_traceback = None
+        self.awaited_by = NULL
         section_leave(&section)
         if loop is None:
             loop = events.get_event_loop()
@@ -257,7 +284,7 @@ cdef class Future(Runnable):
             self.log_traceback = False
             if self.error is None:
                 return self.value
-            set_traceback(self.error, self.error_traceback)
+            set_traceback(self.error, self.value)
             raise self.error
         if state_of(self) == CANCELLED:
             raise self.make_cancelled_error()
@@ -283,7 +310,7 @@ cdef class Future(Runnable):
         self.log_traceback = False
         if self.error is not None:
             # Not error.with_traceback(), which a program may override.
-            set_traceback(self.error, self.error_traceback)
+            set_traceback(self.error, self.value)
         return self.error
 
     def set_result(self, result, /):
@@ -324,7 +351,7 @@ cdef class Future(Runnable):
             section_leave(&section)
             raise InvalidStateError("invalid state")
         self.error = error
-        self.error_traceback = traceback_of(error)
+        self.value = traceback_of(error)
         publish_state(&self.state, FINISHED)
         section_leave(&section)
         self.schedule_callbacks()
@@ -356,10 +383,10 @@ cdef class Future(Runnable):
         cdef object error, message = None
         cdef object_section section
         section_enter(&section, self)
-        error = self.cancelled_error
+        error = self.error
         if error is not None:
             # Returned only once, because it refers to frames, and this future may be among their locals.
-            self.cancelled_error = None
+            self.error = None
             section_leave(&section)
             return error
         message = self.cancel_message
@@ -376,11 +403,13 @@ cdef class Future(Runnable):
         self.add_callback(fn, acquire_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
+        cdef PyObject *task = waiting_behind(callback)
         cdef object_section section
         section_enter(&section, self)
         if self.state == PENDING and self.first is None and self.others is None:
             self.first = callback
             self.first_context = context
+            self.awaited_by = task
             section_leave(&section)
             return 0
         section_leave(&section)
@@ -388,12 +417,14 @@ cdef class Future(Runnable):
             return self.schedule_callback(callback, context)
         return 0
 
-    cdef int wait_for(self, Runnable waiter) except -1:
-        """Queue `waiter` when done: add_done_callback() for a task of the same loop."""
+    cdef int wait_for(self, Runnable waiter, PyObject *task) except -1:
+        """Queue `waiter` when done: add_done_callback() for a task of the same loop. `task` then goes on, and `waiter`
+        holds a reference to it; NULL: no task is known."""
         cdef object_section section
         section_enter(&section, self)
         if self.state == PENDING and self.first is None and self.others is None:
             self.first = waiter
+            self.awaited_by = task
             section_leave(&section)
             return 0
         section_leave(&section)
@@ -434,6 +465,7 @@ cdef class Future(Runnable):
             first = self.first
             if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
                 self.first = self.first_context = None
+                self.awaited_by = NULL
                 removed = 1
             return removed if self.others is None else removed + self.remove_others(fn)
         finally:
@@ -477,6 +509,7 @@ cdef class Future(Runnable):
                         return False
             if self.first is waiter:
                 self.first = None
+                self.awaited_by = NULL
             elif others is not None:
                 for index in range(len(others)):
                     if others[index] is waiter:
@@ -517,6 +550,7 @@ cdef class Future(Runnable):
             return 0
         first = self.first
         self.first = None
+        self.awaited_by = NULL
         section_leave(&section)
         return self.schedule_waiter(first)
 
@@ -530,6 +564,7 @@ cdef class Future(Runnable):
         context = self.first_context
         others = self.others
         self.first = self.first_context = self.others = None
+        self.awaited_by = NULL
         section_leave(&section)
         if context is not None:
             self.schedule_callback(first, context)
@@ -593,11 +628,11 @@ cdef class Future(Runnable):
 
     @property
     def _result(self):
-        return self.value
+        return self.value if self.error is None else None
 
     @property
     def _exception(self):
-        return self.error
+        return self.error if state_of(self) == FINISHED else None
 
     @property
     def _callbacks(self):

@@ -1,9 +1,10 @@
 /* A circular, doubly linked list of tasks: adding a task and removing it each cost its neighbours two stores.
  *
  * It holds no references: a task is removed when it is done or freed. The GIL guards it; builds without the GIL do not
- * use it (see task.pyx).
+ * use it (see task.pyx). It is asyncio's own list of the thread where tasks_in_view.h allows that, else ours of all
+ * threads.
  *
- * From 3.14 on the list is empty in a forked child, as asyncio's is: the tasks are the parent's.
+ * From 3.14 on ours is empty in a forked child, as asyncio's is: the tasks are the parent's.
  */
 #ifndef HOTLOOP_TASKS_LIVE_TASKS_H
 #define HOTLOOP_TASKS_LIVE_TASKS_H
@@ -11,14 +12,7 @@
 #include <Python.h>
 
 #include "system/fork.h"
-
-typedef struct task_link {
-    struct task_link *previous; /* NULL: not in the list */
-    struct task_link *next;
-    PyObject *task; /* borrowed */
-} task_link;
-
-static task_link live_tasks = {&live_tasks, &live_tasks, NULL};
+#include "tasks/tasks_in_view.h"
 
 static inline void unlink_task(task_link *link)
 {
@@ -26,7 +20,7 @@ static inline void unlink_task(task_link *link)
         return;
     link->previous->next = link->next;
     link->next->previous = link->previous;
-    link->previous = NULL;
+    link->previous = link->next = NULL;
 }
 
 static inline void forget_parents_tasks(void)
@@ -42,20 +36,23 @@ static inline void forget_parents_tasks(void)
 #endif
 }
 
-static inline void link_task(task_link *link, PyObject *task)
+static inline void link_task(task_link *link)
 {
-    forget_parents_tasks();
-    link->task = task;
-    link->previous = live_tasks.previous;
-    link->next = &live_tasks;
-    live_tasks.previous->next = link;
-    live_tasks.previous = link;
+    task_link *head = task_list();
+
+    if (head == &live_tasks)
+        forget_parents_tasks();
+    link->previous = head->previous;
+    link->next = head;
+    head->previous->next = link;
+    head->previous = link;
 }
 
-/* A new list of the tasks, without those whose last reference is gone: they are being freed. */
-static inline PyObject *list_live_tasks(void)
+/* A new Python list of the tasks in our list, without those whose last reference is gone: they are being freed.
+ * `offset`: where a task has its link. */
+static inline PyObject *list_live_tasks(size_t offset)
 {
-    PyObject *tasks;
+    PyObject *tasks, *task;
     task_link *link;
 
     /* Making a list may run the garbage collector, and thus remove tasks. Appending to it does not. */
@@ -64,7 +61,8 @@ static inline PyObject *list_live_tasks(void)
         return NULL;
     forget_parents_tasks();
     for (link = live_tasks.next; link != &live_tasks; link = link->next) {
-        if (Py_REFCNT(link->task) > 0 && PyList_Append(tasks, link->task) < 0) {
+        task = (PyObject *)((char *)link - offset);
+        if (Py_REFCNT(task) > 0 && PyList_Append(tasks, task) < 0) {
             Py_DECREF(tasks);
             return NULL;
         }

@@ -4,23 +4,27 @@ from hotloop._c.scheduler.ready_queue cimport ReadyQueue
 from hotloop._c.tasks.future cimport Future
 
 
-cdef extern from "tasks/live_tasks.h":
+cdef extern from "tasks/tasks_in_view.h":
     ctypedef struct task_link:
-        task_link *previous
         task_link *next
-        PyObject *task
+        task_link *previous
+    ctypedef struct task_number:
+        pass
 
 
 cdef class Task(Future):
-    cdef object coro
+    # In this order, because tools outside the process read three of the next four: see tasks_in_view.h.
+    cdef PyObject *coro_in_view     # borrowed: `coro`; NULL if that is no coroutine object: tools read no other
+    cdef PyObject *name_in_view     # borrowed: `name`, or `number` if that is None
     cdef object context             # that every step runs in
+    cdef task_link link             # in the list of live tasks
+    cdef object coro
     cdef object name                # None until it is asked for: then "Task-<number>"
-    cdef unsigned long long number
+    cdef task_number number
     cdef object fut_waiter          # the future that it awaits; None: none
     cdef Py_ssize_t cancel_requests
     cdef bint must_cancel           # throw a CancelledError at the next step
     cdef bint log_destroy_pending
-    cdef task_link link             # in the list of live tasks
 
     cdef int prepare(self, object coro, object name, object context) except -1
     cdef int register(self) except -1

@@ -4,8 +4,8 @@ A task is a Runnable. On hotloop's loop, the task itself goes on the ready queue
 call. Otherwise (another loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the bound
 methods `_step` and `_wakeup`, as asyncio's do.
 
-asyncio.all_tasks() sees these tasks through hotloop._asyncio.task_registry, asyncio.current_task() through
-current_task.pyx.
+asyncio.all_tasks() sees these tasks because they are on asyncio's own list (tasks_in_view.h), or else through
+hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
 """
 
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
@@ -53,6 +53,7 @@ from asyncio import base_tasks, coroutines, events, exceptions, tasks
 
 from hotloop._asyncio import task_registry
 from hotloop._asyncio.classes import assign_class, likeness
+from hotloop._asyncio.unrun_task import UnrunTask
 
 cdef extern from "runtime/locking.h":
     ctypedef struct shared_count:
@@ -67,6 +68,8 @@ cdef bint starts_eagerly = sys.version_info >= (3, 12)
 # True if all_tasks() still shows a task that was garbage in a cycle and that the exception handler has saved. Up to
 # 3.13 asyncio knows tasks by weak references, which the garbage collector clears first.
 cdef bint lists_resurrected_tasks = sys.version_info >= (3, 14)
+# Up to 3.13, asyncio keeps a set of tasks, and nothing for tools outside the process.
+cdef bint keeps_list_of_tasks = sys.version_info >= (3, 14)
 cdef shared_count task_count
 cdef dict asyncio_names = asyncio.__dict__
 
@@ -74,9 +77,34 @@ cdef extern from "system/fork.h":
     int fork_watch()
 
 cdef extern from "tasks/live_tasks.h":
-    void link_task(task_link *, PyObject *)
+    void link_task(task_link *)
     void unlink_task(task_link *)
-    list list_live_tasks()
+    list list_live_tasks(size_t)
+
+cdef extern from "tasks/tasks_in_view.h":
+    ctypedef struct view_offsets:
+        size_t link
+    void task_number_init(task_number *) noexcept
+    void task_number_set(task_number *, unsigned long long) noexcept
+    unsigned long long task_number_get(task_number *) noexcept
+    bint view_fits(view_offsets *, PyObject *task, PyObject *coroutine, PyObject *name) noexcept
+    bint view_fits_waiter(view_offsets *, PyObject *task, PyObject *waiter) noexcept
+    bint view_fits_waiters(view_offsets *, PyObject *task) noexcept
+    bint view_fits_number(PyObject *, unsigned long long) noexcept
+    bint view_open(view_offsets *, PyObject *task) noexcept
+
+cdef extern from *:
+    """
+    #define TASK struct __pyx_obj_7hotloop_2_c_5tasks_4task_Task
+    #define FUTURE struct __pyx_obj_7hotloop_2_c_5tasks_6future_Future
+    #define OWN_OFFSETS \\
+        ((view_offsets){.awaited_by = offsetof(FUTURE, awaited_by), .state = offsetof(FUTURE, state), \\
+                        .is_task = offsetof(FUTURE, is_task), \\
+                        .awaited_by_is_set = offsetof(FUTURE, awaited_by_is_set), \\
+                        .coroutine = offsetof(TASK, coro_in_view), .name = offsetof(TASK, name_in_view), \\
+                        .link = offsetof(TASK, link)})
+    """
+    view_offsets OWN_OFFSETS
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
@@ -93,13 +121,53 @@ if fork_watch() != 0:
     raise MemoryError("pthread_atfork() failed")
 
 
-def live_tasks():
-    """The tasks that are not done, of all loops."""
-    return list_live_tasks()
+cdef view_offsets offsets = OWN_OFFSETS
+cdef bint in_view = False
 
+
+cdef bint fits_in_view(object unrun) except -1:
+    """Whether asyncio's own task is made as ours are."""
+    cdef object task = unrun.task, coroutine = unrun.coroutine, name = unrun.name, waiter
+    cdef object number = 1 << 40 | 1
+    if not view_fits(&offsets, <PyObject *>task, <PyObject *>coroutine, <PyObject *>name):
+        return False
+    waiter = unrun.add_waiter()
+    if not view_fits_waiter(&offsets, <PyObject *>task, <PyObject *>waiter):
+        return False
+    unrun.add_waiter()
+    return view_fits_waiters(&offsets, <PyObject *>task) and view_fits_number(<PyObject *>number, number)
+
+
+cdef bint put_tasks_in_view() except -1:
+    """Have tasks join asyncio's own lists, where tools outside the process find them: see tasks_in_view.h. False if
+    this Python's are not as expected."""
+    cdef object unrun, task
+    try:
+        unrun = UnrunTask()
+        try:
+            task = unrun.task
+            return fits_in_view(unrun) and view_open(&offsets, <PyObject *>task)
+        finally:
+            unrun.close()
+    except (ImportError, AttributeError):
+        return False
+
+
+def are_in_view():
+    """True if tools outside the process see the tasks. For tests."""
+    return bool(in_view)
+
+
+def live_tasks():
+    """The tasks that are not done, of all loops, if they are not in view."""
+    return list_live_tasks(offsets.link)
+
+
+if keeps_list_of_tasks and not FREE_THREADED:
+    in_view = put_tasks_in_view()
 
 # True if asyncio.all_tasks() sees the list of live tasks. If it cannot, each task registers itself.
-cdef bint all_tasks_reads_list = task_registry.add_source(live_tasks)
+cdef bint all_tasks_reads_list = in_view or task_registry.add_source(live_tasks)
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):
@@ -132,6 +200,7 @@ cdef void empty(PyObject *task) noexcept:
         emptied.name = None
     if emptied.fut_waiter is not None:
         emptied.fut_waiter = None
+    emptied.coro_in_view = NULL
     emptied.coro = None
     emptied.context = None
     release_context(<PyObject *>context)
@@ -171,6 +240,10 @@ cdef object error_to_throw(Future future):
 cdef class Task(Future):
     """A coroutine that runs in an event loop. See asyncio.Task: isinstance() says that this is one."""
 
+    def __cinit__(self, *args, **kwargs):
+        self.is_task = True
+        task_number_init(&self.number)
+
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
         self.initialize(loop)
         self.prepare(coro, name, context)
@@ -207,7 +280,7 @@ cdef class Task(Future):
             if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
                 # The exception handler has kept a reference: the task lives on.
                 if references == 1 or lists_resurrected_tasks:
-                    link_task(&self.link, <PyObject *>self)
+                    link_task(&self.link)
 
     cdef int report_pending(self) except -1:
         context = {"task": self, "message": "Task was destroyed but it is pending!"}
@@ -239,11 +312,14 @@ cdef class Task(Future):
         self.log_destroy_pending = True
         self.cancel_requests = 0
         self.coro = coro
+        self.coro_in_view = <PyObject *>coro if PyCoro_CheckExact(coro) else NULL
         if name is None:
-            self.number = shared_next(&task_count)
+            task_number_set(&self.number, shared_next(&task_count))
             self.name = None
+            self.name_in_view = <PyObject *>&self.number
         else:
             self.name = str(name)
+            self.name_in_view = <PyObject *>self.name
         return 0
 
     cdef int register(self) except -1:
@@ -251,7 +327,7 @@ cdef class Task(Future):
         if not all_tasks_reads_list:
             tasks._register_task(self)
         elif self.link.previous == NULL:
-            link_task(&self.link, <PyObject *>self)
+            link_task(&self.link)
         return 0
 
     cdef int start_eagerly(self) except -1:
@@ -286,6 +362,7 @@ cdef class Task(Future):
             if self.state == PENDING:
                 self.register()
             else:
+                self.coro_in_view = NULL
                 self.coro = None
         return 0
 
@@ -456,7 +533,7 @@ cdef class Task(Future):
                 self.fail(stopped)
         except CancelledError as error:
             unlink_task(&self.link)
-            self.cancelled_error = error
+            self.error = error
             self.set_cancelled(None)
         except (KeyboardInterrupt, SystemExit) as error:
             unlink_task(&self.link)
@@ -491,7 +568,7 @@ cdef class Task(Future):
             return 0
         awaited.blocking = False
         if self.queue is not None and may_queue_directly(self.queue, self.loop):
-            awaited.wait_for(self)
+            awaited.wait_for(self, <PyObject *>self)
         else:
             awaited.add_callback(self._wakeup, self.context)
         set_waiter(self, awaited)
@@ -599,7 +676,7 @@ cdef class Task(Future):
         section_enter(&section, self)
         try:
             if self.name is None:
-                self.name = f"Task-{self.number}"
+                self.name = f"Task-{task_number_get(&self.number)}"
             return self.name
         finally:
             section_leave(&section)
@@ -610,6 +687,7 @@ cdef class Task(Future):
         cdef object_section section
         section_enter(&section, self)
         self.name = name
+        self.name_in_view = <PyObject *>name
         section_leave(&section)
 
     def get_stack(self, *, limit=None):

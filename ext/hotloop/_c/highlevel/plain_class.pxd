@@ -42,6 +42,7 @@ cdef extern from *:
     {
         return (PyDict_GetItemString(dict, "__slotnames__") != NULL)
                + (PyDict_GetItemString(dict, "__annotations__") != NULL)
+               + (PyDict_GetItemString(dict, "__annotate_func__") != NULL)
                + (PyDict_GetItemString(dict, "__annotations_cache__") != NULL);
     }
 

@@ -1,5 +1,6 @@
 """asyncio's own task and future without a loop that runs them: to look at how they are made."""
 
+import importlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -36,11 +37,9 @@ class UnrunTask:
 
     def add_waiter(self) -> object:
         """Have one more future wait for the task, and return it."""
-        from _asyncio import Future, future_add_to_awaited_by  # type: ignore[attr-defined]  # since Python 3.14
-
-        loop: Any = _NoLoop()
-        self.waiters.append(Future(loop=loop))
-        future_add_to_awaited_by(self.task, self.waiters[-1])
+        asyncio_in_c: Any = importlib.import_module("_asyncio")  # its type stub has the function from 3.14 on alone
+        self.waiters.append(asyncio_in_c.Future(loop=_NoLoop()))
+        asyncio_in_c.future_add_to_awaited_by(self.task, self.waiters[-1])
         return self.waiters[-1]
 
     def close(self) -> None:

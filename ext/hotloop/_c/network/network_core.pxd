@@ -2,6 +2,6 @@ from hotloop._c.loop.loop_core cimport LoopCore
 
 
 cdef class NetworkCore(LoopCore):
-    cdef object connected_socket    # a weak reference to the latest that was made by create_connection(), until it has a transport
+    cdef object connected_socket    # a weak reference to create_connection()'s latest, until that has a transport
 
     cdef bint is_held_by_program(self, object sock, object server) except -1

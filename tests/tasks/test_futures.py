@@ -533,6 +533,18 @@ def test_make_cancelled_error(impl, loop):
     assert first.args == second.args == ("text",)
 
 
+def test_make_cancelled_error_leaves_the_outcome(impl, loop):
+    """asyncio's gather() calls it on a future that has failed, if the gathering was cancelled meanwhile."""
+    failed, finished = impl.Future(loop=loop), impl.Future(loop=loop)
+    error = ZeroDivisionError("set")
+    failed.set_exception(error)
+    finished.set_result("result")
+    for future in (failed, finished):
+        assert type(future._make_cancelled_error()) is asyncio.CancelledError
+    assert failed.exception() is error and failed._exception is error and failed._result is None
+    assert finished.result() == "result" and finished.exception() is None
+
+
 def test_raising_again_does_not_grow_the_traceback(impl, loop):
     """However often a failed future is awaited, its exception must not collect the frames of all waiters."""
 

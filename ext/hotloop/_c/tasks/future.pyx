@@ -383,7 +383,7 @@ cdef class Future(Runnable):
         cdef object error, message = None
         cdef object_section section
         section_enter(&section, self)
-        error = self.error
+        error = self.error if state_of(self) == CANCELLED else None
         if error is not None:
             # Returned only once, because it refers to frames, and this future may be among their locals.
             self.error = None

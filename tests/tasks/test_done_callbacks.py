@@ -157,3 +157,42 @@ def test_the_order_is_that_of_adding_after_the_first_was_removed(loop):
     future.set_result(None)
     run_once(loop)
     assert calls == ["b", "c", "d"]
+
+
+def test_a_callback_of_a_dropped_future_is_no_other_futures(loop):
+    """Of two callbacks the first is removed, and nothing refers to the future any more: it was never done."""
+    called = []
+    future = loop.create_future()
+    future.add_done_callback(print)
+    future.add_done_callback(called.append)
+    assert future.remove_done_callback(print) == 1
+    del future
+    others = [loop.create_future() for _ in range(10)]
+    assert [other._callbacks or None for other in others] == [None] * 10
+    for other in others:
+        other.set_result(None)
+    run_once(loop)
+    assert called == []
+
+
+def test_a_callback_of_a_dropped_future_that_a_task_waited_for_is_no_other_futures(loop):
+    called = []
+    future = loop.create_future()
+
+    async def wait(future):
+        await asyncio.wait([future])
+
+    async def main(future):
+        task = asyncio.ensure_future(wait(future))
+        await asyncio.sleep(0)
+        future.add_done_callback(called.append)
+        task.cancel()
+        await asyncio.wait([task])
+
+    loop.run_until_complete(main(future))
+    del future
+    others = [loop.create_future() for _ in range(10)]
+    for other in others:
+        other.set_result(None)
+    run_once(loop)
+    assert called == []

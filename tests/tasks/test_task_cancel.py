@@ -329,6 +329,54 @@ def test_gather_cancels_its_children(loop):
     assert all(child.cancelled() for child in children)
 
 
+def test_a_cancelled_gather_whose_children_fail_leaves_them_their_exceptions(loop):
+    """It is cancelled, whatever the child that is done last has to say."""
+
+    async def fail():
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            raise ValueError("of the child") from None
+
+    async def main():
+        children = [loop.create_task(fail()) for _ in range(2)]
+        gathered = asyncio.gather(*children, return_exceptions=True)
+        await asyncio.sleep(0)
+        gathered.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathered
+        for child in children:
+            with pytest.raises(ValueError, match="of the child"):
+                child.result()
+            assert str(child.exception()) == "of the child"
+
+    loop.run_until_complete(main())
+
+
+def test_a_cancelled_error_is_made_of_any_future(loop):
+    async def fail():
+        raise ValueError("of the task")
+
+    failed = loop.create_future()
+    failed.set_exception(ValueError("of the future"))
+    task = loop.create_task(fail())
+    run_once(loop)
+    for future, text in [(failed, "of the future"), (task, "of the task")]:
+        assert type(future._make_cancelled_error()) is asyncio.CancelledError
+        assert str(future.exception()) == text
+        with pytest.raises(ValueError, match=text):
+            future.result()
+
+
+def test_a_task_that_was_given_a_result_keeps_it_when_its_coroutine_is_cancelled(loop):
+    async def main():
+        type(loop.create_future()).set_result(task, 5)
+        raise asyncio.CancelledError
+
+    task = loop.create_task(main())
+    assert loop.run_until_complete(task) == 5
+
+
 def test_cancelling_at_every_point_leaves_no_trace(loop):
     """A task with five awaits, cancelled after each number of turns; its cleanup always runs, exactly once."""
     for turns in range(8):

@@ -142,8 +142,11 @@ cdef void empty_future(Future future) noexcept:
     if future.cancel_message is not None:
         future.cancel_message = None
     if future.first is not None:
-        future.first = future.first_context = future.others = None
+        future.first = future.first_context = None
         future.awaited_by = NULL
+    if future.others is not None:
+        # Also without a first one: that one was removed.
+        future.others = None
     if future.source_traceback is not None:
         future.source_traceback = None
     future.queue = None

@@ -533,7 +533,8 @@ cdef class Task(Future):
                 self.fail(stopped)
         except CancelledError as error:
             unlink_task(&self.link)
-            self.error = error
+            if self.state == PENDING:       # else the coroutine has called Future.set_result(task, ...)
+                self.error = error
             self.set_cancelled(None)
         except (KeyboardInterrupt, SystemExit) as error:
             unlink_task(&self.link)

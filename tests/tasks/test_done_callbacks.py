@@ -196,3 +196,28 @@ def test_a_callback_of_a_dropped_future_that_a_task_waited_for_is_no_other_futur
         other.set_result(None)
     run_once(loop)
     assert called == []
+
+
+@pytest.mark.only("c", "python", reason="asyncio's compiled Future loses the context of the callback that is added")
+def test_a_finalizer_of_the_callback_that_is_removed_adds_one(loop):
+    """The comparison has put another callback in the place of the first, and nothing else refers to that one."""
+    called = []
+
+    class AddsAnother(Callback):
+        def __del__(self):
+            future.add_done_callback(called.append)
+
+    def replace():
+        assert future.remove_done_callback(first) == 1
+        future.add_done_callback(AddsAnother(equal=False))
+
+    future = loop.create_future()
+    first = Callback(equal=True, act=replace)
+    future.add_done_callback(first)
+    future.remove_done_callback(print)
+    while future._callbacks and type(future._callbacks[0][0]) is AddsAnother:
+        future.remove_done_callback(future._callbacks[0][0])
+    assert [callback for callback, _ in future._callbacks] == [called.append]
+    future.set_result(None)
+    run_once(loop)
+    assert called == [future]

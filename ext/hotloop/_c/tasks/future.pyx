@@ -461,15 +461,15 @@ cdef class Future(Runnable):
         self.check_initialized()
         # In asyncio's order: comparing may run code that completes the future, or adds and removes callbacks.
         cdef Py_ssize_t removed = 0
-        cdef object first, dropped, context
+        cdef object first, _dropped, _context
         cdef object_section section
         section_enter(&section, self)
         try:
             first = self.first
             if first is not None and entry_equals(first if self.first_context is None else (first, None), fn):
-                # Maybe another one by now. Kept until the end: its finalizer may add a callback, which needs both fields.
-                dropped = self.first
-                context = self.first_context
+                # Maybe another one by now. Kept to the end: its finalizer may add a callback, which needs both fields.
+                _dropped = self.first
+                _context = self.first_context
                 self.first = self.first_context = None
                 self.awaited_by = NULL
                 removed = 1

@@ -18,7 +18,7 @@ from hotloop import testing
 from hotloop._pure.tasks.future import Future
 from hotloop._pure.tasks.task import Task
 from hotloop_bench import cli, report, saved
-from hotloop_bench.results import Measurement, compare, medians
+from hotloop_bench.results import Comparison, Measurement, compare, medians
 
 BLOCKS = [block for page in documents.PAGES for block in documents.blocks(page)]
 TO_RUN = [block for block in BLOCKS if block.language in documents.RUN and not block.why_not_run]
@@ -216,43 +216,48 @@ def test_the_readme_links_to_what_is_there():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def results():
-    return [saved.read(str(path)) for path in sorted((ROOT / "docs" / "results").glob("*.json"))]
+RESULTS = ROOT / "docs" / "results"
+GROUPS = ("loops", "Network", "TLS", "Libraries")
 
 
-def comparison(kind, loop, reference):
-    """The comparison that the benchmark prints; kinds: 0 for loops and selectors, 1 for the network, 2 for TLS."""
-    subjects = ("event loop", "selector") if kind == 0 else ("network",)
-    tables = {}
-    for run in results():
-        tables |= run.outcomes_of(run.rows_on(*subjects, table="TLS" if kind == 2 else "Network"))
-    return compare(tables, loop, reference)
+def comparison(version: str, group: str, loop: str, reference: str) -> Comparison:
+    """The comparison that the benchmark prints, of the results with a Python version."""
+    run = saved.read(str(RESULTS / f"cpython-{version}.json"))
+    subjects = ("event loop", "selector") if group == "loops" else ("network",)
+    rows = run.outcomes_of(run.rows_on(*subjects, table="Network" if group == "loops" else group))
+    found = compare(rows, loop, reference)
+    assert found, f"no row of {group} has both {loop} and {reference} on {version}"
+    return found
 
 
 @pytest.mark.parametrize(
-    ("head", "loop", "reference"),
+    ("version", "head", "loop", "reference"),
     [
-        ("asyncio", "hotloop-c", "asyncio"),
-        ("uvloop 0.23.0", "hotloop-c", "uvloop"),
-        ("the fastest other loop of each row", "hotloop-c", "best other"),
-        ("hotloop in pure Python: asyncio", "hotloop-python", "asyncio"),
+        ("3.14", "asyncio", "hotloop-c", "asyncio"),
+        ("3.14", "uvloop", "hotloop-c", "uvloop"),
+        ("3.14", "zuvloop", "hotloop-c", "zuvloop"),
+        ("3.14", "the fastest other of each row", "hotloop-c", "best other"),
+        ("3.14", "hotloop-python: asyncio", "hotloop-python", "asyncio"),
+        ("3.13", "asyncio", "hotloop-c", "asyncio"),
+        ("3.13", "uvloop", "hotloop-c", "uvloop"),
+        ("3.13", "the fastest other of each row", "hotloop-c", "best other"),
     ],
 )
-def test_the_measured_differences_are_those_of_the_results(head, loop, reference):
-    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
-    found = (comparison(kind, loop, reference) for kind in range(3))
-    cells = [f"{one.mean:.2f} ({one.rows} rows, lowest {one.lowest:.2f})" for one in found]
-    assert f"| {head} | {' | '.join(cells)} |" in page
+def test_the_means_are_those_of_the_results(version, head, loop, reference):
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    found = (comparison(version, group, loop, reference) for group in GROUPS)
+    cells = [f"{one.mean:.2f} ({one.rows}, {one.lowest:.2f})" for one in found]
+    assert f"| {version} | {head} | {' | '.join(cells)} |" in page
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    against_asyncio = [comparison(kind, "hotloop-c", "asyncio") for kind in range(3)]
+    against_asyncio = [comparison("3.14", group, "hotloop-c", "asyncio") for group in GROUPS[:3]]
     loops, network, tls = (one.mean for one in against_asyncio)
     assert f"Over all {sum(one.rows for one in against_asyncio)} rows" in text
     assert f"hotloop is {loops:.1f} times as fast as asyncio in callbacks" in text
     assert f"{network:.1f} times on the network and {tls:.1f} times over TLS" in text
-    loops, network, tls = (comparison(kind, "hotloop-c", "best other").mean for kind in range(3))
+    loops, network, tls = (comparison("3.14", group, "hotloop-c", "best other").mean for group in GROUPS[:3])
     assert f"{loops:.1f}, {network:.1f} and {tls:.1f} times as fast as the fastest other loop" in text
 
 
@@ -276,12 +281,14 @@ def test_the_plots_are_what_their_commands_draw(tmp_path, monkeypatch, capsys):
 
 
 def test_the_tables_have_the_figures_of_the_results():
-    """A table's first column names the row, its head the loops; the fastest loop is in bold."""
-    found = {name: outcomes for run in results() for name, outcomes in run.outcomes.items()}
-    loops, checked = [], 0
+    """The results are those named last above a table; its first column names the row, its head the loops."""
+    found, loops, shown = {}, [], set()
     for line in (ROOT / "docs" / "performance.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| row |"):
+        if named := re.search(r"docs/results/([\w.-]+\.json)", line):
+            results = named[1]
+            found = saved.read(str(RESULTS / results)).outcomes
+        elif line.startswith("| row |"):
             loops = cells[1:]
         elif line.startswith("| `"):
             name = cells[0].strip("`")
@@ -291,7 +298,7 @@ def test_the_tables_have_the_figures_of_the_results():
             for loop, cell in zip(loops, cells[1:], strict=True):
                 outcome = outcomes[loop]
                 expected = report.duration(outcome.median) if isinstance(outcome, Measurement) else "-"
-                assert cell.strip("*") == expected, f"{name}, {loop}"
+                assert cell.strip("*") == expected, f"{results}, {name}, {loop}"
                 assert cell.startswith("**") == (loop != "bare-c" and expected == fastest), f"{name}, {loop}: bold"
-            checked += 1
-    assert checked == len(found)
+            shown.add((results, name))
+    assert shown == {(path.name, name) for path in RESULTS.glob("*.json") for name in saved.read(str(path)).outcomes}

@@ -83,7 +83,9 @@ class Endpoint(asyncio.DatagramProtocol):
         self.stage.happened("pause_writing")
 
     def resume_writing(self):
+        self.stage.resuming = True
         self.stage.happened("resume_writing")
+        self.stage.resuming = False
 
     def connection_lost(self, error):
         self.stage.lost = True
@@ -97,6 +99,7 @@ class DatagramStage(Stage):
         self.lost = False
         self.sent = self.peer_sent = 0
         self.any_sent = False
+        self.resuming = False  # inside resume_writing()
         self.sent_in = 0  # the turn in which the peer last sent
         self.failed_in = -1  # the turn in which an error was last received
         self.at_peer = []
@@ -171,8 +174,9 @@ class DatagramStage(Stage):
             self.transport.set_write_buffer_limits(*limits)
 
     def close(self):
-        # Between the error of the last waiting datagram and the next turn asyncio's transport would end twice.
-        if self.turn > self.failed_in + 1:
+        # Between the error of the last waiting datagram and the next turn, and inside resume_writing(), asyncio's
+        # transport would end twice.
+        if self.turn > self.failed_in + 1 and not self.resuming:
             self.transport.close()
 
     def abort(self):

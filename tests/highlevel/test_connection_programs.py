@@ -9,7 +9,8 @@ import hypothesis
 from hypothesis import strategies
 from support.comparing import on_both_loops, same_on_both, turns
 from support.overriding import module_with, overrides
-from support.reader_states import described, state_of
+from support.reader_states import state_of
+from support.stream_programs import StreamPlayer
 
 pytestmark = on_both_loops
 
@@ -28,15 +29,14 @@ chosen_overrides = strategies.dictionaries(
 )
 
 
-class Player:
+class Player(StreamPlayer):
     """One run of a program: several tasks that use one connection, whose other end is a plain socket."""
 
     def __init__(self, module, ours, peer):
+        super().__init__()
         self.module = module
         self.ours = ours
         self.peer = peer
-        self.log = []
-        self.tasks = []
 
     async def play(self, limit, program):
         loop = asyncio.get_running_loop()
@@ -44,29 +44,16 @@ class Player:
         protocol = self.module.StreamReaderProtocol(self.reader, loop=loop)
         transport, _ = await loop.create_connection(lambda: protocol, sock=self.ours)
         self.writer = self.module.StreamWriter(transport, protocol, self.reader, loop)
-        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        self.start(program)
         await turns(40)
         transport.abort()
-        while not all(task.done() for task in self.tasks):
-            for task in self.tasks:
-                task.cancel()
-            await turns(3)
+        await self.end_tasks()
         await turns(3)
         protocol._closed.cancel()
         return self.log, state_of(self.reader)
 
-    async def play_task(self, name, program):
-        for action, *arguments in program:
-            try:
-                result = await self.act(action, *arguments)
-            except Exception as error:
-                result = described(error)
-            except asyncio.CancelledError as error:
-                self.log.append((name, action, "cancelled", error.args))
-                if len(self.log) % 2:
-                    raise
-                continue
-            self.log.append((name, action, result, state_of(self.reader), self.writer.is_closing()))
+    def look(self):
+        return state_of(self.reader), self.writer.is_closing()
 
     async def act(self, action, *arguments):
         match action:

@@ -7,7 +7,8 @@ import hypothesis
 from hypothesis import strategies
 from support.comparing import same_on_both, turns
 from support.overriding import module_with, overrides
-from support.reader_states import Pausable, described, state_of
+from support.reader_states import Pausable, state_of
+from support.stream_programs import StreamPlayer
 
 pieces = strategies.lists(strategies.sampled_from([b"a", b"ab", b"\n", b"\r\n", b"--"]), max_size=6).map(b"".join)
 actions = strategies.one_of(
@@ -21,41 +22,27 @@ actions = strategies.one_of(
 tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=8), min_size=1, max_size=4)
 
 
-class Player:
+class Player(StreamPlayer):
     """One run of a program: several tasks that use one reader, and a log of what each action gave, in order."""
 
     def __init__(self, module, limit, transport):
-        self.log = []
+        super().__init__()
         self.views = []
-        self.tasks = []
         self.reader = module.StreamReader(limit, asyncio.get_running_loop())
         if transport is not None:
             self.reader.set_transport(Pausable(self.log, can_pause=transport))
 
     async def play(self, program):
-        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        self.start(program)
         await turns(60)
-        while not all(task.done() for task in self.tasks):
-            for task in self.tasks:
-                task.cancel()
-            await turns(3)
+        await self.end_tasks()
         self.release()
         self.log += [(task.done(), task.cancelled()) for task in self.tasks]
         self.log.append(state_of(self.reader))
         return self.log
 
-    async def play_task(self, name, program):
-        for action, *arguments in program:
-            try:
-                result = await self.act(action, *arguments)
-            except Exception as error:
-                result = described(error)
-            except asyncio.CancelledError as error:
-                self.log.append((name, action, "cancelled", error.args))
-                if len(self.log) % 2:
-                    raise
-                continue
-            self.log.append((name, action, result, state_of(self.reader)))
+    def look(self):
+        return (state_of(self.reader),)
 
     def release(self):
         while self.views:

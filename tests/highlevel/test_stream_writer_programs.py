@@ -1,12 +1,11 @@
 """asyncio.StreamWriter and StreamReaderProtocol in random programs: the compiled ones do what asyncio's own do."""
 
-import asyncio
-
 import hypothesis
 from hypothesis import strategies
 from support.comparing import same_on_both, turns
 from support.overriding import module_with, overrides
-from support.writer_states import described, end, streams
+from support.stream_programs import StreamPlayer
+from support.writer_states import end, streams
 
 actions = strategies.one_of(
     strategies.tuples(
@@ -19,38 +18,23 @@ actions = strategies.one_of(
 tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=7), min_size=1, max_size=4)
 
 
-class Player:
+class Player(StreamPlayer):
     """One run of a program: several tasks that use one writer, and a log of what each action gave, in order."""
 
     def __init__(self, module):
-        self.log = []
-        self.tasks = []
+        super().__init__()
         self.reader, self.protocol, self.writer = streams(module, self.log)
 
     async def play(self, program):
-        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
+        self.start(program)
         await turns(40)
-        while not all(task.done() for task in self.tasks):
-            for task in self.tasks:
-                task.cancel()
-            await turns(3)
+        await self.end_tasks()
         self.log += [(task.done(), task.cancelled()) for task in self.tasks]
         end(self.protocol, self.writer)
         return self.log
 
-    async def play_task(self, name, program):
-        for action, *arguments in program:
-            try:
-                result = await self.act(action, *arguments)
-            except Exception as error:
-                result = described(error)
-            except asyncio.CancelledError as error:
-                self.log.append((name, action, "cancelled", error.args))
-                if len(self.log) % 2:
-                    raise
-                continue
-            waiting = len(self.protocol._drain_waiters)
-            self.log.append((name, action, result, waiting, self.protocol._paused, self.protocol._connection_lost))
+    def look(self):
+        return len(self.protocol._drain_waiters), self.protocol._paused, self.protocol._connection_lost
 
     async def act(self, action, *arguments):
         match action:

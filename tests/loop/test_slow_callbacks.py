@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from support.interpreter import limits_memory
 from support.stepping import burn, run_once
 
 from hotloop.metrics import SlowCallback
@@ -334,3 +335,37 @@ def test_a_hook_that_cannot_be_called(loop):
         loop.set_slow_callback_hook(1)
     with pytest.raises(TypeError):
         loop.set_slow_callback_hook(print, "1")
+
+
+@limits_memory
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes without memory to make a function"
+)
+def test_no_memory_to_describe_a_transport(impl):
+    """Whichever allocation fails, nothing is printed: an iterator that ends early would need memory for its end."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
+    impl.run_script(
+        """if True:
+        import asyncio, socket, _testcapi
+        from hotloop._asyncio.describe_callbacks import describe
+
+        class Silent(asyncio.Protocol):
+            pass
+
+        async def main():
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(Silent, one)
+            described = describe(transport)
+            for allocation in range(100):
+                _testcapi.set_nomemory(allocation, allocation + 1)
+                try:
+                    found = describe(transport)
+                finally:
+                    _testcapi.remove_mem_hooks()
+                assert found in (described, (None,) * 4), found
+            transport.close()
+
+        one, other = socket.socketpair()
+        with other:
+            impl.run(main())
+        """
+    )

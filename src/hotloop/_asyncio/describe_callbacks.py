@@ -43,7 +43,11 @@ def _of_protocol(transport: Any) -> Description:
     cls = type(transport.get_protocol())
     if cls is type(None):
         cls = type(transport)
-    code = next(filter(None, (_code_of(getattr(cls, name, None)) for name in _RECEIVERS)), None)
+    # Without a generator expression: if memory is short, ending one before its end prints "Exception ignored in".
+    for name in _RECEIVERS:
+        code = _code_of(getattr(cls, name, None))
+        if code is not None:
+            break
     return (cls.__qualname__, *_file_and_line(code), None)
 
 

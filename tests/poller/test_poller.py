@@ -91,6 +91,42 @@ def test_an_edge_is_reported_once(selector, tcp):
     assert ready(selector) == {}
 
 
+def test_a_watcher_in_place_of_another(selector, tcp):
+    one, other = tcp
+    fd = one.fileno()
+    other.send(b"x")
+    attach(selector, fd, WRITE | EDGE)
+    assert ready(selector, 60) == {fd: WRITE}
+    assert ready(selector) == {}
+    attach(selector, fd, READ | EDGE)
+    assert ready(selector, 60) == {fd: READ}
+    assert ready(selector) == {}
+    # Reported again, because the new watcher has not been told.
+    attach(selector, fd, READ | EDGE)
+    assert ready(selector, 60) == {fd: READ}
+    assert ready(selector) == {}
+    attach(selector, fd, READ)
+    assert [ready(selector) for _ in range(3)] == [{fd: READ}] * 3
+    call(selector, "detach", fd)
+    assert not is_pending(selector)
+
+
+def test_a_watcher_of_another_file_with_the_same_number(selector, tcp, pipe):
+    one, other = tcp
+    fd = one.fileno()
+    kept = os.dup(fd)
+    try:
+        attach(selector, fd, READ | EDGE)
+        os.dup2(pipe[0], fd)
+        attach(selector, fd, READ)
+        other.send(b"x")
+        assert ready(selector) == {}
+        os.write(pipe[1], b"x")
+        assert ready(selector, 60) == {fd: READ}
+    finally:
+        os.close(kept)
+
+
 def test_from_edges_to_levels_and_back(selector, tcp):
     one, other = tcp
     fd = one.fileno()

@@ -79,8 +79,27 @@ cdef class Poller:
     cdef int attach(self, int fd, Watcher watcher, int events) except -1:
         """Register a watcher for `events`, which may include POLLER_EDGE, in place of any previous entry of the
         descriptor. OSError if the kernel refuses."""
+        if self.take_over(fd, watcher, events):
+            return 0
         self.detach(fd)
         return self.add_entry(fd, watcher, events, True)
+
+    cdef bint take_over(self, int fd, Watcher watcher, int events) except -1:
+        """attach() in one system call instead of two, if the descriptor's registered file is still open under this
+        number. The kernel reports the file's state again, with the new generation."""
+        cdef registration *registered
+        if not self.is_registered(fd) or self.registrations[fd].events == 0:
+            return False
+        self.ensure_own_set()
+        registered = &self.registrations[fd]
+        self.last_generation = self.last_generation + 1 or 1
+        if poller_modify(&self.poller, fd, registered.events, events, self.last_generation) < 0:
+            return False
+        registered.generation = self.last_generation
+        registered.events = events
+        registered.watched = True
+        self.entries[fd] = watcher
+        return True
 
     cdef int change(self, int fd, int events) except -1:
         """Change the events of a registered entry; 0: none, not even errors, until the next change.

@@ -16,10 +16,10 @@ from hotloop._c.network.socket_methods cimport (
     receive_into,
     send_all,
     send_to,
-    socket_class_is_patched,
 )
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.weak_references cimport referent_of
+from hotloop._c.system.socket_class cimport socket_class_is_patched
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
 from hotloop._c.transports.base cimport Transport

@@ -2,7 +2,6 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.network.socket_operation cimport SocketOperation
 
 
-cdef bint socket_class_is_patched() except -1
 cdef SocketOperation receive(LoopCore loop, object sock, object size)
 cdef SocketOperation receive_into(LoopCore loop, object sock, object buffer)
 cdef SocketOperation receive_from(LoopCore loop, object sock, object size)

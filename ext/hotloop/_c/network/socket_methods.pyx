@@ -11,14 +11,13 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
-from libc.errno cimport EAGAIN
+from libc.errno cimport EAGAIN, EALREADY, EINPROGRESS, EINTR
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.bound_methods cimport is_method
-from hotloop._c.runtime.locking cimport load_acquire_version, store_release_version
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport (
@@ -30,6 +29,7 @@ from hotloop._c.system.address cimport (
     socklen_t,
 )
 from hotloop._c.system.receive cimport READ_SIZE
+from hotloop._c.system.socket_class cimport socket_class_is_patched
 
 import _socket
 import errno
@@ -52,6 +52,8 @@ cdef extern from "system/socket_object.h":
 cdef extern from "system/socket_calls.h":
     int AF_INET
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
+    int socket_connect(int fd, const sockaddr_storage *, socklen_t)
+    int socket_take_error(int fd, int *error)
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
 
@@ -60,12 +62,6 @@ cdef extern from "system/receive.h":
 
 cdef extern from *:
     """
-    static inline unsigned int version_tag_of(PyObject *type)
-    {
-        /* Without the GIL another thread may be writing it. */
-        return __atomic_load_n(&((PyTypeObject *)type)->tp_version_tag, __ATOMIC_RELAXED);
-    }
-
     /* A new bytes object with the data of one receive of at most `room` bytes. NULL if there is none: `*count` is a
      * negative errno and no exception is set, or it is 0 and one is. */
     static PyObject *receive_new_bytes(int fd, Py_ssize_t room, Py_ssize_t *count)
@@ -85,7 +81,6 @@ cdef extern from *:
         return data;
     }
     """
-    unsigned int version_tag_of(object type) noexcept
     PyObject *receive_new_bytes(int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
 
 # Up to this size a receive makes its bytes object first: to shrink that costs less than to copy the data.
@@ -108,29 +103,7 @@ cdef bint always_seeks = "total_sent" not in inspect.signature(
 cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
 cdef object plain_socket = socket.socket
-cdef bint found_socket_functions = plain_find_functions(_socket.socket)
-# Methods of socket.socket that a program may replace. Those of its base, _socket.socket, cannot be replaced.
-cdef dict REPLACEABLE = {
-    name: getattr(plain_socket, name)
-    for name in ("fileno", "gettimeout", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto", "accept")
-}
-# The version tag that socket.socket had when none of them was replaced; 0: unknown.
-cdef unsigned int unpatched_version = 0
-
-
-cdef bint socket_class_is_patched() except -1:
-    """Whether the program has replaced methods of socket.socket, as tests do."""
-    cdef unsigned int version = version_tag_of(plain_socket)
-    if version != 0 and version == load_acquire_version(&unpatched_version):
-        return False
-    if not found_socket_functions or any(
-        getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
-    ):
-        return True
-    # A class that has no version gets one when it is asked for a method; another thread's patch takes it away.
-    if version == version_tag_of(plain_socket):
-        store_release_version(&unpatched_version, version)
-    return False
+plain_find_functions(_socket.socket)
 
 
 cdef bint can_call_kernel(SocketOperation self) except -1:
@@ -473,22 +446,56 @@ async def sock_connect(loop, sock, address):
 
 
 cdef PyObject *try_connect(SocketOperation self) except? NULL:
-    """By the socket's methods, which cost little once for a connection. `progress`: whether connect() was called."""
+    """`progress`: whether connect() was called."""
     cdef PyObject *answer
     if self.progress:
-        answer = call_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
-        if answer != NULL:
-            number = steal(answer)
-            if number != 0:
-                raise OSError(number, f"Connect call failed {self.argument}")
-            return Py_NewRef(None)
-    else:
-        self.progress = 1
-        # The listening socket may be served by this loop, too.
-        backoff_reset(&self.loop.metrics.backoff)
-        answer = call_method(self, "connect", (self.argument,))
+        return finish_connecting(self)
+    self.progress = 1
+    # The listening socket may be served by this loop, too.
+    backoff_reset(&self.loop.metrics.backoff)
+    answer = begin_connecting(self)
+    # Whichever way connect() was called, the operation waits as its socket allows.
     can_call_kernel(self)
     return answer
+
+
+cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
+    cdef sockaddr_storage target
+    cdef socklen_t length = 0
+    cdef int status
+    if (
+        not can_call_kernel(self)
+        or not plain_is_non_blocking(self.sock)
+        or not address_from_python(self.argument, plain_family(self.sock), &target, &length)
+    ):
+        return call_method(self, "connect", (self.argument,))
+    PySys_Audit("socket.connect", "OO", <PyObject *>self.sock, <PyObject *>self.argument)
+    status = socket_connect(self.fd, &target, length)
+    if status == 0:
+        return Py_NewRef(None)
+    # These become BlockingIOError and InterruptedError, after which asyncio waits.
+    if status in (-EINPROGRESS, -EAGAIN, -EALREADY, -EINTR):
+        return NULL
+    raise OSError(-status, os.strerror(-status))
+
+
+cdef PyObject *finish_connecting(SocketOperation self) except? NULL:
+    cdef PyObject *answer
+    cdef int number = 0, status
+    if can_call_kernel(self):
+        status = socket_take_error(self.fd, &number)
+        if status < 0:
+            raise OSError(-status, os.strerror(-status))
+    else:
+        answer = call_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
+        # As in asyncio, which waits again if the method says so.
+        if answer == NULL:
+            can_call_kernel(self)
+            return NULL
+        number = steal(answer)
+    if number != 0:
+        raise OSError(number, f"Connect call failed {self.argument}")
+    return Py_NewRef(None)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -107,6 +107,20 @@ static inline int socket_accept(int fd, struct sockaddr_storage *peer, socklen_t
     return accepted;
 }
 
+/* Begin to connect a non-blocking socket: usually -EINPROGRESS. */
+static inline int socket_connect(int fd, const struct sockaddr_storage *target, socklen_t length)
+{
+    return connect(fd, (const struct sockaddr *)target, length) < 0 ? -errno : 0;
+}
+
+/* Take the socket's pending error, such as that of connecting; 0: there is none. */
+static inline int socket_take_error(int fd, int *error)
+{
+    socklen_t size = sizeof *error;
+
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, error, &size) < 0 ? -errno : 0;
+}
+
 static inline int socket_name(int fd, struct sockaddr_storage *name, socklen_t *length)
 {
     *length = sizeof *name;
@@ -149,9 +163,11 @@ static inline int socket_close(int fd)
     return close(fd) < 0 && errno != EINTR && errno != ECONNRESET ? -errno : 0;
 }
 
-/* On TCP a short read means that nothing is left, so an edge-triggered report is enough (epoll(7), question 9). Unix
+/* `family`: the socket's address family; AF_UNSPEC if only the kernel knows it.
+ *
+ * On TCP a short read means that nothing is left, so an edge-triggered report is enough (epoll(7), question 9). Unix
  * sockets, for example, also return short at each set of descriptors or credentials that is passed along. */
-static inline int socket_is_tcp(int fd)
+static inline int socket_is_tcp(int fd, int family)
 {
     int protocol = 0;
     socklen_t size = sizeof protocol;
@@ -164,8 +180,9 @@ static inline int socket_is_tcp(int fd)
 #else
     (void)protocol, (void)size;
 #endif
-    return getsockname(fd, (struct sockaddr *)&name, &length) == 0
-           && (name.ss_family == AF_INET || name.ss_family == AF_INET6);
+    if (family == AF_UNSPEC && getsockname(fd, (struct sockaddr *)&name, &length) == 0)
+        family = name.ss_family;
+    return family == AF_INET || family == AF_INET6;
 }
 
 #endif

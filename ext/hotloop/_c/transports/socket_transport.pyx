@@ -19,6 +19,7 @@ from libc.errno cimport EBADF
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
+from hotloop._c.system.socket_class cimport socket_class_is_patched
 from hotloop._c.transports.base cimport Transport, os_error
 
 import socket
@@ -34,6 +35,7 @@ cdef extern from "system/socket_object.h":
 cdef extern from "system/socket_calls.h":
     int socket_close(int fd)
     int socket_name(int fd, sockaddr_storage *, socklen_t *)
+    int socket_peer(int fd, sockaddr_storage *, socklen_t *)
 
 cdef extern from *:
     """
@@ -59,7 +61,7 @@ cdef class SocketTransport(Transport):
         self.fd = sock.fileno()
         self.extra = dict(extra) if extra else {}
         if "peername" not in self.extra:
-            self.extra["peername"] = peer_address(sock)
+            self.extra["peername"] = peer_address(self.fd, sock)
         if exposed:
             self.expose()
         return 0
@@ -317,7 +319,15 @@ cdef object flush(object wrapper):
     return wrapper._plain
 
 
-cdef object peer_address(object sock):
+cdef object peer_address(int fd, object sock):
+    """What the socket's getpeername() returns; None if it raises OSError, as on a socket without a peer."""
+    cdef sockaddr_storage storage
+    cdef socklen_t length = 0
+    if not socket_class_is_patched():
+        if socket_peer(fd, &storage, &length) < 0:
+            return None
+        if address_is_native(storage.ss_family):
+            return address_to_python(<sockaddr *>&storage, length)
     try:
         return sock.getpeername()
     except OSError:

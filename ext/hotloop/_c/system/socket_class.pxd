@@ -1,0 +1,1 @@
+cdef bint socket_class_is_patched() except -1

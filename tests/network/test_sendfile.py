@@ -96,6 +96,31 @@ def test_a_cancelled_sendfile_leaves_nothing_behind(loop, pair, file):
     loop.run_until_complete(main())
 
 
+def test_a_cancelled_sendfile_leaves_a_file_that_took_the_descriptor_of_its_own(loop, pair, file, tmp_path):
+    async def main():
+        sending = await started(loop.sock_sendfile(pair[0], file))
+        descriptor = file.fileno()
+        file.close()
+        with open(tmp_path / "other", "wb+", buffering=0) as other:
+            assert other.fileno() == descriptor
+            await cancelled(sending)
+            await settle()
+            assert other.tell() == 0
+
+    loop.run_until_complete(main())
+
+
+def test_a_sendfile_is_cancelled_after_its_file_is_closed(loop, pair, file):
+    async def main():
+        sending = await started(loop.sock_sendfile(pair[0], file))
+        file.close()
+        await cancelled(sending)
+        await settle()
+        assert_free(loop, pair[0])
+
+    loop.run_until_complete(main())
+
+
 def test_the_peer_goes_while_a_file_is_sent(loop, pair, file):
     async def main():
         sending = await started(loop.sock_sendfile(pair[0], file))

@@ -544,8 +544,18 @@ async def send_file(loop, sock, file, offset, count):
         raise
     finally:
         if sent > 0 or always_seeks:
-            os.lseek(source, offset + sent, os.SEEK_SET)
+            set_position(file, offset + sent)
     return sent
+
+
+cdef int set_position(object file, object position) except -1:
+    """Leave a file that the program has closed meanwhile: its descriptor may be another file's by now."""
+    try:
+        source = file.fileno()
+    except ValueError:
+        return 0
+    os.lseek(source, position, os.SEEK_SET)
+    return 0
 
 
 cdef PyObject *try_when_ready(SocketOperation self) except? NULL:

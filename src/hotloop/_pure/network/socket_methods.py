@@ -230,8 +230,17 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 raise
             finally:
                 if sent > 0 or _always_seeks:
-                    os.lseek(source, offset + sent, os.SEEK_SET)
+                    _set_position(file, offset + sent)
             return sent
+
+
+def _set_position(file: Any, position: int) -> None:
+    """Leave a file that the program has closed meanwhile: its descriptor may be another file's by now."""
+    try:
+        source = file.fileno()
+    except ValueError:
+        return
+    os.lseek(source, position, os.SEEK_SET)
 
 
 def _check_non_blocking(sock: Any) -> None:

@@ -365,7 +365,10 @@ class Machine:
         self.trace.append("finish")
         for handle in self.handles:
             handle.cancel()
-        while unfinished := [one for one in (*self.tasks, *self.futures) if not one.done()]:
+        for _ in range(TURNS):  # tasks that wait for each other in a circle never end
+            unfinished = [one for one in (*self.tasks, *self.futures) if not one.done()]
+            if not unfinished:
+                break
             for one in unfinished:
                 one.cancel()
             self.loop.call_soon(self.loop.stop)
@@ -374,7 +377,7 @@ class Machine:
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
         self.trace.append([self.state(one) for one in (*self.tasks, *self.futures)])
-        return self.trace
+        return self.trace.copy()  # those that never end are reported when they are collected
 
 
 setattr(Machine, "raise", Machine.raises)

@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 import threading
 
 import pytest
 from support.endpoints import close, pipe_files, settle, until
 from support.recording import Recorder
+
+fcntl = pytest.importorskip("fcntl", reason="selector loops have no pipes on Windows")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -57,6 +60,57 @@ def test_reading_much(loop):
         assert max(sizes) <= 256 * 1024
 
     loop.run_until_complete(main())
+
+
+def large_pipe():
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+    return reading, writing
+
+
+def socket_pair():
+    return [end.detach() for end in socket.socketpair()]
+
+
+@pytest.mark.parametrize(
+    ("make_pair", "much"),
+    [
+        (socket_pair, 120_000),
+        pytest.param(
+            large_pipe,
+            600_000,
+            marks=pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="the system sets the size of pipes"),
+        ),
+    ],
+)
+def test_much_after_little_comes_in_as_few_turns_as_on_asyncio(impl, load_implementation, make_pair, much):
+    def sizes(implementation):
+        loop = implementation.EventLoop()
+        found = []
+
+        class Sizes(Recorder):
+            def data_received(self, data):
+                super().data_received(data)
+                found.append(len(data))
+
+        async def main():
+            reading, writing = make_pair()
+            _, protocol = await loop.connect_read_pipe(Sizes, os.fdopen(reading, "rb", 0))
+            data = os.urandom(much)
+            with os.fdopen(writing, "wb", 0) as file:
+                for size in (20_000, much):
+                    assert file.write(data[:size]) == size
+                    await until(lambda size=size: len(protocol.received) >= size)
+                    assert protocol.received[-size:] == data[:size]
+            await until(lambda: protocol.lost)
+            return found
+
+        try:
+            return loop.run_until_complete(main())
+        finally:
+            loop.close()
+
+    assert sizes(impl) == sizes(load_implementation("asyncio"))
 
 
 def test_what_was_written_before_the_end_is_read(loop):

@@ -3,6 +3,7 @@
 #define HOTLOOP_SYSTEM_RECEIVE_H
 
 #include <Python.h>
+#include <sys/ioctl.h>
 
 /* The system call for one kind of descriptor. It returns how many bytes it has read, 0 at the end, or -errno. */
 typedef ssize_t (*bytes_receiver)(int fd, void *buffer, size_t size);
@@ -51,6 +52,33 @@ static inline PyObject *receive_bytes(bytes_receiver receive, int fd, Py_ssize_t
         Py_CLEAR(data);
     else if (*count < room)
         data = shortened(data, *count);
+    return data;
+}
+
+/* `data`, of `*count` bytes and with no other reference, was filled by a receive: add what else is waiting, up to `most`
+ * bytes in all, and return it. Steals the reference. What the kernel says of an end or an error is left for the next
+ * receive. */
+static inline PyObject *receive_waiting(bytes_receiver receive, int fd, PyObject *data, Py_ssize_t most,
+                                        Py_ssize_t *count)
+{
+#ifndef Py_TRACE_REFS /* see shortened() */
+    int waiting = 0;
+    Py_ssize_t more;
+    PyObject *larger;
+
+    if (ioctl(fd, FIONREAD, &waiting) < 0 || waiting <= 0)
+        return data;
+    more = Py_MIN((Py_ssize_t)waiting, most - *count);
+    larger = PyObject_Realloc(data, sizeof(PyBytesObject) + (size_t)(*count + more));
+    if (larger == NULL)
+        return data;
+    more = receive(fd, PyBytes_AS_STRING(larger) + *count, (size_t)more);
+    if (more > 0)
+        *count += more;
+    data = shortened(larger, *count);
+#else
+    (void)receive, (void)fd, (void)most, (void)count;
+#endif
     return data;
 }
 

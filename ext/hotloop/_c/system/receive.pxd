@@ -6,6 +6,7 @@ from cpython.object cimport PyObject
 cdef extern from "system/receive.h":
     ctypedef Py_ssize_t (*bytes_receiver)(int fd, void *buffer, size_t size) noexcept
     PyObject *receive_bytes(bytes_receiver, int fd, Py_ssize_t room, Py_ssize_t *count) except? NULL
+    PyObject *receive_waiting(bytes_receiver, int fd, PyObject *data, Py_ssize_t most, Py_ssize_t *count) noexcept
 
 
 # The most that one read asks for, in bytes; the same as in asyncio's transports.

@@ -24,7 +24,7 @@ from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metric
 from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport FREE_THREADED
-from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes
+from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (
     iovec,
@@ -205,6 +205,9 @@ cdef class ReadPipeTransport(PipeTransport):
             direct = receive_bytes(pipe_read, self.fd, self.next_read_size, count)
             if direct == NULL:
                 return None
+            # asyncio reads up to READ_SIZE in one call; so a guess that was too small must not make two turns of it.
+            if count[0] == self.next_read_size < READ_SIZE:
+                direct = receive_waiting(pipe_read, self.fd, direct, READ_SIZE, count)
             data = <bytes>direct
             Py_DECREF(data)
             return data

@@ -81,6 +81,8 @@ HARMLESS = {
     *("free", "__errno_location"),
     # If it fails, the poller keeps the kernel's set that it has (poller/epoll.h).
     "dup3",
+    # If it does not say how much is waiting, that comes with the next read (system/receive.h).
+    "ioctl",
     # Without them TLS is done by the ssl module: see tests/tls/test_tls_openssl.py.
     *("dlopen", "dlsym"),
     # At import, from a table that glibc enlarges: if that fails the module is not imported.

@@ -539,6 +539,8 @@ def run(impl, *sources):
 
 @pytest.mark.parametrize("name", MISUSES)
 def test_calls_from_other_threads(impl, name):
+    if impl.name == "asyncio" and name in ("call_later", "call_at"):
+        pytest.skip("asyncio's loop ends if its heap of timers is changed meanwhile")
     run(impl, PRELUDE, MISUSES[name], DRIVER)
 
 

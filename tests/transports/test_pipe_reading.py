@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 import threading
 
 import pytest
@@ -12,8 +11,6 @@ from support.endpoints import close, pipe_files, settle, until
 from support.recording import Recorder
 
 fcntl = pytest.importorskip("fcntl", reason="selector loops have no pipes on Windows")
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
 
 def test_reading(loop):

@@ -549,7 +549,7 @@ async def send_file(loop, sock, file, offset, count):
 
 
 cdef int set_position(object file, object position) except -1:
-    """Leave a file that the program has closed meanwhile: its descriptor may be another file's by now."""
+    """Nothing, if the program has closed the file meanwhile: its descriptor may be another file's by now."""
     try:
         source = file.fileno()
     except ValueError:

@@ -29,7 +29,7 @@ from hotloop._c.system.address cimport (
     socklen_t,
 )
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.system.socket_class cimport socket_class_is_patched
+from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
 
 import _socket
 import errno
@@ -354,6 +354,8 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
         return call_method(self, "sendto", (self.argument, self.second_argument))
     try:
         PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.second_argument)
+        # A hook may have closed the socket.
+        self.fd = plain_fileno(self.sock)
         sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
     finally:
         PyBuffer_Release(&view)
@@ -407,8 +409,6 @@ cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
 cdef object ensure_resolved = base_events.BaseEventLoop._ensure_resolved
 cdef object ipaddr_info = base_events._ipaddr_info
 cdef object inet_pton = socket.inet_pton
-cdef object type_of = _socket.socket.type.__get__
-cdef object protocol_of = _socket.socket.proto.__get__
 
 
 cdef bint is_resolved(object loop, object sock, object address) except -1:
@@ -423,8 +423,8 @@ cdef bint is_resolved(object loop, object sock, object address) except -1:
         return False
     return (
         plain_family(sock) == AF_INET
-        and type_of(sock) in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
-        and protocol_of(sock) in (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
+        and plain_type(sock) in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+        and plain_protocol(sock) in (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
         and address_from_python(address, AF_INET, &storage, &length)
         and is_method(loop._ensure_resolved, loop, ensure_resolved)
         and base_events._ipaddr_info is ipaddr_info
@@ -447,19 +447,16 @@ async def sock_connect(loop, sock, address):
 
 cdef PyObject *try_connect(SocketOperation self) except? NULL:
     """`progress`: whether connect() was called."""
-    cdef PyObject *answer
     if self.progress:
         return finish_connecting(self)
     self.progress = 1
     # The listening socket may be served by this loop, too.
     backoff_reset(&self.loop.metrics.backoff)
-    answer = begin_connecting(self)
-    # Whichever way connect() was called, the operation waits as its socket allows.
-    can_call_kernel(self)
-    return answer
+    return begin_connecting(self)
 
 
 cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
+    cdef PyObject *answer
     cdef sockaddr_storage target
     cdef socklen_t length = 0
     cdef int status
@@ -468,8 +465,13 @@ cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
         or not plain_is_non_blocking(self.sock)
         or not address_from_python(self.argument, plain_family(self.sock), &target, &length)
     ):
-        return call_method(self, "connect", (self.argument,))
+        answer = call_method(self, "connect", (self.argument,))
+        # The operation may wait by itself all the same.
+        can_call_kernel(self)
+        return answer
     PySys_Audit("socket.connect", "OO", <PyObject *>self.sock, <PyObject *>self.argument)
+    # A hook may have closed the socket.
+    self.fd = plain_fileno(self.sock)
     status = socket_connect(self.fd, &target, length)
     if status == 0:
         return Py_NewRef(None)
@@ -549,7 +551,7 @@ async def send_file(loop, sock, file, offset, count):
 
 
 cdef int set_position(object file, object position) except -1:
-    """Nothing, if the program has closed the file meanwhile: its descriptor may be another file's by now."""
+    """Does nothing if the program has closed the file meanwhile: its descriptor may be another file's by now."""
     try:
         source = file.fileno()
     except ValueError:

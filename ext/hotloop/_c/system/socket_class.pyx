@@ -1,4 +1,5 @@
-"""Whether the program has replaced methods of socket.socket: then a system call must not stand for a method.
+"""Whether the program has replaced methods of socket.socket: then a system call must not stand for a method. And what a
+socket object says of itself.
 
 Source: the documentation of `socket`.
 """
@@ -49,3 +50,16 @@ cdef bint socket_class_is_patched() except -1:
     if version == version_tag_of(plain_socket):
         store_release_version(&unpatched_version, version)
     return False
+
+
+# The base class's: that of socket.socket looks the number up in an enumeration each time.
+cdef object get_type = base_of_socket.type.__get__
+cdef object get_protocol = base_of_socket.proto.__get__
+
+
+cdef object plain_type(object sock):
+    return get_type(sock)
+
+
+cdef object plain_protocol(object sock):
+    return get_protocol(sock)

@@ -29,7 +29,7 @@ from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, m
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, queued
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
-from hotloop._c.system.socket_class cimport socket_class_is_patched
+from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
@@ -67,9 +67,6 @@ cdef extern from "system/socket_calls.h":
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
 plain_find_functions(_socket.socket)
-# The base class's: that of socket.socket looks the number up in an enumeration each time.
-cdef object type_of = _socket.socket.type.__get__
-cdef object protocol_of = _socket.socket.proto.__get__
 cdef int SOCK_STREAM = _socket.SOCK_STREAM
 cdef int IPPROTO_TCP = _socket.IPPROTO_TCP
 # asyncio's own function, as it was when this module was imported.
@@ -721,7 +718,7 @@ cdef int set_no_delay(object sock, int fd, int family) except -1:
     """What asyncio's _set_nodelay() does for a socket of an unpatched class: turn TCP_NODELAY on, if the socket object
     says that it is one of TCP."""
     if base_events._set_nodelay is own_set_no_delay:
-        if family not in (AF_INET, AF_INET6) or type_of(sock) != SOCK_STREAM or protocol_of(sock) != IPPROTO_TCP:
+        if family not in (AF_INET, AF_INET6) or plain_type(sock) != SOCK_STREAM or plain_protocol(sock) != IPPROTO_TCP:
             return 0
         if socket_no_delay(fd) == 0:
             return 0

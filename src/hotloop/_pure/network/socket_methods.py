@@ -235,7 +235,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
 
 
 def _set_position(file: Any, position: int) -> None:
-    """Nothing, if the program has closed the file meanwhile: its descriptor may be another file's by now."""
+    """Does nothing if the program has closed the file meanwhile: its descriptor may be another file's by now."""
     try:
         source = file.fileno()
     except ValueError:

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 from support.implementations import missing_names
+from support.interpreter import limits_memory
 from support.stepping import Clock, run_once
 
 
@@ -377,3 +378,45 @@ def test_pending_timers_are_put_in_order_when_their_deadlines_are_set(loop):
     run_once(loop)
     assert seen == [number for number in reversed(range(100)) if number != 50]
     assert len(loop._scheduled) == 0
+
+
+@limits_memory
+@pytest.mark.only("c", reason="in Python code any line may fail to allocate")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork()")
+@pytest.mark.parametrize("how", ["call_soon", "call_soon_threadsafe", "call_later"])
+def test_no_memory_for_a_context(impl, how):
+    """A callback that was accepted is called, even if there is no memory for its context when it is its turn."""
+    pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
+    impl.run_script(
+        """if True:
+        import _testcapi, asyncio, gc, operator, os
+        gc.disable()  # it needs memory, too
+
+        def attempt(allocation):
+            loop = impl.new_event_loop()
+            reports = []
+            loop.set_exception_handler(lambda loop, context: reports.append(context))
+            ran = bytearray(3)
+            for number in range(3):
+                loop.HOW(operator.setitem, ran, number, 1)
+            loop.call_later(0.001, loop.stop)
+            _testcapi.set_nomemory(allocation, allocation + 1)
+            try:
+                loop.run_forever()
+            except MemoryError:
+                asyncio._set_running_loop(None)  # which needs memory, too
+            finally:
+                _testcapi.remove_mem_hooks()
+            loop.call_later(0.001, loop.stop)
+            loop.run_forever()
+            assert ran == bytes([1, 1, 1]) and not reports, (allocation, ran, reports)
+
+        # In children, none of which has contexts that an earlier one has kept.
+        for allocation in range(40):
+            child = os.fork()
+            if not child:
+                attempt(allocation)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0, allocation
+        """.replace("HOW(", "call_later(0, " if how == "call_later" else f"{how}(")
+    )

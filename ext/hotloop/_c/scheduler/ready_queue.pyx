@@ -336,7 +336,12 @@ cdef class Handle(Runnable):
         cdef object_section section
         if self.context_shared and not acquire_cached_context(self):
             # Which may run the garbage collector, and with it code that cancels.
-            self.own_context()
+            try:
+                self.own_context()
+            except MemoryError:
+                if not self.run_later():
+                    raise
+                return 1
         # Hold the callback: while it runs, it or another thread may cancel this handle.
         section_enter(&section, self)
         if self.was_cancelled:
@@ -358,6 +363,15 @@ cdef class Handle(Runnable):
         finally:
             PyContext_Exit(context)
         return 0
+
+    cdef bint run_later(self) except -1:
+        """Queue the handle again, because there is no memory for its context now: asyncio's has one from the beginning,
+        so a callback that was accepted is called. False: the loop is another implementation's."""
+        cdef object queue = getattr(self.loop, "_ready", None)
+        if not isinstance(queue, ReadyQueue):
+            return False
+        push(<ReadyQueue>queue, self)
+        return True
 
     cdef int is_cancelled(self) except -1:
         return load_acquire_bint(&self.was_cancelled)

@@ -36,6 +36,15 @@ def test_kind(coroutine):
     assert coroutine.__class__ is types.CoroutineType
 
 
+def test_only_coroutine_functions_make_them(coroutine):
+    with pytest.raises(TypeError, match="^cannot create '.*' instances$"):
+        type(coroutine)()
+    with pytest.raises(TypeError):
+        object.__new__(type(coroutine))
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Own", (type(coroutine),), {})
+
+
 def test_names(coroutine):
     assert (coroutine.__name__, coroutine.__qualname__) == ("get", "Queue.get")
     assert repr(coroutine) == f"<coroutine object Queue.get at {id(coroutine):#x}>"

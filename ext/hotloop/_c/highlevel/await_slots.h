@@ -21,10 +21,15 @@ static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc i
 
     slots.am_await = await;
     type->tp_as_async = &slots;
+    /* Only compiled code makes coroutines. */
+    type->tp_new = NULL;
+    type->tp_vectorcall = NULL;
+    type->tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
     type->tp_iter = iterate;
     definition.ml_meth = method;
     descriptor = PyDescr_NewMethod(type, &definition);
-    failed = descriptor == NULL || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
+    failed = descriptor == NULL || PyDict_DelItemString(type->tp_dict, "__new__") < 0
+             || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
     Py_XDECREF(descriptor);
     PyType_Modified(type);
     return failed ? -1 : 0;

@@ -1,3 +1,4 @@
+cimport cython
 from cpython.object cimport PyObject
 
 # One step of a compiled coroutine: from where it was resumed to its next `await` or its end. `outcome` and `error` are
@@ -17,13 +18,17 @@ cdef enum Progress:
     CLOSED
 
 
-cdef class Operation:
-    cdef step_function step
-    cdef at_once_function at_once   # tried before the first step; NULL: there is none
-    cdef Operation inner            # of the coroutine that an await_merged() one awaits; None: no coroutine is merged
-    cdef object function            # asyncio's own coroutine function, which does the same
+# What all coroutines of one function have in common. Operations are never freed, so coroutines borrow them.
+cdef struct OperationFields:
+    step_function step
+    at_once_function at_once        # tried before the first step; NULL: there is none
+    OperationFields *inner          # of the coroutine that an await_merged() one awaits; NULL: no coroutine is merged
+    PyObject *function              # asyncio's own coroutine function, which does the same; owned
+
+ctypedef OperationFields *Operation
 
 
+@cython.final
 cdef class Coroutine:
     cdef object __weakref__
     cdef Operation operation
@@ -46,7 +51,9 @@ cdef class Coroutine:
     cdef int unmerge(self) except -1
 
 
-cdef Operation new_operation(step_function step, object function, at_once_function at_once=?, Operation inner=?)
+cdef Operation new_operation(
+    step_function step, object function, at_once_function at_once=?, Operation inner=?
+) except NULL
 cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL   # a new reference
 cdef object await_object(Coroutine coroutine, object awaitable)
 cdef bint may_merge() noexcept

@@ -8,6 +8,7 @@ step function cannot know that a short cut is right (delegate()).
 """
 
 cimport cython
+from cpython.mem cimport PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.runtime.python_api cimport Py_REFCNT
@@ -36,7 +37,18 @@ cdef extern from *:
     #include "runtime/error_indicator.h"
     #include "runtime/handled_exception.h"
     #include "runtime/recycling.h"
+
+    #define COROUTINE struct __pyx_obj_7hotloop_2_c_9highlevel_9coroutine_Coroutine
+
+    /* coroutine.owner = owner, where it is None. */
+    #define fill_owner(coroutine, new_owner) ({ \\
+        PyObject *none = ((COROUTINE *)(coroutine))->owner; \\
+ \\
+        ((COROUTINE *)(coroutine))->owner = Py_NewRef(new_owner); \\
+        Py_DECREF(none); \\
+    })
     """
+    void fill_owner(PyObject *coroutine, object new_owner) noexcept
     void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
     PyObject *free_objects_acquire()
     ctypedef PyObject *(*unaryfunc)(PyObject *)
@@ -75,6 +87,7 @@ kept_stop_has_context = coroutine_results.stop_iteration_has_context
 # Functions whose errors are to stay in the error indicator are called by pointers of these types.
 ctypedef PySendResult (*run_function)(Coroutine, object, object, PyObject **) noexcept
 ctypedef PySendResult (*throw_function)(object, object, PyObject **) noexcept
+ctypedef PyObject *(*refusal_function)(Coroutine) noexcept
 
 # Whether a StopIteration that is thrown into a coroutine before its first step becomes a RuntimeError.
 cdef bint checks_first_throw = sys.version_info < (3, 12)
@@ -86,18 +99,16 @@ cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has
 cdef object FAILED = object()       # and after an await_object() that has failed
 
 
-cdef class Operation:
-    """What all coroutines of one function have in common."""
-
-
 cdef Operation new_operation(
-    step_function step, object function, at_once_function at_once=NULL, Operation inner=None
-):
-    cdef Operation operation = Operation.__new__(Operation)
+    step_function step, object function, at_once_function at_once=NULL, Operation inner=NULL
+) except NULL:
+    cdef Operation operation = <Operation>PyMem_Malloc(sizeof(OperationFields))
+    if operation == NULL:
+        raise MemoryError
     operation.step = step
     operation.at_once = at_once
     operation.inner = inner
-    operation.function = function
+    operation.function = Py_NewRef(function)
     return operation
 
 
@@ -106,7 +117,7 @@ cdef PyObject *new_coroutine(Operation operation, object owner, object argument)
     if made == NULL:
         made = Py_NewRef(Coroutine.__new__(Coroutine))
     (<Coroutine>made).operation = operation
-    (<Coroutine>made).owner = owner
+    fill_owner(made, owner)
     if argument is not None:
         (<Coroutine>made).argument = argument
     (<Coroutine>made).progress = CREATED
@@ -233,6 +244,7 @@ cdef void empty(PyObject *object_) noexcept:
         coroutine.origin = None
 
 
+@cython.final
 cdef class Coroutine:
     """A coroutine object. isinstance() says that it is a types.CoroutineType."""
 
@@ -321,7 +333,7 @@ cdef class Coroutine:
 
     @property
     def __name__(self):
-        return self.operation.function.__name__ if self.name is None else self.name
+        return (<object>self.operation.function).__name__ if self.name is None else self.name
 
     @__name__.setter
     def __name__(self, value):
@@ -335,7 +347,7 @@ cdef class Coroutine:
 
     @property
     def __qualname__(self):
-        return self.operation.function.__qualname__ if self.qualified_name is None else self.qualified_name
+        return (<object>self.operation.function).__qualname__ if self.qualified_name is None else self.qualified_name
 
     @__qualname__.setter
     def __qualname__(self, value):
@@ -361,7 +373,7 @@ cdef class Coroutine:
     @property
     def cr_code(self):
         """The code of asyncio's own function."""
-        return self.operation.function.__code__
+        return (<object>self.operation.function).__code__
 
     @property
     def cr_frame(self):
@@ -374,7 +386,7 @@ cdef class Coroutine:
             self.unmerge()
         awaits = max(self.position, 1) if self.progress == SUSPENDED else 0
         if self.shown is None or self.shown_at != awaits:
-            self.shown = stand_in(self.operation.function, (self.owner, self.argument), awaits)
+            self.shown = stand_in((<object>self.operation.function), (self.owner, self.argument), awaits)
             self.shown_at = awaits
         return self.shown.cr_frame
 
@@ -428,16 +440,37 @@ cdef object yielded_or_stop(PySendResult status, object value):
 
 cdef PySendResult resume(Coroutine coroutine, object value, object error, PyObject **result) except PYGEN_ERROR:
     """Run the coroutine to where it yields or ends."""
-    cdef PySendResult status
-    cdef handled_exception *empty
     if coroutine.progress != SUSPENDED:
         if coroutine.progress != CREATED or value is not None or error is not None:
             check_first_step(coroutine, value, error)
-        if coroutine.operation.at_once != NULL:
-            result[0] = coroutine.operation.at_once(<PyObject *>coroutine.owner)
-            if result[0] != NULL:
-                coroutine.finish()
-                return PYGEN_RETURN
+        result[0] = result_at_once(coroutine)
+        if result[0] != NULL:
+            return PYGEN_RETURN
+    return run_and_tell(coroutine, value, error, result)
+
+
+cdef inline PyObject *result_at_once(Coroutine coroutine) noexcept:
+    """Run a coroutine that was not begun, if it need not wait: a new reference to its result; else NULL."""
+    cdef PyObject *result = NULL
+    if coroutine.operation.at_once != NULL:
+        result = coroutine.operation.at_once(<PyObject *>coroutine.owner)
+    if result != NULL:
+        # As finish() does, of what may be there before the first step.
+        coroutine.progress = CLOSED
+        coroutine.owner = None
+        if coroutine.argument is not None:
+            coroutine.argument = None
+        if coroutine.shown is not None:
+            coroutine.shown = None
+    return result
+
+
+cdef PySendResult run_and_tell(
+    Coroutine coroutine, object value, object error, PyObject **result
+) except PYGEN_ERROR:
+    """run(), and what `progress` says meanwhile and afterwards."""
+    cdef PySendResult status
+    cdef handled_exception *empty
     coroutine.progress = RUNNING
     empty = handled_exception_enter()
     status = (<run_function>run)(coroutine, value, error, result)
@@ -570,13 +603,27 @@ cdef PySendResult send(PyObject *coroutine, PyObject *value, PyObject **result) 
 cdef PyObject *next_slot(PyObject *coroutine) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
-    cdef object value
-    if (<sendfunc>send)(coroutine, NULL, &result) == PYGEN_RETURN:
-        value = steal(result)
-        if value is None or Py_REFCNT(coroutine) > 1 or not kept_stop_set(value):
-            set_stop_iteration(value)
-        return NULL
+    if (<Coroutine>coroutine).progress == CREATED:
+        result = result_at_once(<Coroutine>coroutine)
+        if result != NULL:
+            return stop_with(coroutine, steal(result))
+    elif (<Coroutine>coroutine).progress != SUSPENDED:
+        return (<refusal_function>refuse_to_go_on)(<Coroutine>coroutine)
+    if (<run_function>run_and_tell)(<Coroutine>coroutine, None, None, &result) == PYGEN_RETURN:
+        return stop_with(coroutine, steal(result))
     return result
+
+
+cdef inline PyObject *stop_with(PyObject *coroutine, object value) noexcept:
+    """Set the error indicator to StopIteration(value), and return NULL."""
+    if value is None or Py_REFCNT(coroutine) > 1 or not kept_stop_set(value):
+        set_stop_iteration(value)
+    return NULL
+
+
+cdef PyObject *refuse_to_go_on(Coroutine coroutine) except? NULL:
+    check_first_step(coroutine, None, None)
+    return NULL
 
 
 cdef object awaited(Coroutine coroutine):

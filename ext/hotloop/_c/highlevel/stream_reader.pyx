@@ -354,7 +354,7 @@ cdef object leave_to_asyncio(Coroutine coroutine):
 
 
 cdef object own_coroutine(Coroutine coroutine):
-    cdef object function = coroutine.operation.function
+    cdef object function = <object>coroutine.operation.function
     if coroutine.argument is None:
         return function(coroutine.owner)
     return function(coroutine.owner, coroutine.argument)
@@ -463,7 +463,7 @@ cdef object up_to(Coroutine coroutine, object separator):
         if exceeds(searched, (<StreamReaderFields>reader)._limit, 1):
             return fail_as_asyncio(coroutine)
     if (<StreamReaderFields>reader)._eof:
-        if coroutine.operation is readuntil_operation:
+        if coroutine.operation == readuntil_operation:
             return fail_as_asyncio(coroutine)
         # readline() returns the rest without looking whether the transport should be resumed.
         return byte_array_take_front((<StreamReaderFields>reader)._buffer, size(<StreamReaderFields>reader))

@@ -3,9 +3,6 @@ from collections.abc import Generator
 from types import CodeType, FrameType
 from typing import Any, final
 
-@final
-class Operation: ...
-
 # At run time not a subclass of types.CoroutineType: isinstance() follows a `__class__` property.
 @final
 class Coroutine(AbstractCoroutine[Any, Any, Any]):

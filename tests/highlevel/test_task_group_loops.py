@@ -220,3 +220,31 @@ def test_groups_that_several_runs_use(impl, loop):
         other.close()
         found.append(loop.run_until_complete(outcome(group.__aenter__())))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("method", ["cancelled", "exception"])
+@pytest.mark.parametrize("eager", [False, True])
+def test_asyncios_own_tasks_with_a_replaced_method(loop, method, eager):
+    """The group believes what it answers: that a task which has failed was cancelled, or has no exception."""
+    if eager and sys.version_info < (3, 12):
+        pytest.skip("eager tasks came with CPython 3.12")
+
+    async def use(module):
+        tasks = []
+
+        def factory(loop, coroutine, **keywords):
+            task = asyncio.Task(coroutine, loop=loop, **keywords, **({"eager_start": True} if eager else {}))
+            setattr(task, method, lambda: True if method == "cancelled" else None)
+            tasks.append(task)
+            return task
+
+        loop.set_task_factory(factory)
+        try:
+            async with module.TaskGroup() as group:
+                group.create_task(give(1, 0))
+                group.create_task(fail(ValueError("x"), 0))
+        finally:
+            loop.set_task_factory(None)
+        return [repr(asyncio.Task.exception(task)) for task in tasks], attributes(group)
+
+    same_on_both(loop, use)

@@ -29,8 +29,9 @@ from hotloop._c.tasks.task cimport Task, new_task
 cdef extern from *:
     """
     #define FREE_MEMORY_CAPACITY 1024
-    #include "runtime/recycling.h"
+    #include "highlevel/own_task.h"
     #include "runtime/fields.h"
+    #include "runtime/recycling.h"
 
     #define GROUP struct __pyx_obj_7hotloop_2_c_9highlevel_10task_group_TaskGroupFields
     #define INSTANCE_DICT_OWNER GROUP
@@ -47,6 +48,9 @@ cdef extern from *:
     #endif
     """
     void free_memory_install(PyTypeObject *)
+    ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
+    PyCFunction immutable_method(object type, const char *name) noexcept
+    bint has_no_own_attributes(object) noexcept
     int add_group_fields(PyTypeObject *) except -1
     void fill_group_fields(object) noexcept
     bint group_fields_are_set(object) noexcept
@@ -70,6 +74,8 @@ from hotloop._asyncio.compiled_classes import compiled_class
 cdef object CancelledError = exceptions.CancelledError
 cdef object OwnTaskGroup = taskgroups.TaskGroup
 cdef object OwnTask = tasks.Task
+cdef PyCFunction own_task_done = immutable_method(OwnTask, "done")
+cdef PyCFunction own_task_cancelled = immutable_method(OwnTask, "cancelled")
 cdef object future_discard_from_awaited_by = getattr(futures, "future_discard_from_awaited_by", None)
 cdef object get_running_loop = events._get_running_loop
 cdef object current_task = tasks.current_task
@@ -287,10 +293,19 @@ cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *ke
     return NULL
 
 
+cdef inline bint is_true(PyCFunction method, object task) except -1:
+    return steal(method(<PyObject *>task, NULL)) is True
+
+
 cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
     """task_is_done(), for a task of asyncio's own class: on another loop, or made by eager_task_factory()."""
     cdef object waited = group._on_completed_fut
-    if not task.done() or not (task.cancelled() or task.exception() is None):
+    cdef bint has_ended
+    if own_task_done != NULL and own_task_cancelled != NULL and has_no_own_attributes(task):
+        has_ended = is_true(own_task_done, task) and (is_true(own_task_cancelled, task) or task.exception() is None)
+    else:
+        has_ended = task.done() and (task.cancelled() or task.exception() is None)
+    if not has_ended:
         return False
     PySet_Discard(group._tasks, task)
     if future_discard_from_awaited_by is not None:

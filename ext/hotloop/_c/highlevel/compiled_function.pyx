@@ -10,6 +10,7 @@ from cpython.object cimport PyTypeObject
 
 cdef extern from *:
     """
+    #include "highlevel/bound_function.h"
     #include "runtime/handled_exception.h"
 
     typedef PyObject *(*short_cut_function)(PyObject **, Py_ssize_t, PyObject *);
@@ -18,6 +19,7 @@ cdef extern from *:
         PyObject_HEAD
         vectorcallfunc call;
         short_cut_function applied;
+        int is_bound_by_async_with; /* it is an __aenter__() or __aexit__() */
         PyObject *function; /* asyncio's own; owned */
         PyObject *attributes; /* the instance's __dict__: owned; NULL: none was set */
         PyObject *weak_references;
@@ -57,6 +59,8 @@ cdef extern from *:
         (void)owner;
         if (instance == NULL)
             return Py_NewRef(self);
+        if (((compiled_function_object *)self)->is_bound_by_async_with)
+            return bound_function_new(self, instance);
         return PyMethod_New(self, instance);
     }
 
@@ -168,7 +172,8 @@ cdef extern from *:
         .tp_weaklistoffset = offsetof(compiled_function_object, weak_references),
     };
 
-    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, vectorcallfunc call)
+    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, vectorcallfunc call,
+                                            int is_bound_by_async_with)
     {
         compiled_function_object *made = PyObject_GC_New(compiled_function_object, &compiled_function_type);
 
@@ -176,6 +181,7 @@ cdef extern from *:
             return NULL;
         made->call = call;
         made->applied = applied;
+        made->is_bound_by_async_with = is_bound_by_async_with;
         made->function = Py_NewRef(function);
         made->attributes = NULL;
         made->weak_references = NULL;
@@ -187,17 +193,22 @@ cdef extern from *:
     int PyType_Ready(PyTypeObject *) except -1
     ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *)
     vectorcallfunc compiled_function_call, coroutine_function_call
-    object make_compiled_function(object function, short_cut applied, vectorcallfunc call)
+    object make_compiled_function(
+        object function, short_cut applied, vectorcallfunc call, bint is_bound_by_async_with
+    )
+    int bound_function_install() except -1
 
 
 cdef object compiled_function(object function, short_cut applied):
     """asyncio's `function` with `applied` in front of it."""
-    return make_compiled_function(function, applied, compiled_function_call)
+    return make_compiled_function(function, applied, compiled_function_call, False)
 
 
 cdef object coroutine_function(object function, short_cut applied):
     """The same, where `applied` does nothing but make a coroutine. It handles no exceptions: no `try` is in it."""
-    return make_compiled_function(function, applied, coroutine_function_call)
+    cdef bint is_bound_by_async_with = function.__name__ in ("__aenter__", "__aexit__")
+    return make_compiled_function(function, applied, coroutine_function_call, is_bound_by_async_with)
 
 
 PyType_Ready(&compiled_function_type)
+bound_function_install()

@@ -36,6 +36,7 @@ from hotloop._c.highlevel.lock cimport (
     begin_wait,
     end_wait,
     is_plain_lock,
+    is_surely_taken,
     release_at_once,
     release_plain_lock,
     take_at_once,
@@ -112,12 +113,15 @@ add_condition_fields(<PyTypeObject *>ConditionFields)
 cdef plain_class condition_class
 
 
+cdef inline bint has_usual_methods(PyObject *condition) noexcept:
+    return is_unchanged(condition, &condition_class) and instance_dict_is_absent(<object>condition)
+
+
 cdef bint is_plain_condition(PyObject *condition) noexcept:
     """Whether its class is Condition itself, its lock is a plain one, and its other attributes are there and of the
     types that the constructor gave them."""
     return (
-        is_unchanged(condition, &condition_class)
-        and instance_dict_is_absent(<object>condition)
+        has_usual_methods(condition)
         and condition_fields_are_set(<object>condition)
         and deque_check((<ConditionFields>condition)._waiters)
         and has_plain_lock(<ConditionFields>condition)
@@ -249,6 +253,7 @@ cdef enum:
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):
     cdef object condition, waiter, waiters
+    cdef int taken
     condition = coroutine.owner
     waiter = coroutine.extra
     if is_merged(coroutine):
@@ -260,11 +265,11 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
             raise_holding_the_lock(condition, error)
         if error is not None or not forget_waiter(condition, waiter):
             return delegate(coroutine, resumed_wait(condition, waiter, error))
-        if is_plain_condition(<PyObject *>condition):
-            if take_if_free((<ConditionFields>condition)._lock):
-                return True
-            if may_merge() and is_plain_condition(<PyObject *>condition):
-                return await_lock(coroutine, ACQUIRING, (<ConditionFields>condition)._lock)
+        taken = begin_to_lock(condition)
+        if taken == TAKEN:
+            return True
+        if taken == MERGEABLE:
+            return await_lock(coroutine, ACQUIRING, (<ConditionFields>condition)._lock)
         coroutine.position = ACQUIRING
         return await_object(coroutine, condition.acquire())
     if coroutine.position == ACQUIRING:
@@ -285,6 +290,25 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     coroutine.extra = waiter
     coroutine.position = NOTIFIED
     return await_object(coroutine, waiter)
+
+
+cdef enum:
+    TAKEN
+    MERGEABLE
+    UNKNOWN
+
+
+cdef int begin_to_lock(object condition) except -1:
+    """acquire() of a plain condition, as far as it need not wait: TAKEN; or MERGEABLE, await_lock() may be called; or
+    UNKNOWN: acquire() is to do it all."""
+    cdef object lock = (<ConditionFields>condition)._lock
+    if not is_surely_taken(<LockFields>lock):
+        if take_if_free(lock):
+            return TAKEN
+        # Asking the waiters may have run any code.
+        if not is_plain_condition(<PyObject *>condition):
+            return UNKNOWN
+    return MERGEABLE if may_merge() else UNKNOWN
 
 
 cdef object await_lock(Coroutine coroutine, int position, object lock):
@@ -344,7 +368,7 @@ cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
     result = coroutine.argument()
     if result:
         return result
-    if is_plain_condition(<PyObject *>coroutine.owner):
+    if has_usual_methods(<PyObject *>coroutine.owner):
         return await_object(coroutine, steal(new_coroutine(wait_operation, coroutine.owner, None)))
     return await_object(coroutine, coroutine.owner.wait())
 
@@ -357,15 +381,17 @@ cdef PyObject *enter_at_once(PyObject *condition) noexcept:
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object condition = coroutine.owner
+    cdef int taken
     if is_merged(coroutine):
         end_wait(coroutine.argument, coroutine.extra, error)
         return None
     if coroutine.position:
         return acquired(error)
     if is_plain_condition(<PyObject *>condition):
-        if take_if_free((<ConditionFields>condition)._lock):
+        taken = begin_to_lock(condition)
+        if taken == TAKEN:
             return None
-        if may_merge() and is_plain_condition(<PyObject *>condition):
+        if taken == MERGEABLE:
             return await_lock(coroutine, 1, (<ConditionFields>condition)._lock)
     return await_acquire(coroutine, condition)
 

@@ -15,6 +15,7 @@ cdef bint is_plain_lock(PyObject *lock) noexcept
 cdef bint take_at_once(LockFields lock) noexcept
 cdef bint release_at_once(LockFields lock) noexcept
 # For plain locks, and for those whose acquire(), release() or locked() alone is another:
+cdef bint is_surely_taken(LockFields lock) except -1
 cdef bint take_if_free(object lock) except -1
 cdef int release_plain_lock(LockFields lock) except -1
 cdef Operation acquire_operation

@@ -33,7 +33,13 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record_names,
     replaced_names,
 )
-from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
+from hotloop._c.highlevel.waiters cimport (
+    are_all_cancelled,
+    create_waiter,
+    is_our_future,
+    is_surely_waiting,
+    remove_waiter,
+)
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
@@ -142,6 +148,11 @@ cdef bint release_at_once(LockFields lock) noexcept:
         return False
     lock._locked = False
     return True
+
+
+cdef bint is_surely_taken(LockFields lock) except -1:
+    """Whether acquire() of a usual lock has to wait, as far as that is known without running any code."""
+    return lock._locked is True or (lock._waiters is not None and is_surely_waiting(lock._waiters))
 
 
 cdef bint take_if_free(object lock) except -1:
@@ -287,16 +298,11 @@ cdef int end_wait(object lock, object waiter, object error) except -1:
     """acquire() from where the waiter was awaited, for any lock."""
     if error is not None:
         fail(lock, waiter, error)
-    forget_waiter(lock, waiter)
-    set_locked(lock)
-    return 0
-
-
-cdef int forget_waiter(object lock, object waiter) except -1:
-    """lock._waiters.remove(waiter)"""
     if is_usual_lock(<PyObject *>lock, 0) and remove_waiter((<LockFields>lock)._waiters, waiter):
-        return 0
-    lock._waiters.remove(waiter)
+        (<LockFields>lock)._locked = True
+    else:
+        lock._waiters.remove(waiter)
+        set_locked(lock)
     return 0
 
 
@@ -319,15 +325,20 @@ cdef PyObject *enter_at_once(PyObject *lock) noexcept:
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object lock = coroutine.owner
+    cdef bint is_usual
     if is_merged(coroutine):
         end_wait(lock, coroutine.extra, error)
         return None
     if coroutine.position == WOKEN:
         return acquired(error)
     if is_usual_lock(<PyObject *>lock, ACQUIRE):
-        if take_if_free(lock):
+        if is_surely_taken(<LockFields>lock):
+            is_usual = True
+        elif take_if_free(lock):
             return None
-        if may_merge() and is_usual_lock(<PyObject *>lock, ACQUIRE):
+        else:
+            is_usual = is_usual_lock(<PyObject *>lock, ACQUIRE)
+        if is_usual and may_merge():
             return await_merged(coroutine, WOKEN, lock, begin_wait(<LockFields>lock))
     return await_acquire(coroutine, lock)
 

@@ -35,7 +35,13 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record_names,
     replaced_names,
 )
-from hotloop._c.highlevel.waiters cimport are_all_cancelled, create_waiter, is_our_future, remove_waiter
+from hotloop._c.highlevel.waiters cimport (
+    are_all_cancelled,
+    create_waiter,
+    is_our_future,
+    is_surely_waiting,
+    remove_waiter,
+)
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.tasks.future cimport PENDING, Future, state_of
@@ -189,6 +195,13 @@ cdef bint is_locked(SemaphoreFields semaphore) except -1:
     """locked(), for a plain semaphore."""
     return sign_of(semaphore._value) == 0 or (
         semaphore._waiters is not None and not are_all_cancelled(semaphore._waiters)
+    )
+
+
+cdef bint is_surely_locked(SemaphoreFields semaphore) except -1:
+    """Whether acquire() of a plain semaphore has to wait, as far as that is known without running any code."""
+    return sign_of(semaphore._value) == 0 or (
+        semaphore._waiters is not None and is_surely_waiting(semaphore._waiters)
     )
 
 
@@ -421,15 +434,20 @@ cdef PyObject *enter_at_once(PyObject *semaphore) noexcept:
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
+    cdef bint is_plain
     if is_merged(coroutine):
         end_wait(semaphore, coroutine.extra, error)
         return None
     if coroutine.position == WOKEN:
         return acquired(error)
     if is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
-        if take_if_free(semaphore):
+        if is_surely_locked(<SemaphoreFields>semaphore):
+            is_plain = True
+        elif take_if_free(semaphore):
             return None
-        if may_merge() and is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
+        else:
+            is_plain = is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED)
+        if is_plain and may_merge():
             return await_merged(coroutine, WOKEN, semaphore, begin_wait(<SemaphoreFields>semaphore))
     return await_acquire(coroutine, semaphore)
 

@@ -11,4 +11,5 @@ cdef bint is_done(object waiter) except -1
 cdef int wake(object waiter, object result) except -1
 cdef int wake_first(object waiters) except -1
 cdef bint are_all_cancelled(object waiters) except -1
+cdef bint is_surely_waiting(object waiters) except -1
 cdef bint remove_waiter(object waiters, object waiter) except -1

@@ -61,12 +61,24 @@ cdef bint are_all_cancelled(object waiters) except -1:
     return True
 
 
+cdef bint is_surely_waiting(object waiters) except -1:
+    """Whether the first waiter in the deque is one of ours, and was not cancelled: known without running any code."""
+    if not deque_size(waiters):
+        return False
+    cdef object waiter = deque_item(waiters, 0)
+    return is_our_future(waiter) and state_of(<Future>waiter) != CANCELLED
+
+
 cdef bint remove_waiter(object waiters, object waiter) except -1:
     """Remove a waiter from None or a deque of them; False if it is not there, or if an object before it may be compared
     by code of the program's."""
     cdef object found
     cdef Py_ssize_t index
-    if waiters is not None:
+    if waiters is not None and deque_size(waiters) > 0:
+        # The first one in most cases. Deleting it by its index would rotate the deque.
+        if deque_item(waiters, 0) is waiter:
+            deque_popleft(waiters)
+            return True
         for index in range(deque_size(waiters)):
             found = deque_item(waiters, index)
             if found is waiter:

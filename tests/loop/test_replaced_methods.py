@@ -1,8 +1,11 @@
 """Methods that asyncio's loop calls on itself may be replaced, on the class or on the loop, at any moment."""
 
 import asyncio
+import collections
 import gc
+import heapq
 import sys
+import time
 
 import pytest
 from support.stepping import run_once
@@ -105,6 +108,73 @@ def test_a_clock_that_is_replaced_in_a_callback_moves_the_timers(changed, monkey
         return due
 
     assert changed.run_until_complete(main()) == [True]
+
+
+def test_a_subclass_may_run_all_its_callbacks_itself(impl):
+    """trio-asyncio's loop, for example, has queues of its own, and these names."""
+
+    class NeverFilled:
+        def clear(self):
+            pass
+
+    class OwnQueues(impl.EventLoop):
+        def __init__(self):
+            super().__init__()
+            self._ready = NeverFilled()
+            self._scheduled = NeverFilled()
+            self._queue = collections.deque()
+            self._timers = []
+            self._clock = self._poll = self._begin = self._wakeup = None
+
+        def call_soon(self, callback, *args, context=None):
+            self._queue.append(asyncio.Handle(callback, args, self, context))
+            return self._queue[-1]
+
+        def call_later(self, delay, callback, *args, context=None):
+            return self.call_at(self.time() + delay, callback, *args, context=context)
+
+        def call_at(self, when, callback, *args, context=None):
+            timer = asyncio.TimerHandle(when, callback, args, self, context)
+            heapq.heappush(self._timers, timer)
+            return timer
+
+        def run_until_complete(self, coroutine):
+            asyncio._set_running_loop(self)
+            try:
+                task = self.create_task(coroutine)
+                while not task.done():
+                    if not self._queue:
+                        timer = heapq.heappop(self._timers)
+                        time.sleep(max(timer.when() - self.time(), 0))
+                        self._queue.append(timer)
+                    handle = self._queue.popleft()
+                    if not handle.cancelled():
+                        handle._run()
+                return task.result()
+            finally:
+                asyncio._set_running_loop(None)
+
+    async def main():
+        queue = asyncio.Queue()
+
+        async def produce():
+            for number in range(3):
+                await asyncio.sleep(0.001 * number)
+                queue.put_nowait(number)
+
+        producer = asyncio.create_task(produce())
+        got = [await asyncio.wait_for(queue.get(), 60) for _ in range(3)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 0.001)
+        return got, await asyncio.gather(producer, asyncio.sleep(0, "slept"))
+
+    loop = OwnQueues()
+    try:
+        assert loop.run_until_complete(main()) == ([0, 1, 2], [None, "slept"])
+        assert loop._timers  # those of the wait_for() that did not have to wait
+    finally:
+        loop.close()
+    assert loop.is_closed()
 
 
 @replaced_on

@@ -25,6 +25,12 @@ from hotloop._c.scheduler.timers cimport TimerQueue
 from hotloop._c.system.address cimport AddressCache
 
 
+cdef object handles_in(object queue):
+    """What is in a queue that is put in place of the loop's. A subclass that has a queue of its own and runs it itself,
+    as trio-asyncio's loop does, puts an object there that has only `clear()`, for close()."""
+    return queue if hasattr(queue, "__iter__") else ()
+
+
 cdef class LoopState:
     """The state that LoopCore works on."""
 
@@ -101,7 +107,7 @@ cdef class LoopState:
 
     @_ready.setter
     def _ready(self, handles):
-        (<ReadyDeque>self.ready).replace(handles, self.ready.count)
+        (<ReadyDeque>self.ready).replace(handles_in(handles), self.ready.count)
 
     @property
     def _scheduled(self):
@@ -111,7 +117,7 @@ cdef class LoopState:
 
     @_scheduled.setter
     def _scheduled(self, handles):
-        self.timers.replace(handles)
+        self.timers.replace(handles_in(handles))
 
     @property
     def _selector(self):

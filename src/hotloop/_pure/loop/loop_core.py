@@ -18,13 +18,12 @@ This loop's self-pipe is written only by the first call that finds the loop asle
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from itertools import repeat
 from math import inf
 from selectors import BaseSelector
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events, events
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
@@ -63,15 +62,13 @@ class WakeUp:
 class LoopCore(_Behind):  # type: ignore[misc]
     """The hot paths of an event loop."""
 
-    # On the class, because tools that freeze the time replace functions in modules only, and polling must go on.
-    # Hot paths copy it to a local variable first: the interpreter does not specialize calls of non-method attributes.
-    _clock: ClassVar[Any] = time.monotonic
+    # Attributes with two underscores: a subclass that runs its callbacks itself has names such as `_timers` of its own.
 
     _thread_id: int | None
 
     def __init__(self, selector: BaseSelector | None = None) -> None:
-        self._timers = TimerQueue()
-        self._wakeup = WakeUp()
+        self.__timers = TimerQueue()
+        self.__wakeup = WakeUp()
         self._measurements = Measurements()
         super().__init__(selector)
         self._ready = ReadyQueue()
@@ -79,11 +76,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
     @property
     def _scheduled(self) -> list[Any]:
         """The pending timers, a heap."""
-        return self._timers.heap
+        return self.__timers.heap
 
     @_scheduled.setter
     def _scheduled(self, heap: list[Any]) -> None:
-        self._timers.heap = heap
+        self.__timers.heap = heap
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -93,7 +90,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         self._check_running()
         try:
             self._run_forever_setup()
-            self._begin()
+            self.__begin()
             while True:
                 self._run_once()
                 if self._stopping:
@@ -101,7 +98,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         finally:
             try:
                 if self._measurements.running:
-                    self._measurements.end(self._clock())
+                    self._measurements.end(self._measurements.clock())
             finally:
                 self._run_forever_cleanup()
 
@@ -138,10 +135,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         outer = metrics.batch  # the batch whose callback runs the loop, as with nest_asyncio
         if not ready or metrics.last_reading >= metrics.next_poll or getattr(self.time, "__func__", None) is not _TIME:
             if outer is not None:
-                metrics.last_reading = self._clock()
+                metrics.last_reading = metrics.clock()
             metrics.batch = None
-            self._poll(ready)
-        wakeup = self._wakeup
+            self.__poll(ready)
+        wakeup = self.__wakeup
         wakeup.needed = False
         count = len(ready)
         metrics.batch = batch = repeat(None, count)
@@ -175,7 +172,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             metrics.batch = outer
             if not complete or outer is not None:
                 metrics.leave(outer, batch)
-            clock = self._clock
+            clock = self._measurements.clock
             metrics.last_reading = mark = clock()
             if mark - began > TIME_SLICE:
                 metrics.report_long_batch(self, began, handle, count)
@@ -185,17 +182,17 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _run_once_alone(self) -> None:
         """Run an iteration for a program that calls _run_once() itself. The time between its calls does not count."""
         try:
-            self._begin()
+            self.__begin()
             self._run_once()
         finally:
-            self._measurements.end(self._clock())
+            self._measurements.end(self._measurements.clock())
 
-    def _begin(self) -> None:
+    def __begin(self) -> None:
         metrics = self._measurements
-        clock = self._clock()
+        clock = self._measurements.clock()
         metrics.begin(clock)
         metrics.next_poll = clock + metrics.backoff_after_poll(empty=False)
-        metrics.slice = self._slice(self.time(), clock)
+        metrics.slice = self.__slice(self.time(), clock)
 
     def _run_and_time(self, ready: ReadyQueue, batch: "repeat[None]") -> None:
         """Run what is queued, and time each callback: for debug mode, metrics() and the slow-callback hook."""
@@ -208,7 +205,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if handle._cancelled:
                 metrics.cancelled += 1
                 continue
-            cpu_began = None if metrics.slow_hook is None else metrics.cpu_clock_before_item(self._clock)
+            cpu_began = None if metrics.slow_hook is None else metrics.cpu_clock_before_item(metrics.clock)
             began = metrics.last_reading
             try:
                 if self._debug:
@@ -216,7 +213,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 else:
                     handle._run()
             finally:
-                metrics.last_reading = self._clock()
+                metrics.last_reading = metrics.clock()
                 if metrics.last_reading - began > TIME_SLICE or metrics.slow_hook is not None:
                     metrics.report_slow(self, handle, metrics.last_reading - began, cpu_began)
                 del handle  # as in _run_once()
@@ -236,8 +233,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def _collect_metrics(self) -> dict[str, Any]:
         """For loop.metrics(): see _loop_metrics.py."""
-        timers = sum(not handle._cancelled for handle in self._timers.heap)
-        now = self._clock()
+        timers = sum(not handle._cancelled for handle in self.__timers.heap)
+        now = self._measurements.clock()
         if not self._measurements.measuring:
             self._measurements.measure(now)
             self._count_bytes_of_open_transports()
@@ -267,11 +264,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
             base_events.logger.warning("Executing %s took %.3f seconds", text, duration, extra=extra)
         del handle  # see _run_once()
 
-    def _poll(self, ready: ReadyQueue) -> None:
+    def __poll(self, ready: ReadyQueue) -> None:
         """Queue the handles of descriptors that are ready, then those of timers that are due.
 
         If nothing is queued, wait until a descriptor is ready, a timer is due or another thread queues a callback."""
-        timers = self._timers
+        timers = self.__timers
         metrics = self._measurements
         timeout: float | None = None
         if ready or self._stopping:
@@ -282,7 +279,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if timeout > base_events.MAXIMUM_SELECT_TIMEOUT:
                 timeout = base_events.MAXIMUM_SELECT_TIMEOUT
             elif timeout <= 0:
-                if self._clock() < metrics.next_poll:
+                if metrics.clock() < metrics.next_poll:
                     # A timer that is due counts like a queued callback: it is no reason to poll early.
                     timers.expire(now, ready)
                     return
@@ -291,7 +288,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         if metrics.measuring:
             metrics.end_slice()
         if timeout != 0:
-            with self._wakeup.lock:
+            with self.__wakeup.lock:
                 # A thread that gets the lock later writes to the self-pipe; one that had it before has queued a
                 # handle, or has written.
                 if ready:
@@ -299,12 +296,12 @@ class LoopCore(_Behind):  # type: ignore[misc]
             metrics.waiting = timeout != 0
         events = self._selector.select(timeout)
         if metrics.measuring:
-            metrics.polled(self._clock())
+            metrics.polled(metrics.clock())
         metrics.waiting = False
         metrics.polls += 1
         empty = timeout == 0 and not events and self._watches_nothing()
         self._process_events(events)
-        read_clock = self._clock
+        read_clock = self._measurements.clock
         clock = read_clock()
         if not metrics.measuring:
             metrics.last_reading = clock
@@ -314,7 +311,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             if earliest is not None and metrics.measuring:
                 # A timer may have been set with a deadline in the past: it is late at most since the previous poll.
                 metrics.lateness.add(1, min(now - earliest, clock - polled_before))
-            metrics.slice = self._slice(now, clock)
+            metrics.slice = self.__slice(now, clock)
             metrics.due_by = now + metrics.slice
         else:
             # Not worth a call of time() now: the next call_at() makes the loop poll, which reads it.
@@ -335,14 +332,14 @@ class LoopCore(_Behind):  # type: ignore[misc]
         self._measurements.next_poll = 0.0
         return super()._add_writer(*arguments, **keywords)
 
-    def _slice(self, now: float, clock: float) -> float:
+    def __slice(self, now: float, clock: float) -> float:
         """How long, in seconds, queued callbacks may delay the next poll. `now` is the loop's time(); if a program has
         replaced it or the clock behind it, 0: every iteration polls."""
         own = getattr(self.time, "__func__", None) is _TIME
         return TIME_SLICE if own and 0 <= now - clock < TIME_SLICE else 0.0
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._timers.cancelled(handle)
+        self.__timers.cancelled(handle)
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
@@ -386,7 +383,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             _forget_caller(timer)
         else:
             timer = new_timer(when, callback, args, self, context)
-        self._timers.push(timer)
+        self.__timers.push(timer)
         metrics = self._measurements
         if not when > metrics.due_by:
             # It may be due before the next poll.
@@ -405,16 +402,16 @@ class LoopCore(_Behind):  # type: ignore[misc]
             _forget_caller(handle)
             if _ThreadSafeHandle is not Handle:
                 _forget_caller(handle)  # its __init__() calls that of asyncio.Handle
-        wakeup = self._wakeup
+        wakeup = self.__wakeup
         with wakeup.lock:
             self._ready.append(handle)
             if wakeup.needed or not self._runs_own_iterations():
-                self._wake_up()
+                self.__wake_up()
         return handle
 
-    def _wake_up(self) -> None:
+    def __wake_up(self) -> None:
         # In this order: after the write, the loop may wake up, run what is queued and go to sleep again at any time.
-        wakeup = self._wakeup
+        wakeup = self.__wakeup
         wakeup.needed = False
         try:
             self._write_to_self()
@@ -430,7 +427,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         try:
             csock.send(b"\0")
         except OSError:
-            self._wakeup.needed = True
+            self.__wakeup.needed = True
             if self._debug:
                 base_events.logger.debug("Fail to write a null byte into the self-pipe socket", exc_info=True)
 

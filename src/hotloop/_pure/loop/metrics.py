@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import repeat
 from math import inf
 from operator import length_hint
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from hotloop._asyncio.describe_callbacks import describe
@@ -75,7 +75,11 @@ class Histogram:
 
 
 class Measurements:
-    """The measurements of one loop. All times are in seconds, by LoopCore._clock()."""
+    """The measurements of one loop. All times are in seconds, by clock()."""
+
+    # On a class, because tools that freeze the time replace functions in modules only, and polling must go on.
+    # Hot paths copy it to a local variable first: the interpreter does not specialize calls of non-method attributes.
+    clock: ClassVar[Any] = time.monotonic
 
     __slots__ = (
         *("batch", "items", "cancelled", "iterations", "polls", "steps"),
@@ -190,7 +194,7 @@ class Measurements:
                 # The hook reports the exceptions of the program's. This one is its own: it has no memory.
                 pass
             # The time of the hook does not count for the next callback.
-            self.last_reading = loop._clock()
+            self.last_reading = self.clock()
 
     # -- slices --------------------------------------------------------------------------------------------------------
 

@@ -167,3 +167,69 @@ def test_an_audit_hook_may_refuse_to_connect(impl):
         loop.close()
         """
     )
+
+
+CLOSED_BY_A_HOOK = """if True:
+    import asyncio, errno, os, select, socket
+    def hook(event, arguments):
+        if event == "socket.{method}" and armed:
+            armed.clear()
+            sock = arguments[0]
+            number = sock.fileno()
+            sock.close()
+            # The number belongs to another file now.
+            os.dup2(stranger.fileno(), number)
+            taken.append(number)
+    armed, taken = [], []
+    # What is sent to the stranger's descriptor would arrive here; a connected one would be connected to another place.
+    stranger = socket.socket(socket.AF_INET, socket.{kind})
+    if "{method}" == "sendto":
+        stranger.bind(("127.0.0.1", 0))
+    sys.addaudithook(hook)
+    target = socket.socket(socket.AF_INET, socket.{kind})
+    target.bind(("127.0.0.1", 0))
+    if "{method}" == "connect":
+        target.listen()
+    async def main():
+        sock = socket.socket(socket.AF_INET, socket.{kind})
+        sock.setblocking(False)
+        armed.append(True)
+        try:
+            await {call}
+        except OSError as error:
+            assert error.errno == errno.EBADF, error
+        else:
+            raise AssertionError("no error")
+        assert taken
+        if "{method}" == "connect":
+            try:
+                stranger.getpeername()
+            except OSError as error:
+                assert error.errno == errno.ENOTCONN, error
+            else:
+                raise AssertionError("the stranger is connected")
+        assert select.select([target], [], [], 0) == ([], [], [])
+        os.close(taken[0])
+    loop = impl.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    stranger.close()
+    target.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "call"),
+    [
+        ("connect", "SOCK_STREAM", "loop.sock_connect(sock, target.getsockname())"),
+        ("connect", "SOCK_DGRAM", "loop.sock_connect(sock, target.getsockname())"),
+        ("sendto", "SOCK_DGRAM", "loop.sock_sendto(sock, b'secret', target.getsockname())"),
+    ],
+)
+def test_an_audit_hook_that_closes_the_socket(impl, method, kind, call):
+    """The call fails with EBADF, and does not reach the file that has taken the socket's number."""
+    if kind == "SOCK_DGRAM" and method == "connect":
+        script = CLOSED_BY_A_HOOK.replace("target.listen()", "pass")
+    else:
+        script = CLOSED_BY_A_HOOK
+    impl.run_script(script.format(method=method, kind=kind, call=call))

@@ -14,6 +14,7 @@ from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, Literal
 
+from hotloop._asyncio.literal_connection import LiteralConnections
 from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.name_resolver import NameResolver, NameThreads, check_size
 from hotloop._asyncio.platform_loop import PlatformLoop
@@ -46,7 +47,11 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     resolver = make_resolver(import_module(f"{package}.system.address"))
     asyncio_tasks = import_module(f"{package}.loop.asyncio_tasks").AsyncioTasks
 
-    class EventLoop(core, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
+    # The pure implementation has asyncio's own way from an address to a transport.
+    connections = (LiteralConnections,) if hasattr(core, "_literal_address") else ()
+    mixins = (*connections, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics)
+
+    class EventLoop(core, *mixins, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.
 
         `selector` is any object with the API of the selectors module; the default is hotloop's own selector.

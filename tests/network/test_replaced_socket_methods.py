@@ -1,6 +1,7 @@
 """Connecting calls what a program has put in the place of socket.socket's methods, and fails as asyncio does."""
 
 import asyncio
+import inspect
 import socket
 
 import pytest
@@ -162,6 +163,203 @@ def test_an_audit_hook_may_refuse_to_connect(impl):
                     assert str(error) == "not from here"
                 else:
                     raise AssertionError
+        loop = impl.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+        """
+    )
+
+
+# What asyncio calls for an address literal, from create_connection() to the transport.
+STEPS = ["_ensure_resolved", "_connect_sock", "sock_connect", "_create_connection_transport", "_make_socket_transport"]
+
+
+def recording(original, called, name):
+    def replacement(*arguments, **keywords):
+        called.append(name)
+        return original(*arguments, **keywords)
+
+    return replacement
+
+
+async def connected(loop, listener, **options):
+    transport, protocol = await loop.create_connection(Recorder, *listener.getsockname(), **options)
+    assert protocol.transport is transport
+    await close(transport)
+
+
+@pytest.mark.parametrize("options", [{}, {"ssl": None, "local_addr": None, "server_hostname": None}])
+@pytest.mark.parametrize("name", [*STEPS, "create_future"])
+def test_a_step_replaced_on_the_loop_is_called(loop, listener, name, options):
+    called = []
+
+    async def main():
+        await connected(loop, listener, **options)
+        setattr(loop, name, recording(getattr(loop, name), called, name))
+        await connected(loop, listener, **options)
+        assert name in called
+        delattr(loop, name)
+        called.clear()
+        await connected(loop, listener, **options)
+        assert called == []
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_overridden_by_a_subclass_is_called(impl, listener, name):
+    base = impl.EventLoop
+    called = []
+    cls = type("Loop", (base,), {name: recording(getattr(base, name), called, name)})
+    loop = cls()
+    try:
+        loop.run_until_complete(connected(loop, listener))
+    finally:
+        loop.close()
+    assert name in called
+
+
+@pytest.mark.parametrize("name", ["create_connection", "_ensure_resolved", "_connect_sock"])
+def test_a_step_replaced_in_asyncio_is_called(loop, listener, monkeypatch, name):
+    called = []
+    base = asyncio.base_events.BaseEventLoop
+    with monkeypatch.context() as patch:
+        patch.setattr(base, name, recording(getattr(base, name), called, name))
+        loop.run_until_complete(connected(loop, listener))
+        assert name in called
+    called.clear()
+    loop.run_until_complete(connected(loop, listener))
+    assert called == []
+
+
+@pytest.mark.only("c", "python", reason="nothing can come between asyncio's loop and itself")
+def test_a_class_between_the_loop_and_asyncio_may_override_create_connection(impl, listener):
+    called = []
+
+    class Between(asyncio.SelectorEventLoop):
+        async def create_connection(self, *arguments, **options):
+            called.append(arguments)
+            return await super().create_connection(*arguments, **options)
+
+    class Loop(impl.EventLoop, Between):
+        pass
+
+    loop = Loop()
+    try:
+        loop.run_until_complete(connected(loop, listener))
+    finally:
+        loop.close()
+    assert called == [(Recorder, *listener.getsockname())]
+
+
+@pytest.mark.parametrize("name", ["_ipaddr_info", "socket.inet_pton", "socket.socket"])
+def test_a_replaced_function_of_asyncios_is_called(loop, listener, monkeypatch, name):
+    called = []
+    where = asyncio.base_events
+    owner, _, last = name.rpartition(".")
+    target = getattr(where, owner) if owner else where
+
+    async def main():
+        with monkeypatch.context() as patch:
+            patch.setattr(target, last, recording(getattr(target, last), called, name))
+            await connected(loop, listener)
+        assert name in called
+
+    loop.run_until_complete(main())
+
+
+def test_asyncios_socket_module_replaced(loop, listener, monkeypatch):
+    """As CPython's own tests do."""
+    made = []
+
+    class Module:
+        def __getattr__(self, name):
+            made.append(name)
+            return getattr(socket, name)
+
+    monkeypatch.setattr(asyncio.base_events, "socket", Module())
+    loop.run_until_complete(connected(loop, listener))
+    assert "socket" in made
+
+
+@pytest.mark.parametrize("name", ["setblocking", "close", "__init__"])
+def test_replaced_methods_by_which_a_socket_is_made_and_closed(loop, listener, monkeypatch, name):
+    called = []
+    monkeypatch.setattr(socket.socket, name, recording(getattr(socket.socket, name), called, name))
+    loop.run_until_complete(connected(loop, listener))
+    assert name in called
+
+
+def test_the_socket_is_closed_when_the_connection_is_refused_or_cancelled(loop, monkeypatch):
+    made = []
+
+    async def never(sock, address):
+        made.append(sock)
+        await loop.create_future()
+
+    async def main():
+        with socket.socket() as placeholder:
+            placeholder.bind(("127.0.0.1", 0))
+            with pytest.raises(ConnectionRefusedError):
+                await loop.create_connection(Recorder, *placeholder.getsockname())
+        loop.sock_connect = never
+        connecting = loop.create_task(loop.create_connection(Recorder, "127.0.0.1", 1))
+        while not made:
+            await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert made[0].fileno() == -1
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize(
+    "options", [{"sock": None}, {"family": socket.AF_INET}, {"flags": 0}, {"no_such_option": None}]
+)
+def test_other_options_are_asyncios(loop, listener, options):
+    async def main():
+        if "no_such_option" in options:
+            with pytest.raises(TypeError, match="no_such_option"):
+                await connected(loop, listener, **options)
+        else:
+            await connected(loop, listener, **options)
+
+    loop.run_until_complete(main())
+
+
+def test_create_connection_looks_like_asyncios(loop):
+    own = asyncio.SelectorEventLoop.create_connection
+    assert inspect.iscoroutinefunction(loop.create_connection)
+    assert inspect.signature(type(loop).create_connection) == inspect.signature(own)
+    coroutine = loop.create_connection(Recorder, "127.0.0.1", 1)
+    assert coroutine.__name__ == "create_connection"
+    assert inspect.iscoroutine(coroutine)
+    coroutine.close()
+
+
+def test_the_audit_events_of_a_connection(impl):
+    """What a hook is told of making, connecting and closing the socket is the same."""
+    impl.run_script(
+        """if True:
+        import asyncio, socket
+        seen = []
+        def hook(event, arguments):
+            if event.startswith("socket.") and recording:
+                seen.append((event, [repr(a) for a in arguments if not isinstance(a, socket.socket)]))
+        recording = False
+        sys.addaudithook(hook)
+        async def main():
+            global recording
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                address = listener.getsockname()
+                recording = True
+                transport, _ = await loop.create_connection(asyncio.Protocol, *address)
+                recording = False
+                transport.abort()
+                await asyncio.sleep(0)
+            kinds = [repr(int(kind)) for kind in (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)]
+            assert seen == [("socket.__new__", kinds), ("socket.connect", [repr(address)])], seen
         loop = impl.new_event_loop()
         loop.run_until_complete(main())
         loop.close()

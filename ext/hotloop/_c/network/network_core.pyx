@@ -7,6 +7,7 @@ and make hotloop's transports. On another selector than hotloop's they call asyn
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.network.accepting cimport accept_connections, can_accept
 from hotloop._c.network.child_process cimport program_set_child_watcher, watch_process
+from hotloop._c.network.connecting cimport connect, is_literal
 from hotloop._c.network.loop_metrics cimport collect_metrics, count_watched
 from hotloop._c.network.socket_methods cimport (
     accept,
@@ -31,7 +32,7 @@ import socket
 import weakref
 from asyncio import constants, selector_events, tasks, unix_events
 
-from hotloop._c.network.socket_methods import send_file, sock_connect
+from hotloop._c.network.socket_methods import send_file
 
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
@@ -42,8 +43,18 @@ cdef class NetworkCore(LoopCore):
 
     async def _connect_sock(self, *args, **kwargs):
         sock = await super()._connect_sock(*args, **kwargs)
-        self.connected_socket = weakref.ref(sock)
+        self._note_connected(sock)
         return sock
+
+    def _note_connected(self, sock):
+        # A socket of create_connection()'s, which goes on with it at once: see is_held_by_program().
+        self.connected_socket = weakref.ref(sock)
+
+    def _literal_address(self, host, port):
+        # For create_connection(): see _asyncio/literal_connection.py.
+        if self.poller is None or self.debug or not is_literal(self, host, port) or connecting_is_overridden(self):
+            return None
+        return host, port
 
     cdef bint is_held_by_program(self, object sock, object server) except -1:
         """Whether the program may hold this socket object. False for sockets that create_connection() made for a host
@@ -233,7 +244,7 @@ cdef class NetworkCore(LoopCore):
 
     def sock_connect(self, sock, address):
         """Connect to an address, whose host may be a name. See loop.sock_connect()."""
-        return super().sock_connect(sock, address) if self.poller is None else sock_connect(self, sock, address)
+        return super().sock_connect(sock, address) if self.poller is None else connect(self, sock, address)
 
     def sock_accept(self, sock):
         """Accept a connection; returns (a non-blocking socket, the peer's address). See loop.sock_accept()."""
@@ -265,6 +276,8 @@ cdef class NetworkCore(LoopCore):
 
 
 cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2
+cdef object connect_sock = NetworkCore._connect_sock
+cdef object asyncio_connect_sock = unix_events._UnixSelectorEventLoop._connect_sock
 cdef object make_socket_transport = NetworkCore._make_socket_transport
 cdef object make_ssl_transport = NetworkCore._make_ssl_transport
 
@@ -275,6 +288,15 @@ cdef bint accepting_is_overridden(NetworkCore loop) except -1:
         is_method(loop._accept_connection2, loop, accept_connection2)
         and is_method(loop._make_socket_transport, loop, make_socket_transport)
         and is_method(loop._make_ssl_transport, loop, make_ssl_transport)
+    )
+
+
+cdef bint connecting_is_overridden(NetworkCore loop) except -1:
+    """Whether the method that makes and connects create_connection()'s socket is overridden, or replaced on the loop or
+    in asyncio."""
+    return (
+        not is_method(loop._connect_sock, loop, connect_sock)
+        or unix_events._UnixSelectorEventLoop._connect_sock is not asyncio_connect_sock
     )
 
 

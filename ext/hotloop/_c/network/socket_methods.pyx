@@ -11,13 +11,12 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
-from libc.errno cimport EAGAIN, EALREADY, EINPROGRESS, EINTR
+from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.loop.state cimport backoff_reset, metrics_received, metrics_sent
+from hotloop._c.loop.state cimport metrics_received, metrics_sent
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
-from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport (
@@ -29,7 +28,7 @@ from hotloop._c.system.address cimport (
     socklen_t,
 )
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
+from hotloop._c.system.socket_class cimport socket_class_is_patched
 
 import _socket
 import errno
@@ -38,7 +37,7 @@ import io
 import os
 import socket
 import sys
-from asyncio import base_events, exceptions, unix_events
+from asyncio import exceptions, unix_events
 
 cdef extern from "Python.h":
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
@@ -50,10 +49,7 @@ cdef extern from "system/socket_object.h":
     bint plain_is_non_blocking(object) except -1
 
 cdef extern from "system/socket_calls.h":
-    int AF_INET
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
-    int socket_connect(int fd, const sockaddr_storage *, socklen_t)
-    int socket_take_error(int fd, int *error)
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
 
@@ -365,7 +361,7 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     return Py_NewRef(sent)
 
 
-# -- connections -------------------------------------------------------------------------------------------------------
+# -- accepting ---------------------------------------------------------------------------------------------------------
 
 cdef SocketOperation accept(LoopCore loop, object sock):
     return new_operation(loop, "sock_accept", try_accept, POLLER_READ, sock, None, None)
@@ -404,100 +400,6 @@ cdef PyObject *accept_by_method(SocketOperation self) except? NULL:
         connection.close()
         raise
     return Py_NewRef((connection, address))
-
-
-cdef object ensure_resolved = base_events.BaseEventLoop._ensure_resolved
-cdef object ipaddr_info = base_events._ipaddr_info
-cdef object inet_pton = socket.inet_pton
-
-
-cdef bint is_resolved(object loop, object sock, object address) except -1:
-    """Whether asyncio's _ensure_resolved() would leave the address as it is: an IPv4 address literal and a port."""
-    cdef sockaddr_storage storage
-    cdef socklen_t length
-    if type(sock) is not plain_socket or type(address) is not tuple or len(<tuple>address) != 2:
-        return False
-    host, port = <tuple>address
-    # Python's connect() takes hosts that are no literals, too: "" and "<broadcast>".
-    if type(host) is not str or type(port) is not int or not u"0" <= (<str>host)[:1] <= u"9":
-        return False
-    return (
-        plain_family(sock) == AF_INET
-        and plain_type(sock) in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
-        and plain_protocol(sock) in (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
-        and address_from_python(address, AF_INET, &storage, &length)
-        and is_method(loop._ensure_resolved, loop, ensure_resolved)
-        and base_events._ipaddr_info is ipaddr_info
-        and socket.inet_pton is inet_pton
-    )
-
-
-async def sock_connect(loop, sock, address):
-    """loop.sock_connect()."""
-    base_events._check_ssl_socket(sock)
-    if loop._debug and sock.gettimeout() != 0:
-        raise ValueError("the socket must be non-blocking")
-    if not is_resolved(loop, sock, address) and (
-        sock.family == socket.AF_INET or (base_events._HAS_IPv6 and sock.family == socket.AF_INET6)
-    ):
-        infos = await loop._ensure_resolved(address, family=sock.family, type=sock.type, proto=sock.proto, loop=loop)
-        address = infos[0][4]
-    await new_operation(loop, "sock_connect", try_connect, POLLER_WRITE, sock, address, None)
-
-
-cdef PyObject *try_connect(SocketOperation self) except? NULL:
-    """`progress`: whether connect() was called."""
-    if self.progress:
-        return finish_connecting(self)
-    self.progress = 1
-    # The listening socket may be served by this loop, too.
-    backoff_reset(&self.loop.metrics.backoff)
-    return begin_connecting(self)
-
-
-cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
-    cdef PyObject *answer
-    cdef sockaddr_storage target
-    cdef socklen_t length = 0
-    cdef int status
-    if (
-        not can_call_kernel(self)
-        or not plain_is_non_blocking(self.sock)
-        or not address_from_python(self.argument, plain_family(self.sock), &target, &length)
-    ):
-        answer = call_method(self, "connect", (self.argument,))
-        # The operation may wait by itself all the same.
-        can_call_kernel(self)
-        return answer
-    PySys_Audit("socket.connect", "OO", <PyObject *>self.sock, <PyObject *>self.argument)
-    # A hook may have closed the socket.
-    self.fd = plain_fileno(self.sock)
-    status = socket_connect(self.fd, &target, length)
-    if status == 0:
-        return Py_NewRef(None)
-    # These become BlockingIOError and InterruptedError, after which asyncio waits.
-    if status in (-EINPROGRESS, -EAGAIN, -EALREADY, -EINTR):
-        return NULL
-    raise OSError(-status, os.strerror(-status))
-
-
-cdef PyObject *finish_connecting(SocketOperation self) except? NULL:
-    cdef PyObject *answer
-    cdef int number = 0, status
-    if can_call_kernel(self):
-        status = socket_take_error(self.fd, &number)
-        if status < 0:
-            raise OSError(-status, os.strerror(-status))
-    else:
-        answer = call_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
-        # As in asyncio, which waits again if the method says so.
-        if answer == NULL:
-            can_call_kernel(self)
-            return NULL
-        number = steal(answer)
-    if number != 0:
-        raise OSError(number, f"Connect call failed {self.argument}")
-    return Py_NewRef(None)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

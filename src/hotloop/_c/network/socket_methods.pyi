@@ -2,7 +2,6 @@ import asyncio
 import socket
 from typing import IO, Any
 
-async def sock_connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None: ...
 async def send_file(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, file: IO[bytes], offset: int, count: int | None
 ) -> int: ...

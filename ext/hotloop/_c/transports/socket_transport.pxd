@@ -14,6 +14,8 @@ cdef class SocketTransport(Transport):
     cdef bint blocked               # the kernel takes no more, until POLLER_WRITE
 
     cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1
+    cdef bint set_no_delay(self) except -1
+    cdef bint is_tcp(self) except -1
     cdef int usable_fd(self) noexcept
     cdef int check_socket(self) except -1
     cdef int expose(self) except -1

@@ -19,21 +19,27 @@ from libc.errno cimport EBADF
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
-from hotloop._c.system.socket_class cimport socket_class_is_patched
+from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
 from hotloop._c.transports.base cimport Transport, os_error
 
 import socket
 import weakref
 from _socket import socket as plain_socket
-from asyncio import trsock
+from asyncio import base_events, trsock
 
 cdef extern from "system/socket_object.h":
     bint plain_find_functions(object type)
+    int plain_family(object sock) except? -1
     bint plain_has_descriptor(object sock, int fd) noexcept
     bint plain_is_shared(PyObject *sock, Py_ssize_t owners) noexcept
 
 cdef extern from "system/socket_calls.h":
+    int AF_INET
+    int AF_INET6
+    int AF_UNSPEC
     int socket_close(int fd)
+    int socket_is_tcp(int fd, int family)
+    int socket_no_delay(int fd)
     int socket_name(int fd, sockaddr_storage *, socklen_t *)
     int socket_peer(int fd, sockaddr_storage *, socklen_t *)
 
@@ -50,6 +56,10 @@ cdef extern from *:
     bint is_shared(object transport) noexcept
 
 plain_find_functions(plain_socket)
+cdef int SOCK_STREAM = socket.SOCK_STREAM
+cdef int IPPROTO_TCP = socket.IPPROTO_TCP
+# asyncio's own function, as it was when this module was imported.
+cdef object own_set_no_delay = base_events._set_nodelay
 
 
 cdef class SocketTransport(Transport):
@@ -76,6 +86,27 @@ cdef class SocketTransport(Transport):
             self.find_extra("sockname", None)
         self.exposed = True
         return 0
+
+    cdef bint set_no_delay(self) except -1:
+        """What asyncio's _set_nodelay() does: turn TCP_NODELAY on, if the socket object says that it is one of TCP.
+        True if it says so, and the kernel has taken the option."""
+        cdef int family
+        if base_events._set_nodelay is own_set_no_delay and not socket_class_is_patched():
+            family = plain_family(self.sock)
+            if family != AF_INET and family != AF_INET6:
+                return False
+            if plain_type(self.sock) != SOCK_STREAM or plain_protocol(self.sock) != IPPROTO_TCP:
+                return False
+            if socket_no_delay(self.fd) == 0:
+                return True
+        # It also raises the error, if the kernel has refused.
+        base_events._set_nodelay(self.sock)
+        return False
+
+    cdef bint is_tcp(self) except -1:
+        """Whether the kernel says that it is a TCP socket."""
+        cdef bint asks_object = self.sock is not None and not socket_class_is_patched()
+        return socket_is_tcp(self.fd, plain_family(self.sock) if asks_object else AF_UNSPEC)
 
     cdef int give_away(self) except -1:
         """Note that from here on the program may use the descriptor at any time, whether or not it keeps the socket

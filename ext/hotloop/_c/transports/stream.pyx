@@ -29,7 +29,6 @@ from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, m
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, queued
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
-from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
@@ -45,32 +44,16 @@ from hotloop._c.transports.write_queue cimport (
     write_queue_send,
 )
 
-import _socket
 import sys
 from asyncio import base_events, constants, selector_events
 
-cdef extern from "system/socket_object.h":
-    bint plain_find_functions(object type)
-    int plain_family(object) except? -1
-
 cdef extern from "system/socket_calls.h":
-    int AF_INET
-    int AF_INET6
-    int AF_UNSPEC
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
     int socket_close(int fd)
     int socket_finish_writing(int fd)
     bint socket_can_send(int fd) noexcept
-    int socket_is_tcp(int fd, int family)
-    int socket_no_delay(int fd)
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
-
-plain_find_functions(_socket.socket)
-cdef int SOCK_STREAM = _socket.SOCK_STREAM
-cdef int IPPROTO_TCP = _socket.IPPROTO_TCP
-# asyncio's own function, as it was when this module was imported.
-cdef object own_set_no_delay = base_events._set_nodelay
 
 # How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
 cdef int READS_PER_TURN = 4
@@ -683,7 +666,6 @@ cdef StreamTransport open_stream(
     has it, too; or, with `sock` None, as a descriptor with the address of the `peer`. The transport owns the descriptor
     from here on. `tcp`: the caller knows that it is a TCP socket."""
     cdef StreamTransport transport
-    cdef int family = AF_UNSPEC
     try:
         transport = StreamTransport.__new__(StreamTransport)
     except MemoryError:
@@ -695,12 +677,9 @@ cdef StreamTransport open_stream(
         transport.peer = peer
     else:
         transport.adopt_socket(sock, extra, exposed)
-        if socket_class_is_patched():
-            base_events._set_nodelay(sock)
-        else:
-            family = plain_family(sock)
-            set_no_delay(sock, transport.fd, family)
-    transport.edge_triggered = tcp or socket_is_tcp(transport.fd, family)
+        # What the object says of a socket that create_connection() has made is true of the kernel's socket, too.
+        tcp = transport.set_no_delay() and not exposed and server is None
+    transport.edge_triggered = tcp or transport.is_tcp()
     try:
         transport.adopt_protocol(protocol)
         if server is not None:
@@ -712,16 +691,3 @@ cdef StreamTransport open_stream(
         transport.release_resources()
         raise
     return transport
-
-
-cdef int set_no_delay(object sock, int fd, int family) except -1:
-    """What asyncio's _set_nodelay() does for a socket of an unpatched class: turn TCP_NODELAY on, if the socket object
-    says that it is one of TCP."""
-    if base_events._set_nodelay is own_set_no_delay:
-        if family not in (AF_INET, AF_INET6) or plain_type(sock) != SOCK_STREAM or plain_protocol(sock) != IPPROTO_TCP:
-            return 0
-        if socket_no_delay(fd) == 0:
-            return 0
-    # It also raises the error, if the kernel has refused.
-    base_events._set_nodelay(sock)
-    return 0

@@ -40,6 +40,16 @@ alive: "weakref.WeakSet[EventLoop]" = weakref.WeakSet()
 """The loops of this process."""
 
 
+def state_of(core: type) -> dict[str, Any]:
+    """The core's properties: attributes of asyncio's loop that the core reads and writes, too."""
+    return {
+        name: value
+        for base in reversed(core.__mro__)
+        for name, value in vars(base).items()
+        if hasattr(type(value), "__set__") and not name.startswith("__")
+    }
+
+
 def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
     """The event loop class that is based on `core`, the NetworkCore of hotloop._c or of hotloop._pure."""
     package = core.__module__.removesuffix(".network.network_core")
@@ -49,6 +59,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
 
     # The pure implementation has asyncio's own way from an address to a transport.
     connections = (LiteralConnections,) if hasattr(core, "_literal_address") else ()
+    state = state_of(core)
     mixins = (*connections, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics)
 
     class EventLoop(core, *mixins, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
@@ -58,6 +69,13 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
         """
 
         _asyncio_tasks = asyncio_tasks
+
+        def __init_subclass__(cls, **keywords: Any) -> None:
+            # A class attribute such as `_closed = False` would hide the property, and so what asyncio's methods set.
+            super().__init_subclass__(**keywords)
+            for name in state:
+                if not hasattr(type(getattr(cls, name)), "__set__"):
+                    setattr(cls, name, state[name])
 
         def __init__(self, selector: BaseSelector | None = None) -> None:
             global any_was_made

@@ -5,6 +5,7 @@ import collections
 import gc
 import heapq
 import sys
+import threading
 import time
 
 import pytest
@@ -251,3 +252,31 @@ def test_a_dropped_loop_whose_sockets_were_finalized_first_warns_and_no_more(imp
         del loop
         gc.collect()
     assert capsys.readouterr().err == ""
+
+
+def test_a_subclass_may_have_class_attributes_of_these_names(impl):
+    """trio-asyncio's loop has `_closed = False`. What asyncio's __init__() and methods set counts."""
+
+    class Unset:
+        _debug = _stopping = _closed = False
+
+    class Loop(Unset, impl.EventLoop):
+        _thread_id = _task_factory = None
+
+    loop = Loop()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    seen = [loop._debug, loop._closed]
+    loop.set_debug(True)
+    factory = lambda loop, coroutine, **options: asyncio.Task(coroutine, loop=loop, **options)  # noqa: E731
+    loop.set_task_factory(factory)
+
+    async def look():
+        return loop._thread_id, loop.is_running()
+
+    seen += [loop.get_debug(), loop._debug, loop._task_factory is factory, loop.run_until_complete(look())]
+    loop.close()
+    seen += [loop._closed, loop.is_closed(), loop._thread_id]
+    assert seen == [False, False, True, True, True, (threading.get_ident(), True), True, True, None]
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        loop.call_soon(print)

@@ -57,7 +57,7 @@ def test_comparison(aio, owner, name):
     method, other = getattr(owner, name), getattr(type(owner)(), name)
     same = types.MethodType(method.__func__, owner)
     assert method == getattr(owner, name) == same == method and hash(method) == hash(same)
-    assert not method != same and not same != method
+    assert not method != same and not same != method  # noqa: SIM202 - asks __ne__
     assert method != other and other != method and method != types.MethodType(other.__func__, other.__self__)
     assert method != name and name != method
     assert len({method, same, other}) == 2

@@ -37,7 +37,7 @@ def test_kind(coroutine):
 
 
 def test_only_coroutine_functions_make_them(coroutine):
-    with pytest.raises(TypeError, match="^cannot create '.*' instances$"):
+    with pytest.raises(TypeError, match=r"^cannot create '.*' instances$"):
         type(coroutine)()
     with pytest.raises(TypeError):
         object.__new__(type(coroutine))

@@ -1,6 +1,6 @@
 import asyncio
 import socket
-from typing import IO, Any
+from typing import IO
 
 async def send_file(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, file: IO[bytes], offset: int, count: int | None

@@ -180,6 +180,9 @@ def test_collection_of_a_cycle(loop, aio):
 
     references = loop.run_until_complete(main())
     gc.collect()
+    # Closing the coroutine has cancelled the waiter, whose callback is queued now and keeps the coroutine alive.
+    loop.run_until_complete(asyncio.sleep(0))
+    gc.collect()
     assert [reference() for reference in references] == [None, None]
 
 
@@ -208,3 +211,20 @@ def test_recycled_objects_start_anew(loop, aio):
         assert (coroutine.__name__, coroutine.__qualname__) == ("get", "Queue.get")
         assert inspect.getcoroutinestate(coroutine) == "CORO_CREATED" and coroutine.cr_origin is None
         coroutine.close()
+
+
+def test_state(loop, aio):
+    """`cr_state` came with Python 3.15, where inspect.getcoroutinestate() asks for it."""
+
+    async def main():
+        queue = aio.Queue()
+        coroutine = queue.get()
+        states = [inspect.getcoroutinestate(coroutine)]
+        coroutine.send(None)
+        states.append(inspect.getcoroutinestate(coroutine))
+        coroutine.close()
+        return [*states, inspect.getcoroutinestate(coroutine)], hasattr(coroutine, "cr_state")
+
+    states, has_attribute = loop.run_until_complete(main())
+    assert states == ["CORO_CREATED", "CORO_SUSPENDED", "CORO_CLOSED"]
+    assert has_attribute == (sys.version_info >= (3, 15))

@@ -30,6 +30,10 @@ static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc i
     descriptor = PyDescr_NewMethod(type, &definition);
     failed = descriptor == NULL || PyDict_DelItemString(type->tp_dict, "__new__") < 0
              || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
+#if PY_VERSION_HEX < 0x030F0000
+    /* Before, a coroutine has no such attribute. */
+    failed = failed || PyDict_DelItemString(type->tp_dict, "cr_state") < 0;
+#endif
     Py_XDECREF(descriptor);
     PyType_Modified(type);
     return failed ? -1 : 0;

@@ -95,6 +95,8 @@ cdef bint close_returns_value = sys.version_info >= (3, 13)
 cdef int CO_ITERABLE_COROUTINE = inspect.CO_ITERABLE_COROUTINE
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
+# What `cr_state` says, in Progress's order.
+cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_SUSPENDED, inspect.CORO_RUNNING, inspect.CORO_CLOSED)
 cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has a `yield` without a value
 cdef object FAILED = object()       # and after an await_object() that has failed
 
@@ -401,6 +403,11 @@ cdef class Coroutine:
     @property
     def cr_suspended(self):
         return self.progress == SUSPENDED
+
+    @property
+    def cr_state(self):
+        """Since Python 3.15: see install_await()."""
+        return STATES[<int>self.progress]
 
 
 cdef object thrown(Coroutine coroutine, tuple arguments):

@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Coroutine as AbstractCoroutine
 from collections.abc import Generator
 from types import CodeType, FrameType
@@ -24,6 +25,9 @@ class Coroutine(AbstractCoroutine[Any, Any, Any]):
     def cr_running(self) -> bool: ...
     @property
     def cr_suspended(self) -> bool: ...
+    if sys.version_info >= (3, 15):
+        @property
+        def cr_state(self) -> str: ...
 
 # What Coroutine.__await__() returns.
 @final

@@ -334,13 +334,16 @@ cdef class Handle(Runnable):
     cdef int run(self) except -1:
         cdef object callback, args, context
         cdef object_section section
+        cdef bint postponed = False
         if self.context_shared and not acquire_cached_context(self):
             # Which may run the garbage collector, and with it code that cancels.
             try:
                 self.own_context()
             except MemoryError:
-                if not self.run_later():
+                postponed = self.run_later()
+                if not postponed:
                     raise
+            if postponed:
                 return 1
         # Hold the callback: while it runs, it or another thread may cancel this handle.
         section_enter(&section, self)

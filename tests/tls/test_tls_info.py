@@ -249,8 +249,7 @@ def test_the_context_in_which_the_transport_was_made(tls, side, make_protocol, e
 def test_after_pause_and_resume_from_a_task(tls, side, make_protocol):
     watched = Watched(tls, side, make_protocol)
     connection = watched.connection
-    if sys.version_info < (3, 15):
-        skip_on_asyncio(connection.transport, NOT_KEPT)
+    skip_on_asyncio(connection.transport, NOT_KEPT)
     run_as(tls.loop, "pauser", connection.transport.pause_reading)
     connection.send(b"data")
     run_once(tls.loop, 5)

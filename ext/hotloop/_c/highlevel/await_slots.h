@@ -8,9 +8,10 @@
 
 #include <Python.h>
 
-/* The slots by which the interpreter awaits a coroutine, also by `yield from` in a generator of types.coroutine(),
- * and the method for programs. The iteration gets no name in the class: a coroutine is not iterable. */
-static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc iterate, PyCFunction method)
+/* Make Cython's class what a coroutine's is. It gets the slots by which the interpreter awaits a coroutine, also by `yield
+ * from` in a generator of types.coroutine(), and the method for programs. The iteration gets no name in the class: a
+ * coroutine is not iterable. Nor can programs make one. */
+static inline int complete_coroutine_type(PyTypeObject *type, unaryfunc await, unaryfunc iterate, PyCFunction method)
 {
     static PyAsyncMethods slots;
     static PyMethodDef definition = {
@@ -21,7 +22,6 @@ static inline int install_await(PyTypeObject *type, unaryfunc await, unaryfunc i
 
     slots.am_await = await;
     type->tp_as_async = &slots;
-    /* Only compiled code makes coroutines. */
     type->tp_new = NULL;
     type->tp_vectorcall = NULL;
     type->tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;

@@ -54,7 +54,9 @@ cdef extern from *:
     ctypedef PyObject *(*unaryfunc)(PyObject *)
     int running_code_flags() noexcept
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
-    int install_await(PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method) except -1
+    int complete_coroutine_type(
+        PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method
+    ) except -1
     int origin_tracking_depth() noexcept
     ctypedef struct handled_exception "_PyErr_StackItem":
         pass
@@ -406,7 +408,7 @@ cdef class Coroutine:
 
     @property
     def cr_state(self):
-        """Since Python 3.15: see install_await()."""
+        """Since Python 3.15: see complete_coroutine_type()."""
         return STATES[<int>self.progress]
 
 
@@ -681,6 +683,8 @@ cdef object new_iterator(Coroutine coroutine, PyObject *unused):
     return iterator
 
 
-install_await(<PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator)
+complete_coroutine_type(
+    <PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator
+)
 install_send_slots(<PyTypeObject *>Coroutine, <sendfunc>send, next_slot)
 free_objects_install(<PyTypeObject *>Coroutine, is_spent, empty)

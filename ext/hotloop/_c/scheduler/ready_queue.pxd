@@ -147,8 +147,8 @@ cdef class Handle(Runnable):
 
     cdef int cancel_now(self) except -1
     cdef object own_context(self)
+    cdef bint has_own_context(self) except -1
     cdef int record_source_traceback(self) except -1
-    cdef bint run_later(self) except -1
 
 
 cdef object acquire_context()

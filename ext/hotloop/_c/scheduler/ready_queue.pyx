@@ -334,17 +334,8 @@ cdef class Handle(Runnable):
     cdef int run(self) except -1:
         cdef object callback, args, context
         cdef object_section section
-        cdef bint postponed = False
-        if self.context_shared and not acquire_cached_context(self):
-            # Which may run the garbage collector, and with it code that cancels.
-            try:
-                self.own_context()
-            except MemoryError:
-                postponed = self.run_later()
-                if not postponed:
-                    raise
-            if postponed:
-                return 1
+        if self.context_shared and not acquire_cached_context(self) and not self.has_own_context():
+            return 1
         # Hold the callback: while it runs, it or another thread may cancel this handle.
         section_enter(&section, self)
         if self.was_cancelled:
@@ -367,15 +358,6 @@ cdef class Handle(Runnable):
             PyContext_Exit(context)
         return 0
 
-    cdef bint run_later(self) except -1:
-        """Queue the handle again, because there is no memory for its context now: asyncio's has one from the beginning,
-        so a callback that was accepted is called. False: the loop is another implementation's."""
-        cdef object queue = getattr(self.loop, "_ready", None)
-        if not isinstance(queue, ReadyQueue):
-            return False
-        push(<ReadyQueue>queue, self)
-        return True
-
     cdef int is_cancelled(self) except -1:
         return load_acquire_bint(&self.was_cancelled)
 
@@ -393,6 +375,19 @@ cdef class Handle(Runnable):
                 self.context_shared = False
                 self.context = own
         return self.context
+
+    cdef bint has_own_context(self) except -1:
+        """own_context(), which may run the garbage collector, and with it code that cancels. False: there is no memory
+        for it, and the handle is queued again. asyncio's has its context from the beginning, and is called anyway."""
+        cdef object queue
+        try:
+            self.own_context()
+        except MemoryError:
+            queue = getattr(self.loop, "_ready", None)
+            if not isinstance(queue, ReadyQueue):
+                raise
+            push(<ReadyQueue>queue, self)
+        return not self.context_shared
 
     cdef int cancel_now(self) except -1:
         cdef object callback, args

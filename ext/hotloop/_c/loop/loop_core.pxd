@@ -15,7 +15,8 @@ cdef class LoopCore(LoopState):
     cdef bint process_events_is_original  # _process_events() is not overridden
     cdef bint poll_next             # the next iteration polls, whatever pause is left
     cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
-    cdef unsigned int polls_with_gil  # since the GIL was last released in one
+    cdef uint64_t gil_released_at   # a reading of clock_ticks(), after a poll
+    cdef uint64_t gil_held_ticks    # until a poll that cannot block releases the GIL again
     cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
     cdef bint batch_running               # callbacks run: transports may put off their writes to the end of the batch
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
@@ -38,6 +39,7 @@ cdef class LoopCore(LoopState):
     cdef int end_poll(self, bint found) noexcept
     cdef int poll(self) except -1
     cdef int64_t wait_time(self) except? -2
+    cdef bint gil_is_due(self) noexcept
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
     cdef int poll_own_selector(self, int64_t nanoseconds) except -1
     cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1

@@ -87,6 +87,7 @@ from hotloop._c.tasks.task cimport Task, new_task
 
 import sys
 from asyncio import events
+from sys import getswitchinterval
 
 cdef extern from "system/clock.h":
     double clock_seconds()
@@ -136,8 +137,8 @@ cdef double SLICE_SECONDS = 2 * SLICE * 1e-9
 cdef Py_ssize_t PREFETCHED_FROM = 1000
 # asyncio's upper bound for one wait, in seconds.
 cdef double LONGEST_WAIT = 24 * 3600.0
-# A poll that cannot block keeps the GIL. Every 8th releases it, or callbacks that are all C would starve other threads.
-cdef unsigned int POLLS_PER_GIL_RELEASE = 8
+# How long polls that cannot block keep the GIL, in switch intervals: see gil_is_due().
+cdef int GIL_HELD_INTERVALS = 4
 # Methods that a program may replace, on the class or on the loop object: the compiled code then calls the replacement.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"})
 # Since 3.13.3 create_task() passes unknown keywords on to the task.
@@ -321,18 +322,34 @@ cdef class LoopCore(LoopState):
             nanoseconds = self.fall_asleep(nanoseconds)
         else:
             PyErr_CheckSignals()
-            self.polls_with_gil += 1
-            release_gil = self.polls_with_gil >= POLLS_PER_GIL_RELEASE
-        if release_gil:
-            self.polls_with_gil = 0
+            release_gil = self.gil_is_due()
         batch = poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
         self.end_poll(count > 0)
+        if release_gil:
+            self.gil_released_at = self.metrics.backoff.polled_at
         try:
             self.dispatch(poller, batch, count)
         finally:
             poller.recycle_batch(batch)
         return 0
+
+    cdef bint gil_is_due(self) noexcept:
+        """Whether a poll that cannot block gives other threads the GIL.
+
+        A thread that waits for the GIL asks for it after a switch interval, and Python code hands it over. To release it
+        more often than that would starve the thread: each release wakes it too late and makes it wait for a whole
+        interval again. So a poll releases the GIL only when it is time for callbacks that are all C and see no request."""
+        cdef double slices
+        if clock_ticks() - self.gil_released_at < self.gil_held_ticks:
+            return False
+        try:
+            # The program may change the interval at any time.
+            slices = GIL_HELD_INTERVALS * min(<double>getswitchinterval(), 1e6) * 1e9 / SLICE
+            self.gil_held_ticks = <uint64_t>(slices * slice_ticks)
+        except MemoryError:
+            pass
+        return True
 
     cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
         """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread

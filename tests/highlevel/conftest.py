@@ -5,6 +5,7 @@ fixture `aio` is asyncio, then hotloop.asyncio: what a test finds has to be the 
 """
 
 import asyncio
+import functools
 import os
 
 import pytest
@@ -13,9 +14,13 @@ import hotloop
 import hotloop.asyncio
 
 
+# Asked once: it looks through all modules.
+_state = functools.cache(hotloop.compiled_asyncio)
+
+
 @pytest.fixture(autouse=True)
 def _compiled_objects():
-    state = hotloop.compiled_asyncio()
+    state = _state()
     if not state.available:
         # A missing extension is an error where it is to be tested, as everywhere.
         assert "GIL" in state.reason or "c" not in os.environ.get("HOTLOOP_TEST_IMPLS", "c").split(","), state.reason

@@ -341,6 +341,9 @@ cdef class LoopCore(LoopState):
         more often than that would starve the thread: each release wakes it too late and makes it wait for a whole
         interval again. So a poll releases the GIL only when it is time for callbacks that are all C and see no request."""
         cdef double slices
+        if FREE_THREADED:
+            # Nobody waits for a GIL, but the collector waits until this thread lets it stop the world.
+            return True
         if clock_ticks() - self.gil_released_at < self.gil_held_ticks:
             return False
         try:

@@ -13,7 +13,6 @@ import pytest
 import hotloop
 import hotloop.asyncio
 
-
 # Asked once: it looks through all modules.
 _state = functools.cache(hotloop.compiled_asyncio)
 

@@ -3,13 +3,14 @@
 What counts is how long the loop's thread has been on a processor meanwhile: a loaded machine makes that no longer.
 """
 
+import asyncio
 import functools
 import threading
 import time
 
 import pytest
 
-pytestmark = pytest.mark.only("c", reason="with a selector of Python's, each poll releases the GIL: a thread gets it by chance")
+pytestmark = pytest.mark.only("c", reason="elsewhere each poll releases the GIL, and a thread gets it by chance")
 
 TIMES = 40
 # A thread asks for the GIL after a switch interval, 5 ms, and gets it at once or in a poll within four of them.
@@ -62,3 +63,21 @@ def seconds_of_the_loop(loop, work):
 @pytest.mark.parametrize("work", [in_python, in_c, with_polls])
 def test_a_thread_has_its_turns_beside_a_busy_loop(loop, work):
     assert seconds_of_the_loop(loop, work(loop)) < SECONDS
+
+
+def test_the_executor_works_beside_a_busy_loop(loop):
+    async def busy():
+        while True:
+            await asyncio.sleep(0)
+
+    async def jobs():
+        task = loop.create_task(busy())
+        began = time.thread_time()
+        for number in range(TIMES):
+            assert await loop.run_in_executor(None, abs, -number) == number
+        passed = time.thread_time() - began
+        task.cancel()
+        return passed
+
+    assert loop.run_until_complete(jobs()) < SECONDS
+    loop.run_until_complete(loop.shutdown_default_executor())

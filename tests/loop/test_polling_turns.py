@@ -9,10 +9,13 @@ import os
 import selectors
 import socket
 import sys
+import threading
 import time
 
 import pytest
 from support.stepping import Clock
+
+from hotloop._pure.loop import metrics as pure_metrics
 
 TURNS_IN_VAIN = 3000  # many more than a loop polls without a result before it skips polls
 ROUNDS = 100
@@ -247,13 +250,27 @@ def test_what_a_busy_loop_does_itself_makes_it_poll(impl, scenario):
 
 @pytest.mark.only("c", "python", reason="asyncio polls in every iteration")
 @pytest.mark.parametrize("timer", [False, True], ids=["no timer", "a timer"])
-def test_a_loop_with_nothing_but_queued_work_skips_polls(loop, timer):
+def test_a_loop_with_nothing_but_queued_work_skips_polls(loop, timer, monkeypatch):
+    # pytest may have threads of its own.
+    monkeypatch.setattr(pure_metrics, "threads_beside_the_first", lambda: 0)
     handle = loop.call_later(3600, print) if timer else None
     before = loop.metrics().polls
     loop.run_until_complete(spin(5 * TURNS_IN_VAIN))
     if handle:
         handle.cancel()
     assert loop.metrics().polls - before < TURNS_IN_VAIN
+
+
+@pytest.mark.only("python", reason="the compiled loop hands the GIL over without polls; asyncio counts none")
+def test_the_pure_loop_polls_in_every_turn_while_there_is_a_thread(loop):
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    before = loop.metrics().polls
+    loop.run_until_complete(spin(5 * TURNS_IN_VAIN))
+    end.set()
+    thread.join()
+    assert loop.metrics().polls - before >= 5 * TURNS_IN_VAIN
 
 
 @pytest.mark.only("c", reason="the pure loop does not skip polls while it watches a descriptor, asyncio never does")

@@ -15,6 +15,8 @@ cdef class LoopCore(LoopState):
     cdef bint process_events_is_original  # _process_events() is not overridden
     cdef bint poll_next             # the next iteration polls, whatever pause is left
     cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
+    cdef bint thread_called         # another thread has called call_soon_threadsafe() since the last poll
+    cdef uint64_t thread_called_at  # a reading of clock_ticks(), at the poll after that
     cdef uint64_t gil_released_at   # a reading of clock_ticks(), after a poll
     cdef uint64_t gil_held_ticks    # until a poll that cannot block releases the GIL again
     cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end

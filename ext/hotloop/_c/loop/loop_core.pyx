@@ -139,6 +139,8 @@ cdef Py_ssize_t PREFETCHED_FROM = 1000
 cdef double LONGEST_WAIT = 24 * 3600.0
 # How long polls that cannot block keep the GIL, in switch intervals: see gil_is_due().
 cdef int GIL_HELD_INTERVALS = 4
+# For so many time slices after a thread's call_soon_threadsafe(), each poll releases the GIL.
+cdef int GIL_OFFERED_SLICES = 10
 # Methods that a program may replace, on the class or on the loop object: the compiled code then calls the replacement.
 cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"})
 # Since 3.13.3 create_task() passes unknown keywords on to the task.
@@ -337,14 +339,22 @@ cdef class LoopCore(LoopState):
     cdef bint gil_is_due(self) noexcept:
         """Whether a poll that cannot block gives other threads the GIL.
 
-        A thread that waits for the GIL asks for it after a switch interval, and Python code hands it over. To release it
-        more often than that would starve the thread: each release wakes it too late and makes it wait for a whole
-        interval again. So a poll releases the GIL only when it is time for callbacks that are all C and see no request."""
+        A thread that waits for the GIL asks for it after a switch interval, and Python code hands it over. Releases now
+        and then would starve it: each wakes it too late and makes it wait a whole interval again. So there are many,
+        one in each poll, of which the thread catches one, for a while after a thread has called: having delivered a
+        result, it is about to wait for more work. Otherwise there is one after some intervals, because callbacks that
+        are all C see no request."""
+        cdef uint64_t now = clock_ticks()
         cdef double slices
         if FREE_THREADED:
             # Nobody waits for a GIL, but the collector waits until this thread lets it stop the world.
             return True
-        if clock_ticks() - self.gil_released_at < self.gil_held_ticks:
+        if self.thread_called:
+            self.thread_called = False
+            self.thread_called_at = now
+        if now - self.thread_called_at < GIL_OFFERED_SLICES * slice_ticks:
+            return True
+        if now - self.gil_released_at < self.gil_held_ticks:
             return False
         try:
             # The program may change the interval at any time.
@@ -735,6 +745,9 @@ cdef class LoopCore(LoopState):
             self.inbox.post(handle, self.ready)
         else:
             push(self.ready, handle)
+            if self.runs_elsewhere():
+                self.thread_called = True
+                backoff_reset(&self.metrics.backoff)
         return self.wake()
 
     cdef int wake(self) except -1:

@@ -9,7 +9,8 @@ Polling. asyncio polls in every iteration, a system call each, even while callba
 it watches any descriptor but its own. If it watches none, a poll can only find signals and timers. Then the loop begins
 to skip polls after PATIENCE polls in a row that found nothing while callbacks were queued. It skips them for longer
 each time, up to TIME_SLICE: signals and timers wait at most that much longer than under asyncio, and a busy loop spends
-its time on callbacks. The first iterations of each run_forever() poll.
+its time on callbacks. The first iterations of each run_forever() poll, and all do while the process has other threads:
+the GIL is released in polls, and a thread that waits for it catches one of many.
 
 Wake-ups. asyncio writes to its self-pipe in every call_soon_threadsafe(), a system call each, and reads it all again.
 This loop's self-pipe is written only by the first call that finds the loop asleep or going to sleep, and read once.

@@ -12,6 +12,7 @@ them, and asyncio's loops have nearly as many.
 """
 
 import time
+from _thread import _count as threads_beside_the_first
 from collections.abc import Callable
 from itertools import repeat
 from math import inf
@@ -129,6 +130,8 @@ class Measurements:
             self.pause = 0.0
         elif self.empty_polls < PATIENCE:
             self.empty_polls += 1
+        elif threads_beside_the_first():
+            self.pause = 0.0  # one may wait for the GIL, which polls release
         else:
             self.pause = min(2 * self.pause or FIRST_PAUSE, self.slice)
         return self.pause

@@ -29,6 +29,9 @@ from conformance import binding, catalog, pool
 from conformance.expected import Expectations, Judgement
 from conformance.report import counts, report
 
+# The suites that take longest begin first, so that none of them runs alone in the end.
+LONG_SUITES = ("test_tasks", "test_events", "test_subprocess", "test_ssl")
+
 OK, FAILED, WRONG_USAGE, NOT_RUN, NO_COMPILED_OBJECTS = 0, 1, 2, 3, 4
 
 
@@ -76,7 +79,8 @@ class Session:
 def run_all(session: Session, processes: int) -> dict[str, tuple[Judgement, pool.Run]]:
     results = {}
     with concurrent.futures.ThreadPoolExecutor(processes) as executor:
-        pending = {executor.submit(session.run_suite, suite): suite for suite in session.suites()}
+        suites = sorted(session.suites(), key=lambda suite: suite not in LONG_SUITES)
+        pending = {executor.submit(session.run_suite, suite): suite for suite in suites}
         for future in concurrent.futures.as_completed(pending):
             suite = pending[future]
             results[suite] = future.result()
@@ -102,7 +106,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of the tests and run none")
     parser.add_argument("--json", metavar="FILE", help="write every verdict to FILE")
     parser.add_argument("--timeout", type=float, default=45.0, help="seconds until a test counts as hung (default: 45)")
-    parser.add_argument("-j", type=int, default=2, metavar="N", help="suites to run at a time (default: 2)")
+    parser.add_argument("-j", type=int, default=3, metavar="N", help="suites to run at a time (default: 3)")
     return parser.parse_args(arguments)
 
 

@@ -177,22 +177,23 @@ class PipeStage(Stage):
         self.writing.transport.writelines([self.next_bytes(size) for size in sizes])
 
     def write_eof(self):
-        if not self.ends_twice():
+        if not self.ends_at_once():
             self.writing.transport.write_eof()
 
     def close(self):
-        if not self.ends_twice():
+        if not self.ends_at_once():
             self.writing.transport.close()
 
     def abort(self):
         # asyncio's abort() of a closing transport with nothing left to write calls connection_lost() a second time.
         transport = self.writing.transport
-        if not self.ends_twice() and (not transport.is_closing() or transport.get_write_buffer_size()):
+        if not self.ends_at_once() and (not transport.is_closing() or transport.get_write_buffer_size()):
             transport.abort()
 
-    def ends_twice(self):
-        """asyncio calls connection_lost() twice where resume_writing() closes a transport that has written all."""
-        return self.resuming and not self.writing.transport.get_write_buffer_size()
+    def ends_at_once(self):
+        """Where resume_writing() closes the transport, asyncio calls connection_lost() when that returns: too early if
+        it has also written, and otherwise a second time later."""
+        return self.resuming
 
     def set_limits(self, limits):
         self.writing.transport.set_write_buffer_limits(*limits)

@@ -122,6 +122,34 @@ def test_what_is_queued_is_written_before_the_end(loop, how):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", "python", reason="asyncio ends the connection at once, and loses data or ends it twice")
+@pytest.mark.parametrize("last", [b"", b"last " * 100_000], ids=["nothing", "more than a pipe takes"])
+@pytest.mark.parametrize("how", ["close", "write_eof"])
+def test_what_is_written_and_closed_when_writing_is_resumed(loop, how, last):
+    def finish():
+        protocol.transport.write(last)
+        getattr(protocol.transport, how)()
+
+    protocol = Recorder(resume_writing=finish)
+
+    async def main():
+        reading, writing = pipe_files()
+        transport, _ = await loop.connect_write_pipe(lambda: protocol, writing)
+        with reading:
+            sent = bytes(300_000)
+            transport.write(sent)
+            received = bytearray()
+            while not protocol.lost:
+                received += drain_pipe(reading.fileno())
+                await asyncio.sleep(0)
+            await settle()
+            assert received + drain_pipe(reading.fileno()) == sent + last
+        protocol.check_life_cycle()
+        assert protocol.events[-1] == ("connection_lost", None)
+
+    loop.run_until_complete(main())
+
+
 def test_abort_drops_what_is_queued(loop):
     async def main():
         reading, writing = pipe_files()

@@ -134,7 +134,9 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
             self._loop._remove_writer(self._fileno)
             self._fatal_error(error, "Fatal write error on pipe transport")
             return
-        self._maybe_resume_protocol()  # which may write
-        if self._closing:
+        was_closing = self._closing
+        self._maybe_resume_protocol()
+        # If the protocol has closed the transport just now, the end comes after what it wrote before that.
+        if was_closing:
             self._loop._remove_reader(self._fileno)
             self._call_connection_lost(None)

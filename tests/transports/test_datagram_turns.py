@@ -323,3 +323,45 @@ def test_each_error_of_what_had_to_wait_has_a_turn_of_its_own(impl, tmp_path, wa
         return protocol.events
 
     assert events_on(impl) == events_on(load("asyncio"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a full queue is an error, without a wait")
+def test_after_an_error_what_has_to_wait_again_waits_for_the_next_turn(impl, tmp_path):
+    """asyncio still waits for room then. Of that wait an event of this turn may be queued already, which does not count
+    for what begins to wait in this turn."""
+
+    class Noting(DatagramRecorder):
+        def error_received(self, error):
+            self.calls.append((type(error).__name__, len(self.turns)))
+
+    def events_on(implementation):
+        loop = implementation.new_event_loop()
+        address = str(tmp_path / implementation.name)
+        ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+
+        async def main():
+            transport, protocol = await over(loop, ours, Noting)
+            protocol.turns = counted_turns(loop)
+            for last in ((b"to nobody", f"{address}-not"), (bytes(1 << 24), address)):
+                for _ in range(15):  # more than the kernel queues
+                    transport.sendto(b"x", address)
+                transport.sendto(*last)
+                assert transport.get_write_buffer_size()
+                drain(peer)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            await until(lambda: len(protocol.events) >= 3)
+            await close(transport)
+            return protocol.events
+
+        try:
+            with ours, peer:
+                peer.bind(address)
+                ours.setblocking(False)
+                peer.setblocking(False)
+                return loop.run_until_complete(main())
+        finally:
+            loop.close()
+            (tmp_path / implementation.name).unlink()
+
+    assert events_on(impl) == events_on(load("asyncio"))

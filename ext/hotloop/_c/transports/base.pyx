@@ -226,7 +226,7 @@ cdef class Transport(Watcher):
         try:
             if events & POLLER_READ and not self.paused and not self.closing:
                 self.ready_to_read()
-            if events & POLLER_WRITE and self.loop is not None:
+            if events & self.events & POLLER_WRITE and self.loop is not None:
                 self.events &= ~POLLER_WRITE
                 self.ready_to_write()
         finally:

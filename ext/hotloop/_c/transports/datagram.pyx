@@ -25,7 +25,7 @@ from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
-from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
+from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.runtime.python_api cimport PySys_Audit
 from hotloop._c.system.address cimport (
@@ -230,6 +230,10 @@ cdef class DatagramTransport(SocketTransport):
         self.queued_bytes += len(data) + HEADER_SIZE
         if not self.blocked:
             self.wait_until_writable()
+        elif self.queued_bytes == len(data) + HEADER_SIZE:
+            # After an error the endpoint still waits, with an empty queue. asyncio now waits anew, so an event of this
+            # turn does not count.
+            self.events &= ~POLLER_WRITE
         return self.maybe_pause_protocol()
 
     cdef int ready_to_write(self) except -1:

@@ -46,6 +46,8 @@ def refuses(address):
         connect(address).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        pass  # the listening socket was closed just then: ask again
     return False
 
 

@@ -17,25 +17,26 @@ TIMES = 40
 SECONDS = TIMES * 0.1
 
 
-def in_python(loop):
+def in_python(loop, sock):
     def work():
         loop.call_soon(work)
 
     return work
 
 
-def in_c(loop):
+def in_c(loop, sock):
     """No Python code looks whether another thread asks for the GIL."""
     work = functools.partial(loop.call_soon)
     work.__setstate__((loop.call_soon, (work,), {}, None))
     return work
 
 
-def with_polls(loop):
-    """Each iteration polls, as always after I/O."""
+def with_polls(loop, sock):
+    """Each iteration polls, because a descriptor is watched anew."""
 
     def work():
-        loop.remove_writer(0)
+        loop.remove_reader(sock)
+        loop.add_reader(sock, print)
         loop.call_soon(work)
 
     return work
@@ -61,8 +62,9 @@ def seconds_of_the_loop(loop, work):
 
 
 @pytest.mark.parametrize("work", [in_python, in_c, with_polls])
-def test_a_thread_has_its_turns_beside_a_busy_loop(loop, work):
-    assert seconds_of_the_loop(loop, work(loop)) < SECONDS
+def test_a_thread_has_its_turns_beside_a_busy_loop(loop, pair, work):
+    assert seconds_of_the_loop(loop, work(loop, pair[0])) < SECONDS
+    loop.remove_reader(pair[0])
 
 
 def test_the_executor_works_beside_a_busy_loop(loop):

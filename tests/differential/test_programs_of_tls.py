@@ -121,7 +121,7 @@ class TlsStage(Stage):
         super().__init__(loop, program, reactions)
         self.cuts = list(cuts)
         self.transport = None
-        self.lost = self.peer_left = self.is_open = self.closed = False
+        self.lost = self.peer_left = self.is_open = self.closed = self.receiving = False
         self.written = self.encrypted = self.delivered = 0
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
@@ -175,7 +175,9 @@ class TlsStage(Stage):
         assert data == counted(self.delivered, len(data), 253)
         self.delivered += len(data)
         if not self.closed:
+            self.receiving = True
             self.happened("data", len(data))
+            self.receiving = False
 
     # -- the transport's user ------------------------------------------------------------------------------------------
 
@@ -205,10 +207,15 @@ class TlsStage(Stage):
             self.transport.close()
 
     def abort(self):
-        self.transport.abort()
+        # With the data that a pause has kept behind the peer's end, asyncio fails: it "cannot switch state" any more.
+        if not (self.receiving and self.peer_left):
+            self.transport.abort()
 
     def look(self):
-        self.note("state", self.transport.is_closing(), self.transport.is_reading())
+        # hotloop's looks at the transport below, and so does asyncio's in newer versions: in 3.14, not in 3.13.0.
+        below = self.transport._ssl_protocol._transport
+        closing = self.transport.is_closing() or (below is not None and below.is_closing())
+        self.note("state", closing, self.transport.is_reading())
 
     # -- the peer ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""LoopCore: the event loop itself, that is the code that runs for every callback, poll, timer and wake-up.
+"""LoopCore: the event loop itself, that is the code that runs for every callback, timer and wake-up.
 
 hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. Everything else (servers, connecting,
 subprocesses, executors, signals, TLS) is the running Python's.
@@ -6,46 +6,31 @@ subprocesses, executors, signals, TLS) is the running Python's.
 In the order of this file:
 
 - run_forever() repeats run_iteration() until stop() is called.
-- An iteration begins with poll(), if one is due: poll() ends the time slice, waits for I/O if nothing is queued,
-  dispatches the events to their watchers, which queue themselves, and queues the timers that are due. So callbacks have
-  the order that asyncio promises: those queued earlier, then I/O, then timers.
+- An iteration begins with a poll, if one is due (polling.pyx). It queues callbacks for I/O and timers.
 - run_batches() then runs the callbacks that are queued by now, one batch; run_items() is its inner loop. At the end of
-  the batch flush_watchers() sends what its callbacks wrote. Further batches follow until the next poll is due.
+  the batch what its callbacks wrote is sent (unflushed.pyx). Further batches follow until the next poll is due.
 - call_soon(), call_later() and their like queue callbacks; wake() ends the loop's wait for other threads.
 
-asyncio polls in every iteration. So does this loop while polls find something. After many polls in vain in a row it
-skips polls while work is queued, for longer each time (poll_backoff.h), but never for longer than a time slice, and not
-when a timer was set that is due already. So I/O and timers wait at most for one slice and the batch under way, however
-busy the ready queue is, and short callbacks without I/O do not cost a system call each.
-
-Elsewhere: the loop's attributes under asyncio's names (state.pyx), its counts and times (metrics.h), slow callbacks and
-debug mode (slow_callbacks.pyx), the ready queue (scheduler/ready_queue.pxd) and timers (scheduler/timers.pyx).
+Its bases, from the first: the loop's attributes under asyncio's names (state.pyx), the methods that a program may
+replace (replaceable_methods.pyx), and polling. Elsewhere: its counts and times (metrics.h), slow callbacks and debug
+mode (slow_callbacks.pyx), the ready queue (scheduler/ready_queue.pxd) and timers (scheduler/timers.pyx).
 
 Threads: a loop's state belongs to the thread that runs the loop. See locking.h for what other threads may touch.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_XDECREF
-from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
+from hotloop._c.loop.clock_rate cimport SLICE, nanoseconds_in_a_tick, ticks_in_a_slice
+from hotloop._c.loop.polling cimport Polling, must_poll
+from hotloop._c.loop.replaceable_methods cimport declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
-from hotloop._c.loop.state cimport (
-    TIMING_HOOK,
-    TIMING_METRICS,
-    LoopState,
-    backoff_reset,
-    loop_metrics,
-    metrics_histogram,
-    poll_backoff,
-)
+from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
+from hotloop._c.loop.unflushed cimport Unflushed
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
-from hotloop._c.poller.poller cimport poller_batch, process_generation
-from hotloop._c.poller.selector cimport PollerSelector
-from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
     PyThread_get_thread_ident,
@@ -56,13 +41,10 @@ from hotloop._c.runtime.locking cimport (
     shared_get,
     shared_peek,
     shared_set,
-    store_release_bint,
     store_release_id,
-    store_release_version,
 )
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport (
-    NO_VERSION,
     Handle,
     ReadyQueue,
     Runnable,
@@ -79,29 +61,20 @@ from hotloop._c.scheduler.ready_queue cimport (
     retire,
     type_version_of,
 )
-from hotloop._c.scheduler.timers cimport TimerHandle, earliest, new_timer, timer_heap_first
+from hotloop._c.scheduler.timers cimport TimerHandle, new_timer
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.tasks.current_task cimport leave_task
 from hotloop._c.tasks.future cimport Future, new_future
 from hotloop._c.tasks.task cimport Task, new_task
 
 import sys
 from asyncio import events
-from sys import getswitchinterval
 
 cdef extern from "system/clock.h":
     double clock_seconds()
-    int64_t clock_nanoseconds()
     uint64_t clock_ticks()
-    void clock_both(int64_t *nanoseconds, uint64_t *ticks)
-    uint64_t clock_ticks_per_slice(int64_t nanoseconds)
 
 cdef extern from "system/malloc_threshold.h":
     void raise_malloc_threshold(size_t size)
-
-cdef extern from "loop/poll_backoff.h":
-    void backoff_polled(poll_backoff *, uint64_t now, bint empty) noexcept
-    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
 
 cdef extern from "loop/metrics.h":
     enum:
@@ -109,10 +82,7 @@ cdef extern from "loop/metrics.h":
     void metrics_begin(loop_metrics *, uint64_t now) noexcept
     void metrics_begin_batch(loop_metrics *, Py_ssize_t items) noexcept
     uint64_t metrics_end_last_batch(loop_metrics *) noexcept
-    void metrics_end_slice(loop_metrics *) noexcept
-    void metrics_polled(loop_metrics *, uint64_t now, bint waited) noexcept
     void metrics_end(loop_metrics *, uint64_t now) noexcept
-    void metrics_add(metrics_histogram *, uint64_t count, double total) noexcept
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
 cdef extern from "runtime/fast_method.h":
@@ -129,31 +99,11 @@ cdef extern from "Python.h":
 cdef extern from "system/receive.h":
     PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
 
-# The time slice, in nanoseconds: how long queued work may put off the next poll.
-cdef int64_t SLICE = 100_000
-# The same in seconds, with room for differences between the two clocks and their readings.
-cdef double SLICE_SECONDS = 2 * SLICE * 1e-9
 # In a batch of this many items, they may no longer be in the processor's cache.
 cdef Py_ssize_t PREFETCHED_FROM = 1000
-# asyncio's upper bound for one wait, in seconds.
-cdef double LONGEST_WAIT = 24 * 3600.0
-# How long polls that cannot block keep the GIL, in switch intervals: see gil_is_due().
-cdef int GIL_HELD_INTERVALS = 4
-# For so many time slices after a thread's call_soon_threadsafe(), each poll releases the GIL.
-cdef int GIL_OFFERED_SLICES = 10
-# Methods that a program may replace, on the class or on the loop object: the compiled code then calls the replacement.
-cdef frozenset REPLACEABLE = frozenset({"time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"})
 # Since 3.13.3 create_task() passes unknown keywords on to the task.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
 
-
-cdef inline void end_slice(LoopCore self) noexcept:
-    """Before a poll: add up the slice that ends, and decide whether to time each item of the next."""
-    if self.batch_running:
-        # A callback runs the loop: it has run since the clock was read.
-        self.metrics.last_reading = clock_ticks()
-    metrics_end_slice(&self.metrics)
-    self.timing = self.timing & ~TIMING_METRICS | (TIMING_METRICS if self.metrics.time_items else 0)
 
 cdef inline bint slice_is_over(LoopCore self) noexcept:
     """At the end of a batch: read the clock; True if it is time to poll."""
@@ -162,12 +112,11 @@ cdef inline bint slice_is_over(LoopCore self) noexcept:
     return backoff_is_over(&self.metrics.backoff, now)
 
 
-cdef class LoopCore(LoopState):
+cdef class LoopCore(Polling):
     """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
     def __cinit__(self, *args, **kwargs):
-        self.unflushed = []
-        self.replaced_methods = set()
+        self.unflushed = Unflushed()
 
     def __dealloc__(self):
         Py_XDECREF(self.receive_bytes)
@@ -247,231 +196,11 @@ cdef class LoopCore(LoopState):
         """One iteration; with `repeat`, further ones that need no poll."""
         if FREE_THREADED:
             self.empty_inbox()
-        if self.poll_is_due():
+        if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
             self.poll()
         return self.run_batches(repeat)
 
-    # -- an iteration: whether to poll ---------------------------------------------------------------------------------
-
-    cdef bint must_poll(self) noexcept:
-        """Whether the next iteration polls, however recent the last poll is. A class that was changed may have another
-        clock."""
-        return (
-            published_size(&self.ready.count) == 0
-            or self.poll_next
-            or self.type_version != type_version_of(self)
-            or self.time_replacement is not None
-            or (FREE_THREADED and shared_peek(&self.inbox.filled))
-        )
-
-    cdef bint poll_is_due(self) noexcept:
-        return self.must_poll() or backoff_is_over(&self.metrics.backoff, clock_ticks())
-
-    # -- an iteration: polling -----------------------------------------------------------------------------------------
-
-    cdef int poll(self) except -1:
-        """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
-        cdef int64_t nanoseconds
-        cdef uint64_t polled_before = self.metrics.backoff.polled_at
-        cdef double now, first
-        self.poll_next = False
-        self.process_generation = process_generation()
-        self.leave_current_task()
-        if self.type_version != type_version_of(self):
-            self.find_overrides()
-        end_slice(self)
-        nanoseconds = self.wait_time()
-        self.metrics.waiting = nanoseconds != 0
-        if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
-            self.poll_own_selector(nanoseconds)
-        else:
-            self.poll_foreign_selector(nanoseconds)
-        if FREE_THREADED:
-            self.empty_inbox()
-        if self.timers.heap.live:
-            now = self.current_time()
-            first = self.timers.expire(now, self.ready)
-            if first <= now:
-                self.note_timer_lateness(now - first, polled_before)
-            self.slice_ends = now + SLICE_SECONDS
-        else:
-            # Not worth reading the clock: the next call_at() asks for a poll.
-            self.slice_ends = INFINITY
-        return 0
-
-    cdef int64_t wait_time(self) except? -2:
-        """How long the poll may block, in nanoseconds; -1: without limit."""
-        cdef double wait
-        if published_size(&self.ready.count) or self.stopping:
-            return 0
-        self.ready.shrink()
-        if not self.timers.heap.live:
-            return -1
-        if FREE_THREADED:
-            wait = earliest(self.timers) - self.current_time()
-        else:
-            wait = timer_heap_first(&self.timers.heap).deadline - self.current_time()
-        if wait > LONGEST_WAIT:
-            wait = LONGEST_WAIT
-        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
-
-    cdef int poll_own_selector(self, int64_t nanoseconds) except -1:
-        cdef PollerSelector poller = self.poller
-        cdef poller_batch *batch
-        cdef int count
-        cdef bint release_gil = nanoseconds != 0
-        if release_gil:
-            nanoseconds = self.fall_asleep(nanoseconds)
-        else:
-            PyErr_CheckSignals()
-            release_gil = self.gil_is_due()
-        batch = poller.wait(nanoseconds, release_gil, &count)
-        shared_set(&self.asleep, 0)
-        self.end_poll(count > 0)
-        if release_gil:
-            self.gil_released_at = self.metrics.backoff.polled_at
-        try:
-            self.dispatch(poller, batch, count)
-        finally:
-            poller.recycle_batch(batch)
-        return 0
-
-    cdef bint gil_is_due(self) noexcept:
-        """Whether a poll that cannot block gives other threads the GIL.
-
-        A thread that waits for the GIL asks for it after a switch interval, and Python code hands it over. Releases now
-        and then would starve it: each wakes it too late and makes it wait a whole interval again. So there are many,
-        one in each poll, of which the thread catches one, for a while after a thread has called: having delivered a
-        result, it is about to wait for more work. Otherwise there is one after some intervals, because callbacks that
-        are all C see no request."""
-        cdef uint64_t now = clock_ticks()
-        cdef double slices
-        if FREE_THREADED:
-            # Nobody waits for a GIL, but the collector waits until this thread lets it stop the world.
-            return True
-        if self.thread_called:
-            self.thread_called = False
-            self.thread_called_at = now
-        if now - self.thread_called_at < GIL_OFFERED_SLICES * slice_ticks:
-            return True
-        if now - self.gil_released_at < self.gil_held_ticks:
-            return False
-        try:
-            # The program may change the interval at any time.
-            slices = GIL_HELD_INTERVALS * min(<double>getswitchinterval(), 1e6) * 1e9 / SLICE
-            self.gil_held_ticks = <uint64_t>(slices * slice_ticks)
-        except MemoryError:
-            pass
-        return True
-
-    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
-        """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread
-        that still saw it awake has queued a callback since the queue was checked."""
-        shared_set(&self.asleep, 1)
-        if published_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
-            return 0
-        return nanoseconds
-
-    cdef int end_poll(self, bint found) noexcept:
-        """A poll has ended, and a new slice begins."""
-        cdef uint64_t now = clock_ticks()
-        backoff_polled(&self.metrics.backoff, now, not (found or self.metrics.waiting))
-        metrics_polled(&self.metrics, now, self.metrics.waiting)
-        return 0
-
-    cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1:
-        """Poll by the methods of asyncio's loop: for another selector than hotloop's, and for overridden methods."""
-        if nanoseconds:
-            nanoseconds = self.fall_asleep(nanoseconds)
-        # The attribute, because a subclass may define it in the class.
-        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
-        shared_set(&self.asleep, 0)
-        self.end_poll(bool(ready))
-        self._process_events(ready)
-        return 0
-
-    # -- an iteration: dispatching events ------------------------------------------------------------------------------
-
-    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1:
-        """Tell the watchers of the events of a poll (watcher.pyx). If one fails, the others still get theirs."""
-        cdef int index = 0, fd = -1, happened = 0
-        cdef bint foreign = False
-        try:
-            while index < count:
-                try:
-                    self.dispatch_rest(poller, batch, count, &index, &foreign)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    if foreign:
-                        raise
-                    poller.event(batch, index, &fd, &happened)
-                    index += 1
-                    self.report_and_rearm(poller, fd, error)
-        except BaseException:
-            for index in range(index, count):
-                poller.rearm_event(batch, index)
-            raise
-        return 0
-
-    cdef int dispatch_rest(
-        self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
-    ) except -1:
-        """Dispatch from event `next` on, until one fails: so the usual event costs no try statement. `foreign`: the
-        event that failed was asyncio's to dispatch."""
-        cdef int fd = -1, happened = 0
-        cdef PyObject *entry
-        cdef object held
-        while next[0] < count:
-            entry = poller.event(batch, next[0], &fd, &happened)
-            if entry != NULL:
-                # Keeps the watcher alive: on_events() may have the poller forget it.
-                held = <object>entry
-                if poller.registrations[fd].watched:
-                    (<Watcher>held).on_events(happened)
-                else:
-                    foreign[0] = True
-                    self.dispatch_foreign(held, happened)
-                    foreign[0] = False
-            next[0] += 1
-        return 0
-
-    cdef int dispatch_foreign(self, object entry, int happened) except -1:
-        """Dispatch an event of asyncio's kind of entry, which the program has registered with the selector itself. An
-        error ends the run of the loop, as under asyncio."""
-        self._process_events([(entry, happened)])
-        return 0
-
-    cdef int report_and_rearm(self, PollerSelector poller, int fd, object error) except -1:
-        """Report a watcher that failed, and have the poller rearm its event."""
-        poller.rearm(fd)
-        self.call_exception_handler(
-            {"message": f"Exception while an event of file descriptor {fd} was dispatched", "exception": error}
-        )
-        return 0
-
-    def _process_events(self, event_list):
-        """Queue the callbacks for what select() returned: for code that runs the loop itself."""
-        foreign = []
-        for key, happened in event_list:
-            if isinstance(key.data, Watcher):
-                try:
-                    # select() does not say whether one read takes all there is.
-                    (<Watcher>key.data).on_events(<int>happened | POLLER_MORE)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    if self.poller is None:
-                        raise
-                    self.report_and_rearm(self.poller, key.fd, error)
-            else:
-                foreign.append((key, happened))
-        super()._process_events(foreign)
-        if FREE_THREADED:
-            # The caller looks at the ready queue next, maybe by a reference from before select().
-            self.empty_inbox()
-
-    # -- an iteration: running a batch ---------------------------------------------------------------------------------
+    # -- running a batch -----------------------------------------------------------------------------------------------
 
     cdef int run_batches(self, bint repeat) except -1:
         """Run the items that are queued now; those queued meanwhile are the next batch. With `repeat`, go on with
@@ -499,8 +228,8 @@ cdef class LoopCore(LoopState):
                         self.note_last_batch(<PyObject *>failed)
         finally:
             self.batch_running = outer
-            if self.unflushed_count:
-                self.flush_watchers()
+            if self.unflushed.count:
+                self.unflushed.flush(self)
                 self.metrics.last_reading = clock_ticks()
         return 0
 
@@ -532,15 +261,15 @@ cdef class LoopCore(LoopState):
                 retire(running[0])
                 running[0] = NULL
                 continue
-            if self.unflushed_count:
+            if self.unflushed.count:
                 # Before the clock is read, so that one reading is enough. Raises only what ends the run of the loop.
-                self.flush_watchers()
+                self.unflushed.flush(self)
             over = slice_is_over(self)
             if over:
                 self.note_last_batch(running[0])
             retire(running[0])
             running[0] = NULL
-            if repeat and not self.stopping and not over and not self.must_poll() and self.run_once_is_original:
+            if repeat and not self.stopping and not over and not must_poll(self) and self.run_once_is_original:
                 todo[0] = queued(ready)
                 metrics_begin_batch(&self.metrics, todo[0])
         return 0
@@ -561,14 +290,6 @@ cdef class LoopCore(LoopState):
                 report_slow(self, item, passed, cpu_began, 1)
         return cancelled
 
-    cdef int leave_current_task(self) except -1:
-        """End the step of the task that ran last: see Task.run()."""
-        cdef object task = self.ready.entered_task
-        if task is not None:
-            self.ready.entered_task = None
-            leave_task(self, task)
-        return 0
-
     cdef int note_last_batch(self, PyObject *last) except -1:
         """The batch that ended with item `last` is the last of its slice: it is time to poll."""
         cdef loop_metrics *metrics = &self.metrics
@@ -576,66 +297,6 @@ cdef class LoopCore(LoopState):
         if self.timing == 0 and passed > metrics.slice_ticks:
             report_slow(self, <object>last if metrics.batch_items == 1 else None, passed, -1, metrics.batch_items)
         return 0
-
-    # -- an iteration: the end of a batch ------------------------------------------------------------------------------
-
-    cdef int flush_later(self, Watcher watcher) except -1:
-        """Call the watcher's flush() at the end of this batch, for it to send what was written to it."""
-        if self.unflushed_count < PyList_GET_SIZE(self.unflushed):
-            self.unflushed[self.unflushed_count] = watcher
-        else:
-            self.unflushed.append(watcher)
-        self.unflushed_count += 1
-        return 0
-
-    cdef int flush_watchers(self) except -1:
-        """At the end of a batch, send what was written to each transport in it, in one system call each.
-
-        Not in a forked child: the parent sends what was written before the fork."""
-        cdef bint own = self.poller is not None and not self.is_inherited_by_fork()
-        cdef list watchers
-        cdef Py_ssize_t count, index
-        cdef Watcher watcher
-        cdef object failure = None
-        # A resume_writing() may write again, and so fill the other list, or even run the loop.
-        while self.unflushed_count:
-            watchers = self.unflushed
-            count = self.unflushed_count
-            self.unflushed = [] if self.spare_unflushed is None else self.spare_unflushed
-            self.spare_unflushed = None
-            self.unflushed_count = 0
-            index = 0
-            while index < count:
-                try:
-                    while index < count:
-                        watcher = <Watcher>PyList_GET_ITEM(watchers, index)
-                        watchers[index] = None
-                        index += 1
-                        if own:
-                            watcher.flush()
-                except BaseException as error:
-                    # Raised when all have sent. An exception that ends the run of the loop takes precedence.
-                    raised = self.report_flush(error)
-                    if raised is not None and not isinstance(failure, (SystemExit, KeyboardInterrupt)):
-                        failure = raised
-            self.spare_unflushed = watchers
-        if failure is not None:
-            raise failure
-        return 0
-
-    cdef object report_flush(self, object error):
-        """Report what flush() has raised, which is no callback's error. Returns an exception for flush_watchers() to
-        raise, or None."""
-        cdef object raised = error
-        if not isinstance(error, (SystemExit, KeyboardInterrupt)):
-            try:
-                self.call_exception_handler(
-                    {"message": "Exception while data was sent at the end of a turn", "exception": error}
-                )
-                raised = None
-            except BaseException as failure:
-                raised = failure
-        return raised
 
     # -- scheduling ----------------------------------------------------------------------------------------------------
 
@@ -782,55 +443,16 @@ cdef class LoopCore(LoopState):
         # Plain reads: a thread that polls this may see a change one call later.
         return self.metrics.items if self.batch_running and not shared_peek(&self.asleep) else -1
 
-    # -- replaced methods ----------------------------------------------------------------------------------------------
-
-    def __setattr__(self, name, value):
-        PyObject_GenericSetAttr(self, name, value)
-        if name in REPLACEABLE:
-            self.replaced_methods.add(name)
-            self.find_overrides()
-
-    def __delattr__(self, name):
-        delete_attribute(self, name)
-        if name in REPLACEABLE:
-            self.replaced_methods.discard(name)
-            self.find_overrides()
-
-    cdef int find_overrides(self) except -1:
-        """Find the methods that a program has replaced: a test clock for time(), a patched call_soon() or _run_once().
-
-        The version tag of a class changes when the class or one of its bases is changed, so checking again costs one
-        comparison. A class that was changed too often has no tag any more (0), and is searched each time."""
-        cdef object cls = type(self)
-        cdef set replaced = {name for name in REPLACEABLE if getattr(cls, name) is not getattr(LoopCore, name)}
-        replaced |= self.replaced_methods
-        self.time_replacement = self.time if "time" in replaced else None
-        store_release_bint(&self.run_once_is_original, "_run_once" not in replaced)
-        self.call_soon_is_original = "call_soon" not in replaced
-        self.call_at_is_original = "call_at" not in replaced
-        self.create_task_is_original = "create_task" not in replaced
-        self.process_events_is_original = "_process_events" not in replaced
-        store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
-        self.update_direct_version()
-        return 0
-
-    cdef double current_time(self) except? -1:
-        if self.type_version != type_version_of(self):
-            self.find_overrides()
-        if self.time_replacement is not None:
-            return self.time_replacement()
-        return clock_seconds()
-
     # -- metrics -------------------------------------------------------------------------------------------------------
 
     cdef int begin_metrics(self) noexcept:
         """The loop begins to run. Its first iteration polls: a program may run a single one just for its I/O."""
         cdef uint64_t now = clock_ticks()
         self.metrics.nanoseconds_per_tick = nanoseconds_in_a_tick()
-        self.metrics.slice_ticks = slice_ticks
-        self.metrics.long_ticks = METRICS_LONG_CALLBACK * slice_ticks // SLICE
+        self.metrics.slice_ticks = ticks_in_a_slice()
+        self.metrics.long_ticks = METRICS_LONG_CALLBACK * self.metrics.slice_ticks // SLICE
         self.metrics.backoff.polled_at = now
-        self.metrics.backoff.slice = slice_ticks
+        self.metrics.backoff.slice = self.metrics.slice_ticks
         backoff_reset(&self.metrics.backoff)
         metrics_begin(&self.metrics, now)
         return 0
@@ -838,13 +460,6 @@ cdef class LoopCore(LoopState):
     cdef int end_metrics(self) noexcept:
         """The loop stops running."""
         metrics_end(&self.metrics, clock_ticks())
-        return 0
-
-    cdef int note_timer_lateness(self, double seconds, uint64_t polled_before) noexcept:
-        """A timer that was due already when it was set counts as late only since the previous poll."""
-        cdef uint64_t passed = metrics_passed(polled_before, self.metrics.backoff.polled_at)
-        cdef double known = <double>passed * self.metrics.nanoseconds_per_tick
-        metrics_add(&self.metrics.lateness, 1, min(seconds * 1e9, known))
         return 0
 
     # -- callbacks of descriptors --------------------------------------------------------------------------------------
@@ -918,14 +533,6 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
     return <double>(now + delay) - now
 
 
-cdef extern from "Python.h":
-    int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
-
-
-cdef int delete_attribute(object owner, object name) except -1:
-    return PyObject_GenericDelAttr(owner, name, NULL)
-
-
 # -- create_task(coro), the way in which nearly all tasks are made -----------------------------------------------------
 
 cdef bint can_create_plain_task(PyObject *loop) noexcept:
@@ -938,30 +545,4 @@ cdef object create_plain_task(object loop, object coro):
 
 
 fast_method_install(<PyTypeObject *>LoopCore, "create_task", can_create_plain_task, create_plain_task)
-
-
-# -- the length of a clock tick ----------------------------------------------------------------------------------------
-
-cdef uint64_t slice_ticks = clock_ticks_per_slice(SLICE)
-# The time at which this module was loaded, by both clocks.
-cdef int64_t loaded_nanoseconds
-cdef uint64_t loaded_ticks
-clock_both(&loaded_nanoseconds, &loaded_ticks)
-
-
-cdef double nanoseconds_in_a_tick() noexcept:
-    """A better estimate the longer the process has run. 0: the counter is not to be trusted."""
-    cdef uint64_t before, after
-    cdef int64_t passed
-    cdef double first, rate
-    if slice_ticks == 0:
-        return 0
-    first = <double>SLICE / <double>slice_ticks
-    before = clock_ticks()
-    passed = clock_nanoseconds() - loaded_nanoseconds
-    after = clock_ticks()
-    if passed < 20 * SLICE or after - before > slice_ticks // 10:
-        return first
-    rate = <double>passed / <double>(before - loaded_ticks)
-    # The two clocks may disagree on whether time passed while the machine slept.
-    return rate if 0.98 * first < rate < 1.02 * first else first
+declare_originals(LoopCore)

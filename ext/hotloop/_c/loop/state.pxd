@@ -64,6 +64,7 @@ cdef extern from "loop/metrics.h":
     void metrics_received(loop_metrics *, Py_ssize_t count) noexcept
     void metrics_sent(loop_metrics *, Py_ssize_t count) noexcept
     void backoff_reset(poll_backoff *) noexcept
+    bint backoff_is_over(const poll_backoff *, uint64_t now) noexcept
 
 
 # Reasons to run items by LoopCore.run_and_time() instead of directly.

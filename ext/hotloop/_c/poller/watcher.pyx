@@ -3,7 +3,7 @@
 A transport, a listening socket and a subprocess's pidfd are watchers; so is the pair of callbacks of add_reader() and
 add_writer(). The selector keeps one watcher for each descriptor, and knows nothing else about it.
 
-LoopCore.dispatch() and on_events() agree on the following:
+Polling.dispatch() and on_events() agree on the following:
 
 - The loop holds a reference to the watcher while on_events() runs, because on_events() may detach it.
 - on_events() does whatever may fail first, and only then records that the watcher is queued or has seen the event. So
@@ -26,7 +26,7 @@ cdef class Watcher(Runnable):
         raise NotImplementedError
 
     cdef int flush(self) except -1:
-        """Send what callbacks have written in this iteration: see LoopCore.flush_watchers()."""
+        """Send what callbacks have written in this iteration: see loop/unflushed.pyx."""
         raise NotImplementedError
 
     cdef object data(self):

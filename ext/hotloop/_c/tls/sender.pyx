@@ -110,7 +110,7 @@ cdef class TlsSender(TlsReceiver):
             return self.send_now(False)
         if not self.unflushed:
             try:
-                self.loop.flush_later(self)
+                self.loop.unflushed.add(self)
                 self.unflushed = True
             except MemoryError:
                 # No `return` here: Cython would build the exception's traceback, for which there may be no memory

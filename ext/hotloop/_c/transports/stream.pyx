@@ -469,7 +469,7 @@ cdef class StreamTransport(SocketTransport):
         if self.unflushed:
             return 0
         try:
-            self.loop.flush_later(self)
+            self.loop.unflushed.add(self)
             self.unflushed = True
         except MemoryError:
             # No `return` here: Cython would build the exception's traceback, for which there may be no memory either.
@@ -620,7 +620,7 @@ cdef class StreamTransport(SocketTransport):
         if size > MAX_WAITING or not self.edge_triggered or self.lost:
             return False
         # If nothing else runs before the end of the turn, it comes as soon as an early flush would.
-        if self.loop.unflushed_count == 1 and queued(self.loop.ready) == 0:
+        if self.loop.unflushed.count == 1 and queued(self.loop.ready) == 0:
             return False
         return socket_can_send(self.usable_fd())
 

@@ -1,0 +1,47 @@
+from libc.stdint cimport int64_t, uint64_t
+
+from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods
+from hotloop._c.poller.poller cimport poller_batch
+from hotloop._c.poller.selector cimport PollerSelector
+from hotloop._c.runtime.locking cimport FREE_THREADED, published_size, shared_flag, shared_peek
+from hotloop._c.scheduler.ready_queue cimport type_version_of
+
+
+cdef class Polling(ReplaceableMethods):
+    cdef bint poll_next             # the next iteration polls, whatever pause is left
+    cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
+    cdef bint batch_running         # callbacks run: transports may put off their writes to the end of the batch
+    cdef bint thread_called         # another thread has called call_soon_threadsafe() since the last poll
+    cdef uint64_t thread_called_at  # a reading of clock_ticks(), at the poll after that
+    cdef uint64_t gil_released_at   # a reading of clock_ticks(), after a poll
+    cdef uint64_t gil_held_ticks    # until a poll that cannot block releases the GIL again
+    cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
+
+    cdef int poll(self) except -1
+    cdef int leave_current_task(self) except -1
+    cdef int end_slice(self) noexcept
+    cdef int64_t wait_time(self) except? -2
+    cdef int poll_own_selector(self, int64_t nanoseconds) except -1
+    cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1
+    cdef bint gil_is_due(self) noexcept
+    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
+    cdef int end_poll(self, bint found) noexcept
+    cdef int note_timer_lateness(self, double seconds, uint64_t polled_before) noexcept
+    cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1
+    cdef int dispatch_rest(
+        self, PollerSelector poller, poller_batch *batch, int count, int *next, bint *foreign
+    ) except -1
+    cdef int dispatch_foreign(self, object entry, int happened) except -1
+    cdef int report_and_rearm(self, PollerSelector poller, int fd, object error) except -1
+
+
+cdef inline bint must_poll(Polling loop) noexcept:
+    """Whether the next iteration polls, however recent the last poll is. A class that was changed may have another
+    clock."""
+    return (
+        published_size(&loop.ready.count) == 0
+        or loop.poll_next
+        or loop.type_version != type_version_of(loop)
+        or loop.time_replacement is not None
+        or (FREE_THREADED and shared_peek(&loop.inbox.filled))
+    )

@@ -1,0 +1,15 @@
+from hotloop._c.loop.state cimport LoopState
+
+
+cdef class ReplaceableMethods(LoopState):
+    cdef object time_replacement    # a replacement of time(); None: time() is time.monotonic()
+    cdef bint run_once_is_original  # _run_once() is not overridden; other threads read it
+    cdef bint process_events_is_original
+    cdef bint call_at_is_original
+    cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
+
+    cdef int find_overrides(self) except -1
+    cdef double current_time(self) except? -1
+
+
+cdef int declare_originals(type core) except -1

@@ -1,0 +1,75 @@
+"""ReplaceableMethods: the methods of a loop that the compiled code calls itself, and that a program may replace.
+
+A test clock takes the place of time(), a patched call_soon() or _run_once() that of asyncio's, on the class or on the
+loop object. The compiled code asks here whether a method is still the original before it takes a short cut.
+"""
+
+from cpython.object cimport PyObject, PyObject_GenericSetAttr
+
+from hotloop._c.loop.state cimport LoopState
+from hotloop._c.runtime.locking cimport store_release_bint, store_release_version
+from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
+
+cdef extern from "Python.h":
+    int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
+
+cdef extern from "system/clock.h":
+    double clock_seconds()
+
+# LoopCore's own methods, by name: see declare_originals().
+cdef dict ORIGINALS = {}
+
+
+cdef class ReplaceableMethods(LoopState):
+    """What of a loop's methods is still the original."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.replaced_methods = set()
+
+    def __setattr__(self, name, value):
+        PyObject_GenericSetAttr(self, name, value)
+        if name in ORIGINALS:
+            self.replaced_methods.add(name)
+            self.find_overrides()
+
+    def __delattr__(self, name):
+        delete_attribute(self, name)
+        if name in ORIGINALS:
+            self.replaced_methods.discard(name)
+            self.find_overrides()
+
+    cdef int find_overrides(self) except -1:
+        """Find the methods that a program has replaced: a test clock for time(), a patched call_soon() or _run_once().
+
+        The version tag of a class changes when the class or one of its bases is changed, so checking again costs one
+        comparison. A class that was changed too often has no tag any more (0), and is searched each time."""
+        cdef object cls = type(self)
+        cdef set replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
+        replaced |= self.replaced_methods
+        self.time_replacement = self.time if "time" in replaced else None
+        store_release_bint(&self.run_once_is_original, "_run_once" not in replaced)
+        self.call_soon_is_original = "call_soon" not in replaced
+        self.call_at_is_original = "call_at" not in replaced
+        self.create_task_is_original = "create_task" not in replaced
+        self.process_events_is_original = "_process_events" not in replaced
+        store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
+        self.update_direct_version()
+        return 0
+
+    cdef double current_time(self) except? -1:
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        if self.time_replacement is not None:
+            return self.time_replacement()
+        return clock_seconds()
+
+
+cdef int declare_originals(type core) except -1:
+    """Tell which class has the original methods."""
+    for name in ("time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"):
+        ORIGINALS[name] = getattr(core, name)
+    return 0
+
+
+cdef int delete_attribute(object owner, object name) except -1:
+    return PyObject_GenericDelAttr(owner, name, NULL)

@@ -280,3 +280,29 @@ def test_a_subclass_may_have_class_attributes_of_these_names(impl):
     assert seen == [False, False, True, True, True, (threading.get_ident(), True), True, True, None]
     with pytest.raises(RuntimeError, match="Event loop is closed"):
         loop.call_soon(print)
+
+
+@pytest.mark.parametrize("what", ["cancels the last timer", "queues a callback"])
+def test_a_clock_that_changes_what_the_loop_is_about_to_wait_for(loop, what):
+    """The loop asks for the time once more when it knows that it has to wait."""
+    clock = loop.time
+    timer = loop.call_later(3600 if what == "queues a callback" else 0.05, int)
+    asked = []
+
+    def time():
+        if not asked:
+            asked.append(True)
+            if what == "queues a callback":
+                loop.call_soon_threadsafe(loop.stop)
+            else:
+                timer.cancel()
+                threading.Timer(0.1, loop.call_soon_threadsafe, [loop.stop]).start()
+        return clock()
+
+    def begin():
+        loop.time = time
+
+    loop.call_soon(begin)
+    loop.run_forever()
+    assert asked
+    timer.cancel()

@@ -128,3 +128,38 @@ def test_a_socket_closed_behind_a_transports_back_does_not_end_the_loop(loop):
 
     with other:
         loop.run_until_complete(main())
+
+
+def test_a_finalizer_that_takes_the_descriptor_of_the_next_event(loop):
+    """The loop may hold the last reference to what the event before was for."""
+    pipes = [os.pipe() for _ in range(2)]
+    (first, first_end), (second, second_end) = pipes
+    called = []
+
+    class File:
+        def fileno(self):
+            return first
+
+        def __del__(self):
+            loop._selector.unregister(second)
+            loop.add_reader(second, called.append, "second")
+
+    async def main():
+        file = File()
+        loop.add_reader(file, print)
+        loop._selector.get_map()[first].data[0].cancel()  # not by remove_reader(): the next event finds it
+        loop._selector.register(second, 1, (None, None))
+        del file
+        os.write(first_end, b"x")
+        os.write(second_end, b"x")
+        await asyncio.sleep(0.01)
+        loop.remove_reader(second)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.remove_reader(first)
+        loop.remove_reader(second)
+        for fd in (first, first_end, second, second_end):
+            os.close(fd)
+    assert set(called) <= {"second"}

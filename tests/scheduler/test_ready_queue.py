@@ -369,6 +369,17 @@ def test_a_timer_that_is_put_on_the_queue_is_pending_no_more(loop):
     assert sorted(seen, key=str) == [0, 1, 2, "replaced", "replaced"]
 
 
+@pytest.mark.parametrize("put", ["append", "appendleft", "extend"])
+def test_a_task_without_a_loop_is_not_queued(impl, loop, put):
+    """asyncio's tasks cannot be queued at all: its loop fails when it comes to one."""
+    task = impl.Task.__new__(impl.Task)
+    if impl.name == "c":
+        with pytest.raises(RuntimeError, match="does not belong to a loop"):
+            getattr(loop._ready, put)([task] if put == "extend" else task)
+    assert not loop._ready
+    run_once(loop)
+
+
 def test_what_is_queued_while_the_queue_is_changed_stays(loop):
     """The argument of rotate() may be an object whose __index__() runs any code."""
     seen = []

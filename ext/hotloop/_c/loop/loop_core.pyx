@@ -169,8 +169,10 @@ cdef class LoopCore(Polling):
         if alone:
             self.begin_metrics()
         try:
-            self.run_iteration(False)
-            self.leave_current_task()
+            try:
+                self.run_iteration(False)
+            finally:
+                self.leave_current_task()
         finally:
             self.ready.entered_task = entered
             if alone:

@@ -94,16 +94,19 @@ cdef class Polling(ReplaceableMethods):
 
     cdef int64_t wait_time(self) except? -2:
         """How long the poll may block, in nanoseconds; -1: without limit."""
-        cdef double wait
+        cdef double now, wait
         if published_size(&self.ready.count) or self.stopping:
             return 0
         self.ready.shrink()
         if not self.timers.heap.live:
             return -1
-        if FREE_THREADED:
-            wait = earliest(self.timers) - self.current_time()
-        else:
-            wait = timer_heap_first(&self.timers.heap).deadline - self.current_time()
+        now = self.current_time()
+        # A replaced clock may have queued a callback, or cancelled the last timer.
+        if published_size(&self.ready.count):
+            return 0
+        if not self.timers.heap.live:
+            return -1
+        wait = (earliest(self.timers) if FREE_THREADED else timer_heap_first(&self.timers.heap).deadline) - now
         if wait > LONGEST_WAIT:
             wait = LONGEST_WAIT
         return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
@@ -241,6 +244,8 @@ cdef class Polling(ReplaceableMethods):
                     foreign[0] = True
                     self.dispatch_foreign(held, happened)
                     foreign[0] = False
+                # Before the next event is looked up: it may be the last reference, and a finalizer may register others.
+                held = None
             next[0] += 1
         return 0
 

@@ -94,13 +94,12 @@ cdef int call_hook(LoopState loop, object item, double nanoseconds, int64_t cpu_
 cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
     """Run an item in debug mode: log one that takes long. 1 if it was cancelled, and did not run."""
     cdef double began, took
-    cdef int64_t cpu_began
+    cdef int64_t cpu_began = clock_cpu_nanoseconds()
     if item.is_cancelled():
         return 1
-    loop._current_handle = item
-    cpu_began = clock_cpu_nanoseconds()
-    began = loop.time()
     try:
+        loop._current_handle = item
+        began = loop.time()
         # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
         run_reporting(item, loop)
     finally:

@@ -175,24 +175,29 @@ cdef class Poller:
     cdef int grow_tables(self, int fd) except -1:
         cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before
         cdef registration *grown
+        cdef list more
         if missing <= 0:
             return 0
         # Double the size, so that ascending descriptors do not cost a copy each.
         missing = max(missing, before)
+        more = [None] * missing
+        # Making the list may have run a finalizer that registers a descriptor.
+        before = len(self.entries)
         grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
         if grown == NULL:
             raise MemoryError()
         memset(&grown[before], 0, missing * sizeof(registration))
         self.registrations = grown
-        self.entries.extend([None] * missing)
+        self.entries.extend(more)
         return 0
 
     cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1:
+        cdef unsigned generation
         cdef int error
         self.ensure_own_set()
-        self.last_generation = self.last_generation + 1 or 1
+        self.last_generation = generation = self.last_generation + 1 or 1
         # First, because the kernel refuses numbers that are too large for a table.
-        error = poller_add(&self.poller, fd, events, self.last_generation)
+        error = poller_add(&self.poller, fd, events, generation)
         if error < 0:
             raise_errno(error)
         try:
@@ -200,7 +205,7 @@ cdef class Poller:
         except MemoryError:
             poller_remove(&self.poller, fd, events)
             raise
-        self.registrations[fd].generation = self.last_generation
+        self.registrations[fd].generation = generation
         self.registrations[fd].events = events
         self.registrations[fd].watched = watched
         self.entries[fd] = entry

@@ -36,6 +36,7 @@ cdef enum:
 cdef class Runnable:
     cdef int run(self) except -1    # 1: it was cancelled, nothing ran
     cdef int is_cancelled(self) except -1
+    cdef int check_runnable(self) except -1
     cdef int withdraw(self) except -1
     cdef tuple done_callback(self)
 

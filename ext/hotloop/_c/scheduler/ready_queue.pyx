@@ -75,8 +75,12 @@ cdef class Runnable:
     cdef int is_cancelled(self) except -1:
         return False
 
+    cdef int check_runnable(self) except -1:
+        """Called before code outside the loop queues the Runnable: RuntimeError if run() cannot be called."""
+        return 0
+
     cdef int withdraw(self) except -1:
-        """Called before code outside the loop queues the Runnable: a pending timer leaves the timer queue."""
+        """Called after code outside the loop has queued the Runnable: a pending timer leaves the timer queue."""
         return 0
 
     cdef tuple done_callback(self):
@@ -145,6 +149,7 @@ cdef Runnable as_runnable(object handle):
     """The Runnable to queue for a handle: the handle itself, or a ForeignRunnable around another implementation's."""
     cdef ForeignRunnable foreign
     if isinstance(handle, Runnable):
+        (<Runnable>handle).check_runnable()
         return handle
     foreign = ForeignRunnable.__new__(ForeignRunnable)
     foreign.handle = handle

@@ -434,15 +434,15 @@ cdef class Task(Future):
             leave_task(self.loop, self)
         return 0
 
-    cdef int withdraw(self) except -1:
+    cdef int check_runnable(self) except -1:
         if self.queue is None:
-            raise RuntimeError(f"{self!r} does not belong to a loop that can run it")
+            raise RuntimeError(f"{object.__repr__(self)} does not belong to a loop that can run it")
         return 0
 
     def _run(self):
         # Called by programs that take tasks from loop._ready themselves, maybe inside the step of another task.
         cdef object entered
-        self.withdraw()
+        self.check_runnable()
         entered = self.queue.entered_task
         self.queue.entered_task = None
         try:

@@ -22,6 +22,7 @@ from libc.errno cimport EAGAIN, EIO
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
 from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
@@ -60,7 +61,7 @@ cdef class PipeTransport(Transport):
         if self.loop.poller is None:
             self.loop.check_open()
         self.check_descriptor()
-        if self.loop is None:
+        if self.loop is None or self.loop.poller is None:
             return 0
         add_watcher(self.loop.poller, self.fd, event, self, self.registered_events & event)
         self.registered_events |= event
@@ -77,7 +78,8 @@ cdef class PipeTransport(Transport):
         cdef object reader = None, writer = None
         self.count_as(0)
         if pipe is None:
-            return 0
+            # The program has set _pipe to None.
+            return self.stop_watching()
         try:
             self.stop_watching()
             if fd >= 0 and self.loop is not None and self.loop.poller is not None:
@@ -261,7 +263,8 @@ cdef class WritePipeTransport(PipeTransport):
     cdef int begin_reading(self) except -1:
         """Ask for read events, which show that the reader has closed, unless another transport reads from this
         descriptor."""
-        if self.shows_hang_up and watcher_for(self.loop.poller, self.fd, POLLER_READ) is None:
+        cdef PollerSelector poller = self.loop.poller
+        if self.shows_hang_up and poller is not None and watcher_for(poller, self.fd, POLLER_READ) is None:
             self.add_interest(POLLER_READ)
         return 0
 

@@ -205,6 +205,8 @@ cdef class SocketTransport(Transport):
 
     cdef int release_resources(self) except -1:
         self.count_as(0)
+        # The program may have called _call_connection_lost() itself, without close().
+        self.reading = False
         if self.fd < 0:
             return 0
         try:
@@ -278,6 +280,9 @@ cdef class SocketTransport(Transport):
 
     @property
     def _sock_fd(self):
+        if self.fd >= 0:
+            # usable_fd() asks the object whether the number is still its own.
+            self.socket_object()
         self.give_away()
         return self.fd if self.fd >= 0 else self.closed_fd
 

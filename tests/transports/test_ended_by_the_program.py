@@ -1,0 +1,165 @@
+"""A program reaches into a transport by asyncio's private names, in the middle of everything: the connection ends once,
+nothing that was written is lost, and the loop goes on."""
+
+import asyncio
+import contextlib
+import os
+import selectors
+import socket
+
+import pytest
+from support.endpoints import datagram_sockets, pipe_files, settle, turns, until
+from support.recording import Recorder
+
+KINDS = ["protocol", "buffered", "buffered before the read"]
+
+
+@contextlib.contextmanager
+def without_registrations(loop):
+    """asyncio's transports leave their registration behind when a program calls _call_connection_lost() itself."""
+    before = set(loop._selector.get_map())
+    yield
+    for fd in set(loop._selector.get_map()) - before:
+        loop._remove_reader(fd)
+
+
+class Ending(Recorder):
+    """Calls what ends the connection when it gets data."""
+
+    def data_received(self, data):
+        super().data_received(data)
+        self.transport._call_connection_lost(None)
+
+
+class EndingBuffered(asyncio.BufferedProtocol):
+    def __init__(self, when):
+        self.when = when
+        self.calls = []
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        if self.when == "buffered before the read":
+            self.transport._call_connection_lost(None)
+        return bytearray(10)
+
+    def buffer_updated(self, nbytes):
+        self.transport._call_connection_lost(None)
+
+    def connection_lost(self, error):
+        self.calls.append("connection_lost")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 10, 300_000])
+def test_the_end_while_more_is_there_to_read(impl, loop, kind, size):
+    """The end of the stream is in the same event as the data."""
+    loop.set_exception_handler(lambda loop, context: None)  # asyncio's _read_ready() looks at its connection afterwards
+
+    async def main():
+        made = []
+
+        def make():
+            made.append(Ending() if kind == "protocol" else EndingBuffered(kind))
+            return made[-1]
+
+        async with await loop.create_server(make, "127.0.0.1", 0) as server:
+            with socket.create_connection(server.sockets[0].getsockname()) as peer:
+                await until(lambda: made and hasattr(made[0], "transport"))
+                peer.setblocking(False)
+                assert peer.send(bytes(size))
+                with contextlib.suppress(OSError):  # the connection has been reset, with data unread
+                    peer.shutdown(socket.SHUT_WR)
+                await until(lambda: "connection_lost" in made[0].calls)
+                await turns(5)
+        assert made[0].calls.count("connection_lost") == 1
+
+    with without_registrations(loop):
+        loop.run_until_complete(main())
+
+
+def test_the_end_while_more_datagrams_wait(impl, loop):
+    class EndingDatagrams(asyncio.DatagramProtocol):
+        lost = 0
+
+        def connection_made(self, transport):
+            self.transport = transport
+
+        def datagram_received(self, data, addr):
+            self.transport._call_connection_lost(None)
+
+        def connection_lost(self, error):
+            self.lost += 1
+
+    loop.set_exception_handler(lambda loop, context: None)
+
+    async def main():
+        ours, theirs = datagram_sockets()
+        with theirs:
+            address = ours.getsockname()
+            _, protocol = await loop.create_datagram_endpoint(EndingDatagrams, sock=ours)
+            for _ in range(3):
+                theirs.sendto(b"x", address)
+            await until(lambda: protocol.lost)
+            await turns(5)
+            assert protocol.lost == 1
+
+    with without_registrations(loop):
+        loop.run_until_complete(main())
+
+
+def test_a_pipe_whose_file_was_taken_away(impl, loop):
+    """The kernel still reports the reader's end when the transport is gone."""
+    loop.set_exception_handler(lambda loop, context: None)
+
+    async def main():
+        reading, writing = pipe_files()
+        with writing:
+            transport, protocol = await loop.connect_write_pipe(Recorder, writing)
+            transport.write(bytes(200_000))
+            transport._pipe = None
+            transport.close()
+            os.set_blocking(reading.fileno(), False)
+            left = 200_000
+            while left and (data := reading.read(65_536)) is not None:
+                left -= len(data)
+                await asyncio.sleep(0.001)
+            reading.close()
+            await settle()
+            assert protocol.calls.count("connection_lost") <= 1
+
+    loop.run_until_complete(main())
+
+
+def test_a_selector_replaced_while_a_pipe_is_paused(impl, loop):
+    async def main():
+        reading, writing = pipe_files()
+        with writing, selectors.SelectSelector() as other:
+            transport, protocol = await loop.connect_read_pipe(Recorder, reading)
+            transport.pause_reading()
+            own, loop._selector = loop._selector, other
+            transport.resume_reading()
+            loop._selector = own
+            transport.close()
+            await until(lambda: "connection_lost" in protocol.calls)
+
+    loop.run_until_complete(main())
+
+
+def test_what_follows_a_look_at_the_number_is_sent(impl, loop):
+    """_sock_fd is the first that the program asks of a connection that a server has accepted."""
+
+    class Answering(asyncio.Protocol):
+        def connection_made(self, transport):
+            assert transport._sock_fd > 0
+            transport.write(b"answer")
+            transport.close()
+
+    async def main():
+        async with await loop.create_server(Answering, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            assert await reader.read() == b"answer"
+            writer.close()
+
+    loop.run_until_complete(main())

@@ -40,7 +40,7 @@ alive: "weakref.WeakSet[EventLoop]" = weakref.WeakSet()
 """The loops of this process."""
 
 
-def state_of(core: type) -> dict[str, Any]:
+def properties_of(core: type) -> dict[str, Any]:
     """The core's properties: attributes of asyncio's loop that the core reads and writes, too."""
     return {
         name: value
@@ -59,7 +59,7 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
 
     # The pure implementation has asyncio's own way from an address to a transport.
     connections = (LiteralConnections,) if hasattr(core, "_literal_address") else ()
-    state = state_of(core)
+    state = properties_of(core)
     mixins = (*connections, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics)
 
     class EventLoop(core, *mixins, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]

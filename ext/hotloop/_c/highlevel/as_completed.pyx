@@ -10,6 +10,7 @@ again, and in the call graph, since 3.14.
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport is_generator_coroutine, raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -19,7 +20,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport (
@@ -86,7 +86,6 @@ cdef extern from "Python.h":
     Py_ssize_t PySet_GET_SIZE(object) noexcept
     object PyMethod_New(object, object)
 
-import inspect
 from asyncio import events, exceptions, tasks
 
 from hotloop._asyncio.compiled_classes import compiled_class
@@ -95,7 +94,6 @@ from hotloop._c.highlevel.queues import Queue
 cdef object own_as_completed = tasks.as_completed
 cdef object OwnIterator = getattr(tasks, "_AsCompletedIterator", None)
 cdef object TimeoutError_ = exceptions.TimeoutError
-cdef int CO_ITERABLE_COROUTINE = inspect.CO_ITERABLE_COROUTINE
 
 
 cdef class IteratorFields:
@@ -283,7 +281,7 @@ cdef bint is_usual_collection(object given) except -1:
         PyList_CheckExact(given)
         or PyAnySet_CheckExact(given)
         or PyTuple_CheckExact(given)
-        or (PyGen_CheckExact(given) and not given.gi_code.co_flags & CO_ITERABLE_COROUTINE)
+        or (PyGen_CheckExact(given) and not is_generator_coroutine(given))
     )
 
 

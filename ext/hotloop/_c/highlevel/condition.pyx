@@ -6,6 +6,7 @@ wait(): see _asyncio/resumed_wait.py.
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -18,7 +19,6 @@ from hotloop._c.highlevel.coroutine cimport (
     may_merge,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.deque cimport (
     deque_append,

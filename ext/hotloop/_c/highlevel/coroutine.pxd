@@ -62,4 +62,3 @@ cdef bint is_merged(Coroutine coroutine) noexcept
 cdef object yield_bare(Coroutine coroutine)
 cdef object delegate(Coroutine coroutine, object own)
 cdef object delegated(Coroutine coroutine, object outcome, object error)
-cdef int raise_again(object error) except -1

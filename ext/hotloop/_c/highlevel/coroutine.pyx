@@ -11,6 +11,7 @@ cimport cython
 from cpython.mem cimport PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport awaitable_iterator, raise_again, throw_into, without_stop_iteration
 from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
@@ -23,7 +24,8 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, set_stop_iteration, state_of
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of
+from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport (
     exception_matches,
     exception_to_throw,
@@ -62,8 +64,6 @@ cdef extern from *:
         pass
     handled_exception *handled_exception_enter() noexcept
     void handled_exception_leave(handled_exception *) noexcept
-    PyObject *call_await_method(object awaitable) except? NULL
-    int set_error_again(object) except -1
     object take_set_error()     # the exception that the error indicator holds, which is cleared
 
 cdef extern from "highlevel/kept_stop_iteration.h":
@@ -71,18 +71,13 @@ cdef extern from "highlevel/kept_stop_iteration.h":
     void kept_stop_release() noexcept
     bint kept_stop_has_context
 
-cdef extern from "Python.h":
-    bint PyCoro_CheckExact(object)
-    bint PyGen_CheckExact(object)
-    bint PyIter_Check(object)
-
 import inspect
 import sys
 import types
 import warnings
 
 from hotloop._asyncio import coroutine_results
-from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, refuse_to_await, stand_in
+from hotloop._asyncio.coroutine_frames import bare_yield, creation_origin, stand_in
 
 kept_stop_has_context = coroutine_results.stop_iteration_has_context
 
@@ -94,7 +89,6 @@ ctypedef PyObject *(*refusal_function)(Coroutine) noexcept
 # Whether a StopIteration that is thrown into a coroutine before its first step becomes a RuntimeError.
 cdef bint checks_first_throw = sys.version_info < (3, 12)
 cdef bint close_returns_value = sys.version_info >= (3, 13)
-cdef int CO_ITERABLE_COROUTINE = inspect.CO_ITERABLE_COROUTINE
 cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
 # What `cr_state` says, in Progress's order.
@@ -156,29 +150,6 @@ cdef int await_iterator(Coroutine coroutine, object awaitable) except -1:
     return 0
 
 
-cdef object awaitable_iterator(object awaitable):
-    """The iterator that `await` resumes, as the interpreter finds it."""
-    cdef PyObject *found
-    cdef object iterator = None
-    if PyCoro_CheckExact(awaitable):
-        if awaitable.cr_await is not None:
-            raise RuntimeError("coroutine is being awaited already")
-        return awaitable
-    if is_generator_coroutine(awaitable):
-        return awaitable
-    found = call_await_method(awaitable)
-    if found != NULL:
-        iterator = steal(found)
-        if PyIter_Check(iterator) and not is_generator_coroutine(iterator):
-            return iterator
-    refuse_to_await(awaitable, iterator)
-
-
-cdef bint is_generator_coroutine(object generator) except -1:
-    """Whether types.coroutine() has made it a coroutine."""
-    return PyGen_CheckExact(generator) and generator.gi_code.co_flags & CO_ITERABLE_COROUTINE
-
-
 cdef object yield_bare(Coroutine coroutine):
     """Let one iteration of the loop pass, as a `yield` without a value does: for a step function to return."""
     coroutine.awaiting = BARE_YIELD
@@ -224,11 +195,6 @@ cdef object delegated(Coroutine coroutine, object outcome, object error):
     if error is not None:
         raise_again(error)
     return outcome
-
-
-cdef int raise_again(object error) except -1:
-    """Raise an exception that has been raised before, with the context and traceback that it has."""
-    return set_error_again(error)
 
 
 cdef bint is_spent(PyObject *coroutine) noexcept:
@@ -443,7 +409,7 @@ cdef object yielded_or_stop(PySendResult status, object value):
         return value
     if value is None:
         raise StopIteration
-    set_stop_iteration(value)
+    end_iteration(value)
     raise_set_error()
 
 
@@ -551,27 +517,6 @@ cdef PySendResult run(Coroutine coroutine, object value, object error, PyObject 
         value = error = None
 
 
-cdef PySendResult throw_into(object iterator, object error, PyObject **yielded) except PYGEN_ERROR:
-    """coroutine.throw() for what the coroutine awaits."""
-    cdef object method
-    if exception_matches(error, GeneratorExit):
-        method = getattr(iterator, "close", None)
-        if method is not None:
-            method()
-        raise_again(error)
-    method = getattr(iterator, "throw", None)
-    if method is None:
-        raise_again(error)
-    try:
-        yielded[0] = Py_NewRef(method(error))
-    except StopIteration as stopped:
-        yielded[0] = Py_NewRef(stopped.value)
-        status = PYGEN_RETURN
-    else:
-        status = PYGEN_NEXT
-    return status
-
-
 cdef int check_first_step(Coroutine coroutine, object value, object error) except -1:
     """Raise what send() and throw() raise where the coroutine is not suspended, and may not begin."""
     if coroutine.progress == RUNNING:
@@ -595,16 +540,6 @@ cdef int end_with_error(Coroutine coroutine) except -1:
     raise_again(without_stop_iteration(error, "coroutine raised StopIteration"))
 
 
-cdef object without_stop_iteration(object error, object text):
-    """The exception to raise instead, if it is a StopIteration: a coroutine or generator that raises one has failed."""
-    cdef object replacement
-    if not exception_matches(error, StopIteration):
-        return error
-    replacement = RuntimeError(text)
-    replacement.__cause__ = replacement.__context__ = error
-    return replacement
-
-
 cdef PySendResult send(PyObject *coroutine, PyObject *value, PyObject **result) except PYGEN_ERROR:
     return resume(<Coroutine>coroutine, None if value == NULL else <object>value, None, result)
 
@@ -626,7 +561,7 @@ cdef PyObject *next_slot(PyObject *coroutine) noexcept:
 cdef inline PyObject *stop_with(PyObject *coroutine, object value) noexcept:
     """Set the error indicator to StopIteration(value), and return NULL."""
     if value is None or Py_REFCNT(coroutine) > 1 or not kept_stop_set(value):
-        set_stop_iteration(value)
+        end_iteration(value)
     return NULL
 
 

@@ -5,6 +5,7 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
@@ -20,7 +21,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport (

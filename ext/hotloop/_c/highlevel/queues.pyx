@@ -5,6 +5,7 @@ Source: asyncio/queues.py. Versions differ in shutdown() alone, which is there f
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -14,7 +15,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.deque cimport (
     deque_append,

@@ -6,6 +6,7 @@ Where asyncio's is another one, no method has a short cut.
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
@@ -24,7 +25,6 @@ from hotloop._c.highlevel.coroutine cimport (
     may_merge,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
 from hotloop._c.highlevel.lock cimport acquired, await_acquire

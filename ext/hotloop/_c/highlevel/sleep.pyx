@@ -5,6 +5,7 @@ Source: asyncio/tasks.py. Versions differ in a delay that is not a number, which
 
 from cpython.object cimport PyObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -14,7 +15,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
     yield_bare,
 )
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop

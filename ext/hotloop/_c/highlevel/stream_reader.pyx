@@ -12,6 +12,7 @@ from cpython.bytearray cimport PyByteArray_CheckExact, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -21,7 +22,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.runtime.bound_methods cimport is_method

@@ -6,6 +6,7 @@ to asyncio's own __aexit__().
 
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -14,7 +15,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.plain_class cimport (
     class_is_unchanged,

@@ -8,6 +8,7 @@ Source: asyncio/tasks.py. Versions differ in the call graph alone, which knows t
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport (
     Coroutine,
@@ -17,7 +18,6 @@ from hotloop._c.highlevel.coroutine cimport (
     delegated,
     new_coroutine,
     new_operation,
-    raise_again,
 )
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop

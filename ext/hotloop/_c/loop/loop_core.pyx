@@ -518,7 +518,8 @@ cdef class LoopCore(Polling):
 
 
 cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments):
-    """If runs_in_other_thread(): have the loop's thread call a transport's method. Errors are reported there."""
+    """Have the loop's thread call a transport's method; the caller has found runs_in_other_thread(). An error goes to
+    the exception handler."""
     if loop is not None:
         loop.call_soon_threadsafe(method, *arguments)
 

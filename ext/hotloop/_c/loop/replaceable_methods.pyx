@@ -53,7 +53,7 @@ cdef class ReplaceableMethods(LoopState):
         self.create_task_is_original = "create_task" not in replaced
         self.process_events_is_original = "_process_events" not in replaced
         store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
-        self.update_direct_version()
+        self.update_short_cuts()
         return 0
 
     cdef double current_time(self) except? -1:

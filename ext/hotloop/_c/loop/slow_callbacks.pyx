@@ -84,7 +84,8 @@ cdef int call_hook(LoopState loop, object item, double nanoseconds, int64_t cpu_
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:
-        # The hook reports the exceptions of the program's. This one is its own: it has no memory.
+        # The hook itself reports what the program's callback raises. This exception is the hook's own, for lack of
+        # memory.
         pass
     # The hook's time is not the next item's.
     loop.metrics.last_reading = clock_ticks()

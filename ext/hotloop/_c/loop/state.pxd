@@ -120,9 +120,9 @@ cdef class LoopState:
     # What hotloop.EventLoop sets. Its class is Python code, see NameResolver.
     cdef public object _name_threads
 
-    cdef int update_direct_version(self) noexcept
     cdef unsigned int process_generation  # of the process that made the loop or last polled with it
 
+    cdef int update_short_cuts(self) noexcept
     cdef int check_open(self) except -1
     cdef bint is_inherited_by_fork(self) noexcept
     cdef bint runs_elsewhere(self) noexcept

@@ -47,7 +47,7 @@ cdef class LoopState:
         the parent."""
         return self.process_generation != process_generation()
 
-    cdef int update_direct_version(self) noexcept:
+    cdef int update_short_cuts(self) noexcept:
         """See may_queue_directly() and may_create_directly()."""
         self.ready.direct_version = self.type_version if self.call_soon_is_original and not self.debug else NO_VERSION
         self.ready.creates_plain_tasks = self.create_task_is_original and self.task_factory is None
@@ -136,7 +136,7 @@ cdef class LoopState:
     def _debug(self, value):
         self.debug = bool(value)
         self.timing = self.timing & ~TIMING_DEBUG | (TIMING_DEBUG if self.debug else 0)
-        self.update_direct_version()
+        self.update_short_cuts()
 
     @property
     def _closed(self):
@@ -175,7 +175,7 @@ cdef class LoopState:
     @_task_factory.setter
     def _task_factory(self, value):
         self.task_factory = value
-        self.update_direct_version()
+        self.update_short_cuts()
 
     # -- slow callbacks ------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,8 @@ from hotloop._c.runtime.send_slots cimport (
     sendfunc,
 )
 from hotloop._c.scheduler.ready_queue cimport Handle, may_queue_directly, new_handle, push
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future, set_stop_iteration
+from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future
+from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
 import socket
@@ -310,7 +311,7 @@ cdef PyObject *operation_next(PyObject *operation) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
     if operation_send(operation, NULL, &result) == PYGEN_RETURN:
-        set_stop_iteration(steal(result))
+        end_iteration(steal(result))
         return NULL
     return result
 

@@ -9,11 +9,18 @@ from cpython.object cimport PyObject, PyObject_RichCompare
 
 from hotloop._c.runtime.locking cimport object_section, publish_size, section_enter, section_leave
 from hotloop._c.runtime.references cimport steal
-from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, as_runnable, pop, push, queued, unwrap
+from hotloop._c.scheduler.ready_queue cimport (
+    INITIAL_SLOTS,
+    ReadyQueue,
+    Runnable,
+    as_runnable,
+    pop,
+    push,
+    queued,
+    unwrap,
+)
 
 from collections import deque
-
-cdef Py_ssize_t LEAST_SLOTS = 64
 
 
 cdef class ReadyDeque(ReadyQueue):
@@ -38,9 +45,9 @@ cdef class ReadyDeque(ReadyQueue):
             items.append(as_runnable(handle))
         given = count = len(items)
         section_enter(&section, queue)
-        while size < max(count, LEAST_SLOTS):
+        while size < max(count, INITIAL_SLOTS):
             section_leave(&section)
-            size = LEAST_SLOTS
+            size = INITIAL_SLOTS
             while size < count:
                 size *= 2
             ring = [None] * size

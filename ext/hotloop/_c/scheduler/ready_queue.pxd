@@ -32,6 +32,9 @@ cdef extern from "runtime/prefetch.h":
 cdef enum:
     NO_VERSION = 0xFFFFFFFF
 
+cdef enum:
+    INITIAL_SLOTS = 64
+
 
 cdef class Runnable:
     cdef int run(self) except -1    # 1: it was cancelled, nothing ran

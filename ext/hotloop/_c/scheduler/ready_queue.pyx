@@ -1,7 +1,8 @@
 """The ready queue, and Handle: a loop runs Runnables in the order in which they were queued.
 
 A Runnable is an object with run(). A Handle is one that holds a callback and its arguments; a Task is one itself, so
-that queueing a step allocates nothing. The queue knows nothing else about tasks.
+that queueing a step allocates nothing. The queue also keeps what a loop and its tasks share: the entered task, the
+number of steps, and which short cuts are allowed.
 """
 
 from cpython.contextvars cimport PyContext_CheckExact, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
@@ -62,12 +63,11 @@ cdef extern from "runtime/context_cache.h":
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 # A ring that a burst has grown beyond this shrinks again once the queue is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
-cdef Py_ssize_t INITIAL_SLOTS = 64
 cdef free_list free_handles, free_threadsafe_handles
 
 
 cdef class Runnable:
-    """An object that a loop can run: the base of Handle, Future and Task."""
+    """An object that a loop can run: a Handle, a Task (and so a Future is one), or a Watcher."""
 
     cdef int run(self) except -1:
         raise NotImplementedError

@@ -28,7 +28,7 @@ cdef class Future(Runnable):
     cdef object __weakref__
     cdef object loop                # None: __init__() was never called
     cdef ReadyQueue queue           # the loop's ready queue, if that is a ReadyQueue; else None
-    cdef object value               # once FINISHED: the result, or `error`'s traceback then: each raise begins with it
+    cdef object value               # once FINISHED: the result, or the traceback that `error` had when it was set
     cdef object error               # once FINISHED: the exception, or None; once CANCELLED: see make_cancelled_error()
     cdef object cancel_message
     cdef object first               # the first done callback or waiting Runnable; None: there is none
@@ -36,7 +36,7 @@ cdef class Future(Runnable):
     cdef PyObject *awaited_by       # borrowed: the task that goes on after `first`; NULL: none is known
     cdef State state
     cdef flag is_task
-    cdef flag awaited_by_is_set     # never: other tasks than the first are not shown
+    cdef flag awaited_by_is_set     # always 0: only the first waiting task is shown
     cdef flag blocking              # `await` has yielded the future to the task that is running the coroutine
     cdef flag log_traceback         # the exception was not retrieved: __del__() reports it
     cdef list others                # further ones, as (callback, context) or Runnable; None: there are none
@@ -72,7 +72,6 @@ cdef inline State state_of(Future future) noexcept:
 cdef Future new_future(object loop, ReadyQueue queue)
 cdef void empty_future(Future future) noexcept
 cdef ReadyQueue queue_of(object loop)
-cdef void set_stop_iteration(object value) noexcept
 
 
 cdef inline PyObject *waiting_task(object caller) noexcept:

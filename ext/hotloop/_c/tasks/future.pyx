@@ -39,6 +39,8 @@ from hotloop._c.scheduler.ready_queue cimport (
     section_enter,
     section_leave,
 )
+from hotloop._c.tasks.asyncio_waiters cimport waiting_behind
+from hotloop._c.tasks.stop_iteration cimport end_iteration, set_stop_iteration
 from hotloop._c.tasks.thrown_exceptions cimport (
     exception_to_throw,
     is_exception,
@@ -63,12 +65,10 @@ cdef extern from *:
     PyObject *free_objects_acquire()
 
 import asyncio
-import reprlib
 import sys
 import types
 from asyncio import base_futures, events, exceptions, format_helpers
 
-from hotloop._asyncio import coroutine_results
 from hotloop._asyncio.classes import assign_class, likeness
 
 cdef object BaseEventLoop = asyncio.BaseEventLoop
@@ -77,30 +77,12 @@ cdef object InvalidStateError = exceptions.InvalidStateError
 cdef bint rejects_reinit = sys.version_info >= (3, 15)
 
 cdef object awaited_by = None
-# What the callbacks consist of by which asyncio's own TaskGroup and gather() wait, from 3.14 on.
-cdef object OwnTaskGroup = None
-cdef object own_gather_code = None
 if sys.version_info >= (3, 14):
-    from asyncio.taskgroups import TaskGroup as OwnTaskGroup
-
     from hotloop._asyncio.awaited_by import awaited_by
-    from hotloop._asyncio.gather_callback import gather_callback
-    own_gather_callback = gather_callback(asyncio.tasks.gather)
-    if own_gather_callback is not None and own_gather_callback.takes_caller:
-        own_gather_code = own_gather_callback.code
 
 # asyncio.Future and asyncio.Task are looked up each time, because some programs replace them.
 cdef dict asyncio_names = asyncio.__dict__
 cdef object STATE_NAMES = ("PENDING", "CANCELLED", "FINISHED")
-
-
-cdef extern from "tasks/stop_iteration.h":
-    bint is_traced() noexcept
-    void stop_iteration_keep_reserve() noexcept
-    void stop_iteration_set(object value) noexcept   # sets the error indicator
-    bint stop_iteration_has_context
-
-stop_iteration_has_context = coroutine_results.stop_iteration_has_context
 
 
 cdef ReadyQueue queue_of(object loop):
@@ -163,24 +145,6 @@ cdef extern from *:
     }
     """
     bint compares_natively(object) noexcept
-    bint PyMethod_Check(object) noexcept
-    PyObject *PyMethod_GET_SELF(object) noexcept
-    bint PyFunction_Check(object) noexcept
-    PyObject *PyFunction_GET_CODE(object) noexcept
-    PyObject *PyFunction_GET_DEFAULTS(object) noexcept
-
-
-cdef PyObject *waiting_behind(object callback) except? NULL:
-    """The task that goes on after one of asyncio's own callbacks; NULL: none is known."""
-    cdef object owner
-    cdef PyObject *defaults
-    if PyMethod_Check(callback):
-        owner = <object>PyMethod_GET_SELF(callback)
-        return waiting_task(getattr(owner, "_parent_task", None)) if type(owner) is OwnTaskGroup else NULL
-    if PyFunction_Check(callback) and PyFunction_GET_CODE(callback) == <PyObject *>own_gather_code:
-        defaults = PyFunction_GET_DEFAULTS(callback)
-        return waiting_task((<tuple>defaults)[0]) if defaults != NULL and len(<tuple>defaults) == 1 else NULL
-    return NULL
 
 
 cdef class Future(Runnable):
@@ -244,7 +208,7 @@ cdef class Future(Runnable):
         return 0
 
     def __repr__(self):
-        return describe(self)
+        return base_futures._future_repr(self)
 
     cdef int check_initialized(self) except -1:
         if self.loop is None:
@@ -406,7 +370,7 @@ cdef class Future(Runnable):
         self.add_callback(fn, acquire_context() if context is None else context)
 
     cdef int add_callback(self, object callback, object context) except -1:
-        cdef PyObject *task = waiting_behind(callback)
+        cdef PyObject *task = waiting_task(waiting_behind(callback))
         cdef object_section section
         section_enter(&section, self)
         if self.state == PENDING and self.first is None and self.others is None:
@@ -689,13 +653,6 @@ cdef bint entry_equals(object entry, object wanted) except -1:
     return callback is wanted or callback == wanted
 
 
-def _describe(future):
-    return f"<{type(future).__name__} {' '.join(base_futures._future_repr_info(future))}>"
-
-
-cdef object describe = reprlib.recursive_repr()(_describe)
-
-
 cdef FutureIter iterate(Future future):
     future.check_initialized()
     cdef FutureIter iterator = FutureIter.__new__(FutureIter)
@@ -724,7 +681,7 @@ cdef class FutureIter:
         cdef PyObject *result = NULL
         if future_iter_resume(<PyObject *>self, NULL, &result) == PYGEN_NEXT:
             return steal(result)
-        stop_iteration_set(steal(result))
+        set_stop_iteration(steal(result))
         raise_set_error()
 
     def throw(self, kind, value=None, traceback=None, /):
@@ -765,19 +722,11 @@ cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
     """The tp_iternext slot."""
     cdef PyObject *result = NULL
     if future_iter_send(iterator, NULL, &result) == PYGEN_RETURN:
-        set_stop_iteration(steal(result))
+        end_iteration(steal(result))
         return NULL
     return result
 
 
-cdef void set_stop_iteration(object value) noexcept:
-    """Called before a tp_iternext returns NULL. NULL without an exception ends the iteration, too, with the value None.
-    """
-    if value is not None or is_traced():
-        stop_iteration_set(value)
-
-
-stop_iteration_keep_reserve()
 install_send_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 

@@ -47,7 +47,6 @@ cdef extern from *:
 
 import asyncio
 import inspect
-import reprlib
 import sys
 from asyncio import base_tasks, coroutines, events, exceptions, tasks
 
@@ -207,13 +206,6 @@ cdef void empty(PyObject *task) noexcept:
     empty_future(emptied)
 
 
-def _describe(task):
-    return f"<{type(task).__name__} {' '.join(base_tasks._task_repr_info(task))}>"
-
-
-cdef object describe = reprlib.recursive_repr()(_describe)
-
-
 cdef inline int set_waiter(Task task, object awaited) except -1:
     cdef object_section section
     section_enter(&section, task)
@@ -290,7 +282,7 @@ cdef class Task(Future):
         return 0
 
     def __repr__(self):
-        return describe(self)
+        return base_tasks._task_repr(self)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 

@@ -295,13 +295,13 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 if ready:
                     timeout = 0
             metrics.waiting = timeout != 0
-        events = self._selector.select(timeout)
+        reported = self._selector.select(timeout)
         if metrics.measuring:
             metrics.polled(metrics.clock())
         metrics.waiting = False
         metrics.polls += 1
-        empty = timeout == 0 and not events and self._watches_nothing()
-        self._process_events(events)
+        empty = timeout == 0 and not reported and self._watches_nothing()
+        self._process_events(reported)
         read_clock = self._measurements.clock
         clock = read_clock()
         if not metrics.measuring:

@@ -1,0 +1,1 @@
+cdef object waiting_behind(object callback)

@@ -168,6 +168,53 @@ def test_modify(selector, pair):
     assert events_of(selector) == {one.fileno(): EVENT_READ | EVENT_WRITE}
 
 
+@pytest.fixture
+def without_events(impl, selector, pair):
+    """One end of a pair of sockets, registered for no events by modify()."""
+    one, _ = pair
+    selector.register(one, EVENT_READ)
+    if "kqueue" in expected_backend(impl.name):
+        with pytest.raises(ValueError):
+            selector.modify(one, 0)
+        pytest.skip("selectors on kqueue refuse it")
+    assert selector.modify(one, 0).events == 0
+    return one
+
+
+def test_a_file_object_without_events_can_be_registered_again(selector, without_events, pair):
+    selector.unregister(without_events)
+    key = selector.register(without_events, EVENT_READ)
+    assert selector.select(0) == []
+    pair[1].send(b"x")
+    assert selector.select(0) == [(key, EVENT_READ)]
+
+
+def test_a_file_object_without_events_gets_some_again(selector, without_events, pair):
+    pair[1].send(b"x")
+    assert selector.select(0) == []
+    key = selector.modify(without_events, EVENT_READ)
+    assert selector.select(0) == [(key, EVENT_READ)]
+
+
+def test_a_hang_up_of_a_file_object_without_events(selector, without_events, pair):
+    """It is reported each time, as no event."""
+    pair[1].close()
+    key = selector.get_key(without_events)
+    for _ in range(5):
+        assert selector.select() == [(key, 0)]
+    key = selector.modify(without_events, EVENT_READ)
+    assert selector.select() == [(key, EVENT_READ)]
+
+
+def test_modify_ignores_unknown_events(selector, without_events, pair):
+    """They neither make it edge-triggered nor count as events."""
+    key = selector.modify(without_events, 4 | EVENT_READ)
+    assert key.events == 4 | EVENT_READ
+    pair[1].send(b"x")
+    for _ in range(2):
+        assert selector.select(0) == [(key, EVENT_READ)]
+
+
 def test_modify_what_is_not_registered(selector, pair):
     with pytest.raises(KeyError, match="not registered"):
         selector.modify(pair[0], EVENT_READ)

@@ -14,8 +14,14 @@ cdef extern from "poller/poller.h":
 # What is registered for a descriptor, beside the object in `entries`.
 ctypedef struct registration:
     unsigned int generation         # tells events from those of a file that had the same number before; 0: none
-    int events                      # POLLER_READ, POLLER_WRITE, POLLER_EDGE; 0: not in the kernel's set at the moment
+    int events                      # POLLER_READ, POLLER_WRITE, POLLER_EDGE; 0: see is_in_set()
     bint watched                    # the entry is a Watcher, not a SelectorKey
+
+
+cdef inline bint is_in_set(const registration *registered) noexcept:
+    """Whether the kernel's set has the descriptor. A Watcher without events is not in it. A program's SelectorKey is,
+    because the standard library's epoll selector, too, reports hang-ups and errors to a key without events."""
+    return registered.events != 0 or (registered.generation != 0 and not registered.watched)
 
 
 cdef class Poller:

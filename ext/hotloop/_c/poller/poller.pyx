@@ -167,7 +167,7 @@ cdef class Poller:
         if not self.is_registered(fd):
             return 0
         self.ensure_own_set()
-        if self.registrations[fd].events:
+        if is_in_set(&self.registrations[fd]):
             # Errors are ignored: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
             poller_remove(&self.poller, fd, self.registrations[fd].events)
         return self.drop_entry(fd)
@@ -252,7 +252,7 @@ cdef class Poller:
         self.process = fork_generation()
         for fd in range(len(self.entries)):
             registered = &self.registrations[fd]
-            if registered.events:
+            if is_in_set(registered):
                 # Errors are ignored: a descriptor that the child has closed is never ready; detach() drops its entry.
                 poller_add(&self.poller, fd, registered.events, registered.generation)
         return 0
@@ -269,7 +269,7 @@ cdef class Poller:
             return 0
         for fd in range(<int>PyList_GET_SIZE(self.entries)):
             registered = &self.registrations[fd]
-            if registered.events:
+            if is_in_set(registered):
                 error = poller_add(&fresh, fd, registered.events, registered.generation)
                 # Other errors mean that the descriptor is closed: it is never ready, and detach() drops its entry.
                 complete = complete and error != -ENOMEM and error != -ENOSPC
@@ -323,10 +323,10 @@ cdef class Poller:
             return NULL
         registered = &self.registrations[fd[0]]
         events[0] &= registered.events | POLLER_MORE
-        if registered.generation != generation or registered.events == 0:
+        if registered.generation != generation or not is_in_set(registered):
             self.note_stale(fd[0], generation)
             return NULL
-        if events[0] & ~POLLER_MORE == 0:
+        if events[0] & ~POLLER_MORE == 0 and registered.events:
             return NULL
         entry = PyList_GET_ITEM(self.entries, fd[0])
         if entry == <PyObject *>None:

@@ -104,6 +104,39 @@ def test_extra_info_stays_after_the_end(loop, connections, kind):
     assert connection.transport.get_extra_info("no such thing", 5) == 5
 
 
+class Name(str):
+    """As a member of a StrEnum is: a string of a class of its own."""
+
+
+class Equal:
+    """No string, but equal to one."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        return self.name == other
+
+
+@pytest.mark.parametrize("name", ["peername", "sockname", "socket", "no such thing"])
+@pytest.mark.parametrize("kind", [Name, Equal])
+def test_a_name_that_is_equal_to_one(loop, name, kind):
+    """A dictionary's rules decide whether it is that name. It is asked first, before an exact one."""
+    with Serving(loop) as serving:
+        client, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, *serving.address))
+        for transport in (client, *serving.accept()):
+            found = transport.get_extra_info(kind(name), "default")
+            assert (found == "default") == (name == "no such thing")
+            assert transport.get_extra_info(name, "default") is found
+            with pytest.raises(TypeError, match="unhashable"):
+                transport.get_extra_info([])
+            assert all(type(known) is str for known in transport._extra)
+        client.close()
+
+
 @pytest.mark.promise("P30")
 def test_the_socket_is_a_transport_socket(loop, connections):
     connection = connections.open("tcp")

@@ -39,6 +39,8 @@ cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
 # Programs patch this method on asyncio's base class, and so change all of asyncio's transports: see replaced_method().
 cdef object GET_EXTRA_INFO = transports.BaseTransport.get_extra_info
+# The names for which find_extra() has an answer.
+cdef dict EXTRA_NAMES = {name: name for name in ("peername", "sockname", "socket")}
 SILENT_LOST_WRITES = constants.LOG_THRESHOLD_FOR_CONNLOST_WRITES
 
 
@@ -410,7 +412,10 @@ cdef class Transport(Watcher):
         try:
             if self.extra is not None and name in self.extra:
                 return self.extra[name]
-            return self.find_extra(name, default) if type(name) is str else default
+            if type(name) is not str:
+                # A member of a StrEnum, for example, names what it is equal to, as in asyncio's dictionary.
+                name = EXTRA_NAMES.get(name)
+            return default if name is None else self.find_extra(name, default)
         finally:
             section_leave(&section)
 

@@ -116,6 +116,26 @@ def test_a_transport_that_is_dropped_warns(impl, kind):
         assert ours.closed
 
 
+@pytest.mark.filterwarnings("error:unclosed transport:ResourceWarning")
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_transport_that_is_dropped_closes_its_pipe_if_warnings_are_errors(impl, monkeypatch, kind):
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: unraisable.append(str(raised.exc_value)))
+    loop = impl.new_event_loop()
+    reading, writing = pipe_files()
+    ours, other = (reading, writing) if kind == "read" else (writing, reading)
+    connect = loop.connect_read_pipe if kind == "read" else loop.connect_write_pipe
+    made = loop.run_until_complete(connect(Recorder, ours))
+    number = ours.fileno()
+    with other:
+        loop.close()
+        del made, loop, connect, reading, writing, ours
+        gc.collect()
+        with pytest.raises(OSError):
+            os.fstat(number)
+    assert any(message.startswith("unclosed transport") for message in unraisable)
+
+
 @pytest.mark.parametrize("failing", ["data_received", "eof_received", "connection_lost"])
 def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
     class Failing(Recorder):

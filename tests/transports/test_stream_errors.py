@@ -356,6 +356,29 @@ def test_an_unclosed_transport_of_a_closed_loop(impl):
     peer.close()
 
 
+@pytest.mark.filterwarnings("error:unclosed transport:ResourceWarning", "ignore:unclosed <socket:ResourceWarning")
+def test_an_unclosed_transport_that_is_dropped_if_warnings_are_errors(loop, monkeypatch):
+    """__del__() cannot raise the warning, but it closes the socket, and an accepted one leaves its server."""
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: unraisable.append(str(raised.exc_value)))
+
+    class Paused(asyncio.Protocol):
+        def connection_made(self, transport):
+            transport.pause_reading()
+            made.append(weakref.ref(transport))
+
+    made = []
+    server = loop.run_until_complete(loop.create_server(Paused, "127.0.0.1", 0))
+    with socket.create_connection(server.sockets[0].getsockname(), timeout=10) as peer:
+        run_until(loop, lambda: made)
+        run_once(loop, 2)
+        gc.collect()
+        assert made[0]() is None
+        assert peer.recv(1) == b""
+    assert any(message.startswith("unclosed transport") for message in unraisable)
+    server.close()
+
+
 def test_a_transport_that_is_read_stays_alive(loop, connections):
     """Only the loop refers to the transport."""
     ours, peer = connected_sockets("pair")

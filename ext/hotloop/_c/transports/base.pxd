@@ -49,6 +49,7 @@ cdef class Transport(Watcher):
     cdef int ready_to_write(self) except -1
     cdef int release_resources(self) except -1
     cdef int close_dropped(self) except -1
+    cdef int release_dropped(self) except -1
     cdef int stop_watching(self) except -1
     cdef int discard_unsent(self) except -1
     cdef int flush_early(self) except -1

@@ -71,16 +71,23 @@ cdef class Transport(Watcher):
     def __del__(self):
         if not self.is_open():
             return
-        warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-        if FREE_THREADED and runs_in_other_thread(self.loop):
-            # The loop's thread may be using the poller, the metrics and the server, so it releases them. The call keeps
-            # the transport alive until then.
-            try:
-                self.close_dropped()
-            finally:
-                self.loop.call_soon_threadsafe(release_transport, self)
-        else:
-            self.release_resources()
+        try:
+            # Raises if warnings are errors. Then the descriptor must not stay open either.
+            warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+        finally:
+            self.release_dropped()
+
+    cdef int release_dropped(self) except -1:
+        """Release the resources of a transport that nothing refers to any more, in whatever thread frees it."""
+        if not (FREE_THREADED and runs_in_other_thread(self.loop)):
+            return self.release_resources()
+        # The loop's thread may be using the poller, the metrics and the server, so it releases them. The call keeps
+        # the transport alive until then.
+        try:
+            self.close_dropped()
+        finally:
+            self.loop.call_soon_threadsafe(release_transport, self)
+        return 0
 
     # -- what each subclass supplies -----------------------------------------------------------------------------------
 

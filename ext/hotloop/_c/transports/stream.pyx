@@ -86,10 +86,13 @@ cdef class StreamTransport(SocketTransport):
         write_queue_clear(&self.unsent)
 
     cdef int release_resources(self) except -1:
-        SocketTransport.release_resources(self)
-        if self.server is not None:
-            detach_from_server(self.server, self)
-            self.server = None
+        cdef object server = self.server
+        self.server = None
+        try:
+            SocketTransport.release_resources(self)
+        finally:
+            if server is not None:
+                detach_from_server(server, self)
         return 0
 
     cdef int connection_lost(self, object error) except -1:

@@ -23,6 +23,7 @@ cdef class Transport(Watcher):
     cdef int closed_fd              # the number that fd had, shown by a closed transport
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet handled
     cdef bint queued                # on the ready queue, because of these events
+    cdef int running                # POLLER_READ, POLLER_WRITE: what is under way, and may run the loop in a callback
     cdef bint read_deferred         # a read among these events waits for the next turn
     cdef int due_steps              # bits STEP_: the transport is on the ready queue once more for each
     cdef object waiter              # the future to resolve when the transport has started, or None
@@ -43,6 +44,9 @@ cdef class Transport(Watcher):
     cdef int start(self) except -1
     cdef bint step_is_next(self) noexcept
     cdef int run_step(self) except -1
+    cdef int handle_events(self, int events) except -1
+    cdef int offer_write(self) except -1
+    cdef int run_nested(self, int events) except -1
     cdef int begin_reading(self) except -1
     cdef int end_reading(self) except -1
     cdef int ready_to_read(self) except -1

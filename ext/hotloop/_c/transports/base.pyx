@@ -5,14 +5,16 @@ without a handle. So I/O runs exactly where asyncio would run it: after everythi
 The transport's state at that time decides: if it was paused or closed in the meantime, it does nothing. The start and
 the end of a transport, for which asyncio makes handles, are queued in the same way.
 
-All callbacks of a protocol run in one context: the one that was current when the transport was made.
+All callbacks of a protocol run in one context: the one that was current when the transport was made. A context cannot be
+entered twice. So while a callback runs the loop, as nest_asyncio does, other callbacks of the protocol run in a copy.
 
 Source: the asyncio documentation, "Transports and Protocols"; where it is silent, asyncio/selector_events.py and
 unix_events.py are the reference.
 """
 
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
-from cpython.object cimport PyTypeObject
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.exc cimport PyErr_Clear
+from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport backoff_reset
@@ -34,6 +36,10 @@ cdef extern from *:
     """
     #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
     """
+
+cdef extern from "Python.h":
+    # It fails only if the context is entered already, which is no error here: the caller clears the exception.
+    int try_to_enter "PyContext_Enter"(PyObject *context) noexcept
 
 cdef Py_ssize_t DEFAULT_HIGH_WATER = 64 * 1024
 cdef Py_ssize_t DEFAULT_LOW_WATER = 16 * 1024
@@ -155,7 +161,7 @@ cdef class Transport(Watcher):
                 self.waiter = waiter
                 self.due_steps |= STEP_START
             else:
-                loop.schedule_call(self._start, (waiter,), self.context)
+                loop.schedule_call(self._start, (waiter,), PyContext_Copy(self.context))
         except BaseException:
             made.cancel()
             raise
@@ -180,9 +186,14 @@ cdef class Transport(Watcher):
         """Start the transport, or call connection_lost(). An error is reported with the handle that asyncio would have
         made."""
         cdef LoopCore loop = self.loop
-        cdef object context = self.context
+        cdef object context
         cdef bint starting = self.due_steps & STEP_START
         cdef object argument = self.waiter if starting else self.error
+        try:
+            context = enter_or_copy(self.context)
+        except MemoryError:
+            push(loop.ready, self)
+            raise
         if starting:
             self.due_steps &= ~STEP_START
             self.waiter = None
@@ -190,7 +201,6 @@ cdef class Transport(Watcher):
             self.due_steps = 0
             self.error = None
         try:
-            PyContext_Enter(context)
             try:
                 if starting:
                     self.start_and_notify(argument)
@@ -231,19 +241,65 @@ cdef class Transport(Watcher):
             events &= ~POLLER_READ
             if not self.closing:
                 self.on_events(0)
-        PyContext_Enter(context)
+        if try_to_enter(<PyObject *>context) < 0:
+            PyErr_Clear()
+            return self.run_nested(events)
+        try:
+            self.handle_events(events)
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    cdef int handle_events(self, int events) except -1:
+        """Read and write, in the protocol's context."""
+        cdef int outer = self.running
         try:
             if events & POLLER_READ and not self.paused and not self.closing:
+                self.running = outer | POLLER_READ
+                if events & POLLER_WRITE:
+                    self.offer_write()
                 self.ready_to_read()
             if events & self.events & POLLER_WRITE and self.loop is not None:
+                self.running = outer | POLLER_WRITE
                 self.events &= ~POLLER_WRITE
                 self.ready_to_write()
         finally:
-            PyContext_Exit(context)
-            if self.events & POLLER_WRITE and self.loop is not None:
-                # ready_to_read() has raised before the write was handled. An edge-triggered socket will not report it
-                # again.
+            self.running = outer
+            if self.events & POLLER_WRITE & ~outer and self.loop is not None:
+                # ready_to_read() has raised before the write was handled, or the write had to wait for the end of
+                # ready_to_write(). An edge-triggered socket will not report it again.
                 self.on_events(0)
+        return 0
+
+    cdef int offer_write(self) except -1:
+        """Before ready_to_read(): if that runs the loop, the write is done there, and not after it."""
+        try:
+            self.on_events(0)
+        except MemoryError:
+            pass
+        return 0
+
+    cdef int run_nested(self, int events) except -1:
+        """run() while a callback of this protocol runs the loop.
+
+        asyncio has a handle for reading and one for writing, each with a context of its own. So it can read while it
+        writes, and the other way round; what is under way itself it refuses, with this error. It polls until it can do
+        that. Here `events` keeps it, and what is under way looks there when its callback has returned."""
+        cdef int waiting = events & self.running
+        cdef object context
+        try:
+            context = PyContext_Copy(self.context)
+        except MemoryError:
+            # An edge-triggered socket will not report the events again.
+            self.on_events(0)
+            raise
+        PyContext_Enter(context)
+        try:
+            self.handle_events(events & ~waiting)
+        finally:
+            PyContext_Exit(context)
+        if waiting & POLLER_WRITE or waiting & POLLER_READ and not self.paused and not self.closing:
+            raise RuntimeError(f"cannot enter context: {self.context!r} is already entered")
         return 0
 
     def _run(self):
@@ -301,7 +357,7 @@ cdef class Transport(Watcher):
             self.error = error
             self.due_steps |= STEP_CONNECTION_LOST
         elif not closed:
-            self.loop.schedule_call(self._call_connection_lost, (error,), self.context)
+            self.loop.schedule_call(self._call_connection_lost, (error,), PyContext_Copy(self.context))
         self.closing = True
         self.lost += 1
         self.end_reading()
@@ -548,6 +604,15 @@ cdef class Transport(Watcher):
             return self.extra
         finally:
             section_leave(&section)
+
+
+cdef object enter_or_copy(object context):
+    """Enter the context, or a copy of it if it is entered already. Returns which, for PyContext_Exit()."""
+    if try_to_enter(<PyObject *>context) < 0:
+        PyErr_Clear()
+        context = PyContext_Copy(context)
+        PyContext_Enter(context)
+    return context
 
 
 def release_transport(Transport transport not None):

@@ -14,7 +14,7 @@ Source: asyncio/unix_events.py; pipe(7), tty(4).
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EIO
@@ -219,7 +219,7 @@ cdef class ReadPipeTransport(PipeTransport):
     cdef int on_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        eof = self.loop.schedule_call(self.protocol.eof_received, (), self.context)
+        eof = self.loop.schedule_call(self.protocol.eof_received, (), PyContext_Copy(self.context))
         try:
             self.schedule_connection_lost(None)
         except BaseException:
@@ -271,23 +271,22 @@ cdef class WritePipeTransport(PipeTransport):
     cdef int end_reading(self) except -1:
         return 0
 
-    cdef int run(self) except -1:
-        cdef int events = self.events
-        cdef object context = self.context
-        if self.due_steps and self.step_is_next():
-            return self.run_step()
-        self.queued = False
-        self.events = 0
+    cdef int handle_events(self, int events) except -1:
+        cdef int outer = self.running
+        self.events &= ~events
         if self.lost:
             return 0
-        PyContext_Enter(context)
         try:
+            self.running = outer | events
             if events & POLLER_READ:
                 self.on_reader_closed()
             if events & POLLER_WRITE and not self.lost:
                 self.ready_to_write()
         finally:
-            PyContext_Exit(context)
+            self.running = outer
+            if self.events & ~outer and not self.lost:
+                # The write that on_file_closed() has queued had to wait for the end of ready_to_write().
+                self.on_events(0)
         return 0
 
     cdef int on_reader_closed(self) except -1:

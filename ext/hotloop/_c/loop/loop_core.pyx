@@ -199,6 +199,9 @@ cdef class LoopCore(Polling):
         if FREE_THREADED:
             self.empty_inbox()
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
+            if self.unflushed.count and self.is_inherited_by_fork():
+                # A callback has forked, and the child runs the loop in it. After the poll the loop is the child's.
+                self.unflushed.flush(self)
             self.poll()
         return self.run_batches(repeat)
 

@@ -1,13 +1,49 @@
 """Unflushed: the transports that callbacks of the running batch have written to.
 
 At the end of the batch each sends all that was written to it, in one system call.
+
+A callback may fork, and then write. What was written before must reach the peer before that, and once, as in asyncio, which
+sends at once. So it is sent just before the fork: by a handler in C, because a hook in Python would slow down each fork of
+the program, also where no loop runs. What the handler has to leave is the parent's to send; the child drops it. From then on
+a child's writes do not wait.
 """
 
 cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
 
 from hotloop._c.loop.state cimport LoopState
 from hotloop._c.poller.watcher cimport Watcher
+
+cdef extern from *:
+    """
+    #include <pthread.h>
+
+    /* The Unflushed to which a callback of this thread has added last, if it is not flushed yet; borrowed. */
+    static _Thread_local PyObject *unflushed_here = NULL;
+
+    #define set_unflushed_here(unflushed) (unflushed_here = (PyObject *)(unflushed))
+    #define forget_unflushed_here() (unflushed_here = NULL)
+
+    static void (*send_unflushed)(void) = NULL;
+
+    /* A thread without the GIL runs no callback. */
+    static void unflushed_before_fork(void)
+    {
+        if (unflushed_here != NULL && PyGILState_Check())
+            send_unflushed();
+    }
+
+    static int unflushed_watch_forks(void (*send)(void))
+    {
+        send_unflushed = send;
+        return pthread_atfork(unflushed_before_fork, NULL, NULL);
+    }
+    """
+    PyObject *unflushed_here
+    void set_unflushed_here(object)
+    void forget_unflushed_here()
+    int unflushed_watch_forks(void (*send)() noexcept)
 
 
 @cython.final
@@ -17,18 +53,24 @@ cdef class Unflushed:
     def __cinit__(self):
         self.watchers = []
 
+    def __dealloc__(self):
+        if unflushed_here == <PyObject *>self:
+            forget_unflushed_here()
+
     cdef int add(self, Watcher watcher) except -1:
         """Call the watcher's flush() at the end of this batch."""
         if self.count < PyList_GET_SIZE(self.watchers):
             self.watchers[self.count] = watcher
         else:
             self.watchers.append(watcher)
+        if self.count == 0:
+            set_unflushed_here(self)
         self.count += 1
         return 0
 
     cdef int flush(self, LoopState loop) except -1:
-        """Have each watcher send. Not in a forked child: the parent sends what was written before the fork."""
-        cdef bint own = loop.poller is not None and not loop.is_inherited_by_fork()
+        """Have each watcher send. Not in a forked child: the parent sends what was written before the fork, and what
+        the child writes does not wait."""
         cdef list watchers
         cdef Py_ssize_t count, index
         cdef Watcher watcher
@@ -40,6 +82,7 @@ cdef class Unflushed:
             self.watchers = [] if self.spare is None else self.spare
             self.spare = None
             self.count = 0
+            forget_unflushed_here()
             index = 0
             while index < count:
                 try:
@@ -47,7 +90,9 @@ cdef class Unflushed:
                         watcher = <Watcher>PyList_GET_ITEM(watchers, index)
                         watchers[index] = None
                         index += 1
-                        if own:
+                        if loop.is_inherited_by_fork():
+                            watcher.leave_to_parent()
+                        elif loop.poller is not None:
                             watcher.flush()
                 except BaseException as error:
                     # Raised when all have sent. An exception that ends the run of the loop takes precedence.
@@ -58,6 +103,18 @@ cdef class Unflushed:
         if failure is not None:
             raise failure
         return 0
+
+
+cdef void send_before_fork() noexcept:
+    """Called with the GIL, by the thread that runs the callbacks."""
+    cdef Unflushed unflushed = <Unflushed>unflushed_here
+    cdef Py_ssize_t index
+    for index in range(unflushed.count):
+        (<Watcher>PyList_GET_ITEM(unflushed.watchers, index)).send_before_fork()
+
+
+if unflushed_watch_forks(send_before_fork) != 0:
+    raise MemoryError("pthread_atfork() failed")
 
 
 cdef object report(LoopState loop, object error):

@@ -29,6 +29,15 @@ cdef class Watcher(Runnable):
         """Send what callbacks have written in this iteration: see loop/unflushed.pyx."""
         raise NotImplementedError
 
+    cdef int send_before_fork(self) noexcept:
+        """Just before this thread forks: send what the kernel takes at once, without Python code. flush() still comes.
+        """
+        return 0
+
+    cdef int leave_to_parent(self) except -1:
+        """In a forked child: drop what was to be sent at the end of the turn, because the parent sends it."""
+        raise NotImplementedError
+
     cdef object data(self):
         """The `data` of this descriptor's key in the selector's map."""
         return self

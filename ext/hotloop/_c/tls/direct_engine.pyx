@@ -207,6 +207,9 @@ cdef class DirectEngine(TlsEngine):
         self.record = None
         return 0
 
+    cdef bint may_encrypt_before_fork(self) noexcept:
+        return True
+
 
 cdef TlsEngine new_engine(object context, bint server_side, object server_hostname):
     """An engine for one connection: a DirectEngine where that is possible. RuntimeError if there is no ssl module, or

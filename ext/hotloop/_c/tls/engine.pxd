@@ -34,3 +34,4 @@ cdef class TlsEngine:
     cdef Py_ssize_t unsent(self) except -1
     cdef bytes take_unsent(self)
     cdef int move_unsent(self, write_queue *queue) except -1
+    cdef bint may_encrypt_before_fork(self) noexcept

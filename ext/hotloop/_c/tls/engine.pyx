@@ -133,3 +133,8 @@ cdef class TlsEngine:
     cdef int move_unsent(self, write_queue *queue) except -1:
         """Move the ciphertext that is to be sent to the peer to the end of a queue."""
         return write_queue_append_data(queue, self.take_unsent())
+
+    cdef bint may_encrypt_before_fork(self) noexcept:
+        """Whether encrypt_record() and move_unsent() neither run Python code nor release the GIL if OpenSSL takes the
+        data."""
+        return False

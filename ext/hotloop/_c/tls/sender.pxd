@@ -40,6 +40,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int send_records(self) except -1
     cdef int control_app_writing(self) except -1
     cdef int flush_inner(self) except -1
+    cdef int check_fork(self) except -1
     cdef int flush_if_broken(self) except -1
     cdef bint is_used_by_program(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1

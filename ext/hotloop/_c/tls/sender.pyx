@@ -55,7 +55,10 @@ cdef class TlsSender(TlsReceiver):
         return False
 
     cdef int write(self, object data) except -1:
-        if not self.may_write() or (type(data) is not bytes and self.write_uncopied(data)):
+        if not self.may_write():
+            return 0
+        self.check_fork()
+        if type(data) is not bytes and self.write_uncopied(data):
             return 0
         write_queue_append_data(&self.unencrypted, data)
         return self.send_soon()
@@ -92,6 +95,7 @@ cdef class TlsSender(TlsReceiver):
         cdef int waiting
         if not self.may_write():
             return 0
+        self.check_fork()
         waiting = self.unencrypted.count
         try:
             for data in bytes_or_views(chunks):
@@ -109,6 +113,8 @@ cdef class TlsSender(TlsReceiver):
         if not self.loop.batch_running or self.unencrypted.bytes >= <size_t>FLUSH_AT or self.is_used_by_program():
             return self.send_now(False)
         if not self.unflushed:
+            if self.loop.is_inherited_by_fork():
+                return self.send_now(False)
             try:
                 self.loop.unflushed.add(self)
                 self.unflushed = True
@@ -122,6 +128,46 @@ cdef class TlsSender(TlsReceiver):
     cdef int flush(self) except -1:
         self.unflushed = False
         return self.send_now(False)
+
+    cdef int check_fork(self) except -1:
+        """Before a write: leave the parent's writes to the parent if this is a forked child."""
+        if self.unflushed or (self.stream is not None and self.stream.unflushed):
+            if self.loop.is_inherited_by_fork():
+                self.leave_to_parent()
+        return 0
+
+    cdef int send_before_fork(self) noexcept:
+        cdef StreamTransport stream = self.stream
+        if stream is None or stream.blocked or stream.lost or self.sending_paused or self.state != OPEN:
+            return 0
+        if self.loop.is_inherited_by_fork() or not self.engine.may_encrypt_before_fork():
+            return 0
+        try:
+            while self.unencrypted.bytes and self.encrypt_oldest():
+                pass
+        except Exception:
+            # The next record fails as well, and that is reported.
+            pass
+        return stream.send_before_fork()
+
+    cdef int leave_to_parent(self) except -1:
+        """In a forked child: drop what was written in the turn of the fork. It is encrypted before, because the child's
+        own records must have the numbers that follow those of the parent's."""
+        cdef StreamTransport stream = self.stream
+        self.unflushed = False
+        if self.sending_paused or (stream is not None and stream.blocked):
+            # asyncio would have written it into the buffer of which its child has a copy.
+            return 0
+        try:
+            while self.state == OPEN and self.unencrypted.bytes and self.encrypt_oldest():
+                pass
+            if self.engine.unsent():
+                self.engine.take_unsent()
+            if stream is not None:
+                stream.leave_to_parent()
+        except Exception as error:
+            self.sending_failed(error)
+        return 0
 
     cdef int send_now(self, bint even_if_paused) except -1:
         """Encrypt what was written and pass it to the transport. While that is paused, only if `even_if_paused`."""
@@ -212,9 +258,11 @@ cdef class TlsSender(TlsReceiver):
         """Send this turn's writes now: called before an operation that would show that they have not left, or lose
         them."""
         self.flush_inner()
-        if not self.unflushed or self.loop.is_inherited_by_fork() or self.loop.runs_elsewhere():
+        if not self.unflushed:
             return 0
-        return self.send_now(False)
+        if self.loop.is_inherited_by_fork():
+            return self.leave_to_parent()
+        return 0 if self.loop.runs_elsewhere() else self.send_now(False)
 
     cdef int flush_inner(self) except -1:
         """TLS over TLS: have the inner connection pass on what was written to it in this turn."""

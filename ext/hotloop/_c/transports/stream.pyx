@@ -388,6 +388,8 @@ cdef class StreamTransport(SocketTransport):
         if self.lost:
             self.count_lost_write()
             return
+        if self.unflushed and self.loop.is_inherited_by_fork():
+            self.leave_to_parent()
         if self.enqueue(data):
             self.send_soon()
 
@@ -406,6 +408,8 @@ cdef class StreamTransport(SocketTransport):
         if self.lost:
             self.count_lost_write()
             return
+        if self.unflushed and self.loop.is_inherited_by_fork():
+            self.leave_to_parent()
         waiting = self.unsent.count
         try:
             for data in chunks:
@@ -471,6 +475,9 @@ cdef class StreamTransport(SocketTransport):
             return self.send_now()
         if self.unflushed:
             return 0
+        if self.loop.is_inherited_by_fork():
+            # A forked child may end at any time. That its turn ends is not even likely.
+            return self.send_now()
         try:
             self.loop.unflushed.add(self)
             self.unflushed = True
@@ -483,6 +490,27 @@ cdef class StreamTransport(SocketTransport):
         self.unflushed = False
         if self.unsent.bytes and not self.blocked and not self.lost:
             self.send_now()
+        return 0
+
+    cdef int send_before_fork(self) noexcept:
+        cdef Py_ssize_t sent
+        cdef int full = False
+        if self.blocked or self.lost or self.loop.is_inherited_by_fork():
+            return 0
+        while self.unsent.bytes and not full:
+            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_slices, &full)
+            if sent <= 0:
+                # flush() gets the same error, and reports it.
+                break
+            metrics_sent(&self.loop.metrics, sent)
+        return 0
+
+    cdef int leave_to_parent(self) except -1:
+        """In a forked child: drop what was written in the turn of the fork. What the kernel had refused before stays,
+        as in the copy that asyncio's child has."""
+        self.unflushed = False
+        if not self.blocked:
+            write_queue_clear(&self.unsent)
         return 0
 
     cdef int send_now(self) except -1:
@@ -608,8 +636,10 @@ cdef class StreamTransport(SocketTransport):
             return 0
         if self.kind == COMPILED and self.protocol is not None:
             (<ByteProtocol>self.protocol).flush_early()
-        if self.unflushed and self.loop.poller is not None and not self.loop.is_inherited_by_fork():
-            if not self.loop.runs_elsewhere():
+        if self.unflushed and self.loop.poller is not None:
+            if self.loop.is_inherited_by_fork():
+                self.leave_to_parent()
+            elif not self.loop.runs_elsewhere():
                 self.flush()
         return 0
 

@@ -1,5 +1,5 @@
-"""A fork in the middle of a turn: what was written before it reaches the peer once, and before what the child writes. The
-peers are blocking sockets."""
+"""A fork in the middle of a turn: what was written before it reaches the peer once, and before what the child writes.
+The peers are blocking sockets."""
 
 import os
 import socket

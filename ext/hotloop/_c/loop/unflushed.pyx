@@ -2,10 +2,10 @@
 
 At the end of the batch each sends all that was written to it, in one system call.
 
-A callback may fork, and then write. What was written before must reach the peer before that, and once, as in asyncio, which
-sends at once. So it is sent just before the fork: by a handler in C, because a hook in Python would slow down each fork of
-the program, also where no loop runs. What the handler has to leave is the parent's to send; the child drops it. From then on
-a child's writes do not wait.
+A callback may fork, and the child may write. As under asyncio, which sends at once, what was written before the fork
+must reach the peer before that, and once. So it is sent just before the fork: by a handler in C, because a hook in
+Python would slow down each fork of the program, also where no loop runs. What the handler cannot send, the parent
+sends, and the child drops. A child's writes do not wait until the child has polled.
 """
 
 cimport cython

@@ -5,8 +5,8 @@ without a handle. So I/O runs exactly where asyncio would run it: after everythi
 The transport's state at that time decides: if it was paused or closed in the meantime, it does nothing. The start and
 the end of a transport, for which asyncio makes handles, are queued in the same way.
 
-All callbacks of a protocol run in one context: the one that was current when the transport was made. A context cannot be
-entered twice. So while a callback runs the loop, as nest_asyncio does, other callbacks of the protocol run in a copy.
+All callbacks of a protocol run in one context: the one that was current when the transport was made. A context cannot
+be entered twice. So while a callback runs the loop, as nest_asyncio does, other callbacks of the protocol run in a copy.
 
 Source: the asyncio documentation, "Transports and Protocols"; where it is silent, asyncio/selector_events.py and
 unix_events.py are the reference.

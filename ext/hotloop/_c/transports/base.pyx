@@ -6,7 +6,8 @@ The transport's state at that time decides: if it was paused or closed in the me
 the end of a transport, for which asyncio makes handles, are queued in the same way.
 
 All callbacks of a protocol run in one context: the one that was current when the transport was made. A context cannot
-be entered twice. So while a callback runs the loop, as nest_asyncio does, other callbacks of the protocol run in a copy.
+be entered twice. So while a callback runs the loop, as nest_asyncio does, the protocol's other callbacks run in a copy
+of it.
 
 Source: the asyncio documentation, "Transports and Protocols"; where it is silent, asyncio/selector_events.py and
 unix_events.py are the reference.

@@ -306,3 +306,65 @@ def test_a_clock_that_changes_what_the_loop_is_about_to_wait_for(loop, what):
     loop.run_forever()
     assert asked
     timer.cancel()
+
+
+@pytest.fixture
+def selecting(loop, monkeypatch):
+    """Replaces the select() of the loop's selector by a function of the original and the timeout."""
+
+    def replace(select):
+        original = loop._selector.select
+        monkeypatch.setattr(loop._selector, "select", lambda timeout=None: select(original, timeout), raising=False)
+
+    return replace
+
+
+def test_a_select_that_polls_before_it_waits_is_woken(loop, selecting):
+    """As looptime's does: the first of the two calls must not use up the wake-up."""
+    future = loop.create_future()
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(future.set_result, True))
+
+    def select(original, timeout):
+        if timeout is None and thread.ident is None:
+            # The loop has decided to sleep.
+            thread.start()
+            thread.join()
+        return original(0) or original(timeout)
+
+    selecting(select)
+    assert loop.run_until_complete(future)
+
+
+def test_a_select_that_is_called_twice_reports_a_wake_up_twice(loop, selecting):
+    future = loop.create_future()
+    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(future.set_result, True))
+    counts = []
+
+    def select(original, timeout):
+        if timeout is None and thread.ident is None:
+            thread.start()
+            thread.join()
+            counts.extend([len(original(None)), len(original(None))])
+        return original(timeout)
+
+    selecting(select)
+    assert loop.run_until_complete(future)
+    assert counts == [1, 1]
+
+
+def test_a_clock_that_adds_up_what_select_was_asked_to_wait(loop, selecting, monkeypatch):
+    """As a test's virtual clock does: equal deadlines stay equal."""
+    passed = [0.0]
+
+    def select(original, timeout):
+        passed.append(passed[-1] + (timeout or 0))
+        return original(0)
+
+    async def main():
+        selecting(select)
+        monkeypatch.setattr(loop, "time", lambda: passed[-1], raising=False)
+        for _ in range(20):
+            await asyncio.sleep(1)
+        return passed[-1]
+
+    assert loop.run_until_complete(main()) == 20.0

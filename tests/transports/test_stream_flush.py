@@ -265,3 +265,28 @@ def test_writelines_is_one_system_call(loop, connections, turn):
         connection.transport.writelines([b"y" * 100] * 50)
     assert connection.receive(5000) == b"y" * 5000
     assert data_segments(connection.socket) - before == 1
+
+
+def test_a_peer_that_has_closed_is_noticed_in_the_turn(load_implementation, impl):
+    """write() and drain(), again and again: asyncio's second write fails, and so must this one, whatever else waits."""
+
+    def writes(implementation):
+        async def main():
+            loop = asyncio.get_running_loop()
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                _, writer = await asyncio.open_connection(*listener.getsockname())
+                peer, _ = listener.accept()
+                peer.close()
+                loop.call_soon(int)
+                count = 0
+                with pytest.raises(ConnectionError):
+                    while count < 1000:
+                        count += 1
+                        writer.write(b"-")
+                        await writer.drain()
+                writer.close()
+            return count
+
+        return implementation.run(main())
+
+    assert writes(impl) == writes(load_implementation("asyncio")) < 1000

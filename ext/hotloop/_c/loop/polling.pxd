@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods
 from hotloop._c.poller.poller cimport poller_batch
@@ -16,15 +16,16 @@ cdef class Polling(ReplaceableMethods):
     cdef uint64_t gil_released_at   # a reading of clock_ticks(), after a poll
     cdef uint64_t gil_held_ticks    # until a poll that cannot block releases the GIL again
     cdef shared_flag asleep         # 1 while the loop is in, or about to enter, a wait that wake() must end
+    cdef bint program_selects       # that wait is the program's select(); other threads read it while `asleep` is set
 
     cdef int poll(self) except -1
     cdef int leave_current_task(self) except -1
     cdef int end_slice(self) noexcept
-    cdef int64_t wait_time(self) except? -2
-    cdef int poll_own_selector(self, int64_t nanoseconds) except -1
-    cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1
+    cdef double wait_time(self) except? -2
+    cdef int poll_own_selector(self, double wait) except -1
+    cdef int poll_foreign_selector(self, double wait) except -1
     cdef bint gil_is_due(self) noexcept
-    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept
+    cdef double fall_asleep(self, double wait) noexcept
     cdef int end_poll(self, bint found) noexcept
     cdef int note_timer_lateness(self, double seconds, uint64_t polled_before) noexcept
     cdef int dispatch(self, PollerSelector poller, poller_batch *batch, int count) except -1

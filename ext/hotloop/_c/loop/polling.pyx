@@ -55,21 +55,20 @@ cdef class Polling(ReplaceableMethods):
 
     cdef int poll(self) except -1:
         """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
-        cdef int64_t nanoseconds
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
-        cdef double now, first
+        cdef double wait, now, first
         self.poll_next = False
         self.process_generation = process_generation()
         self.leave_current_task()
         if self.type_version != type_version_of(self):
             self.find_overrides()
         self.end_slice()
-        nanoseconds = self.wait_time()
-        self.metrics.waiting = nanoseconds != 0
+        wait = self.wait_time()
+        self.metrics.waiting = wait != 0
         if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
-            self.poll_own_selector(nanoseconds)
+            self.poll_own_selector(wait)
         else:
-            self.poll_foreign_selector(nanoseconds)
+            self.poll_foreign_selector(wait)
         if FREE_THREADED:
             self.empty_inbox()
         if self.timers.heap.live:
@@ -92,8 +91,8 @@ cdef class Polling(ReplaceableMethods):
         self.timing = self.timing & ~TIMING_METRICS | (TIMING_METRICS if self.metrics.time_items else 0)
         return 0
 
-    cdef int64_t wait_time(self) except? -2:
-        """How long the poll may block, in nanoseconds; -1: without limit."""
+    cdef double wait_time(self) except? -2:
+        """How long the poll may block, in seconds; -1: without limit."""
         cdef double now, wait
         if published_size(&self.ready.count) or self.stopping:
             return 0
@@ -107,20 +106,22 @@ cdef class Polling(ReplaceableMethods):
         if not self.timers.heap.live:
             return -1
         wait = (earliest(self.timers) if FREE_THREADED else timer_heap_first(&self.timers.heap).deadline) - now
-        if wait > LONGEST_WAIT:
-            wait = LONGEST_WAIT
-        return <int64_t>(wait * 1e9) + 1 if wait > 0 else 0
+        return min(wait, LONGEST_WAIT) if wait > 0 else 0
 
-    cdef int poll_own_selector(self, int64_t nanoseconds) except -1:
+    cdef int poll_own_selector(self, double wait) except -1:
         cdef PollerSelector poller = self.poller
         cdef poller_batch *batch
+        cdef int64_t nanoseconds
         cdef int count
-        cdef bint release_gil = nanoseconds != 0
+        cdef bint release_gil = wait != 0
         if release_gil:
-            nanoseconds = self.fall_asleep(nanoseconds)
+            self.program_selects = False
+            wait = self.fall_asleep(wait)
         else:
             PyErr_CheckSignals()
             release_gil = self.gil_is_due()
+        # Rounded up, because no timer may fire early.
+        nanoseconds = <int64_t>(wait * 1e9) + 1 if wait > 0 else <int64_t>wait
         batch = poller.wait(nanoseconds, release_gil, &count)
         shared_set(&self.asleep, 0)
         self.end_poll(count > 0)
@@ -160,13 +161,13 @@ cdef class Polling(ReplaceableMethods):
             pass
         return True
 
-    cdef int64_t fall_asleep(self, int64_t nanoseconds) noexcept:
+    cdef double fall_asleep(self, double wait) noexcept:
         """From here on other threads must wake the loop. Returns how long the loop may wait: not at all if a thread
         that still saw it awake has queued a callback since the queue was checked."""
         shared_set(&self.asleep, 1)
         if published_size(&self.ready.count) or (FREE_THREADED and shared_get(&self.inbox.filled)):
             return 0
-        return nanoseconds
+        return wait
 
     cdef int end_poll(self, bint found) noexcept:
         """A poll has ended, and a new slice begins."""
@@ -175,12 +176,13 @@ cdef class Polling(ReplaceableMethods):
         metrics_polled(&self.metrics, now, self.metrics.waiting)
         return 0
 
-    cdef int poll_foreign_selector(self, int64_t nanoseconds) except -1:
+    cdef int poll_foreign_selector(self, double wait) except -1:
         """Poll by the methods of asyncio's loop: for another selector than hotloop's, and for overridden methods."""
-        if nanoseconds:
-            nanoseconds = self.fall_asleep(nanoseconds)
-        # The attribute, because a subclass may define it in the class.
-        ready = self._selector.select(None if nanoseconds < 0 else nanoseconds * 1e-9)
+        if wait:
+            self.program_selects = True
+            wait = self.fall_asleep(wait)
+        # The attribute, because a subclass may define it in the class. Test clocks add up what they are asked to wait.
+        ready = self._selector.select(None if wait < 0 else wait)
         shared_set(&self.asleep, 0)
         self.end_poll(bool(ready))
         self._process_events(ready)

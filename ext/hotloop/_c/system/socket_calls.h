@@ -139,7 +139,8 @@ static inline int socket_peer(int fd, struct sockaddr_storage *name, socklen_t *
 static inline int socket_can_send(int fd)
 {
 #ifdef __linux__
-    struct pollfd asked = {.fd = fd, .events = POLLOUT};
+    /* POLLRDHUP: a peer that has closed resets the connection when it gets more. */
+    struct pollfd asked = {.fd = fd, .events = POLLOUT | POLLRDHUP};
 
     return poll(&asked, 1, 0) == 1 && asked.revents == POLLOUT;
 #else

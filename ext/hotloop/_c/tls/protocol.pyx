@@ -1,11 +1,11 @@
 """TlsProtocol: one TLS connection, between the transport that carries its records and the application's protocol.
 
 Towards the transport below, it is a protocol. If that is a StreamTransport, bytes come in place from the loop's buffer
-and records go directly into its write queue; any other transport, another TlsTransport too, is used as asyncio does.
+and records go directly into its write queue; any other transport, another SSLTransport too, is used as asyncio does.
 
 A connection has three objects:
 
-    TlsTransport (transport.pyx)    the application's transport: asyncio's methods, and calls from other threads
+    SSLTransport (transport.pyx)    the application's transport: asyncio's methods, and calls from other threads
     TlsProtocol                     the connection, in three classes, each in a module and on top of the one before:
         TlsReceiver (receiver.pyx)      from the peer: held ciphertext, delivery to the application, read limits
         TlsSender (sender.pyx)          to the peer: unencrypted writes, records, write limits, closing after an error
@@ -429,7 +429,7 @@ cdef class TlsProtocol(TlsSender):
             timer.cancel()
         return 0
 
-    # -- for TlsTransport ----------------------------------------------------------------------------------------------
+    # -- for SSLTransport ----------------------------------------------------------------------------------------------
 
     cdef object extra_info(self, object name, object default):
         cdef object transport

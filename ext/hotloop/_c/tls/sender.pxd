@@ -13,7 +13,7 @@ cdef enum TlsState:
 
 
 cdef class TlsSender(TlsReceiver):
-    cdef object app_transport       # the TlsTransport of `app`; None after connection_lost()
+    cdef object app_transport       # the SSLTransport of `app`; None after connection_lost()
     cdef StreamTransport stream     # `transport`, if it is one of these; else None
     cdef TlsSender outer            # TLS over TLS: the connection that carries this one; else None
     cdef TlsState state

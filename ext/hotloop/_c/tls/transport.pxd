@@ -1,10 +1,10 @@
 from hotloop._c.tls.protocol cimport TlsProtocol
 
 
-cdef class TlsTransport:
+cdef class SSLTransport:
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef TlsProtocol tls
 
 
-cdef TlsTransport new_tls_transport(TlsProtocol tls)
+cdef SSLTransport new_tls_transport(TlsProtocol tls)

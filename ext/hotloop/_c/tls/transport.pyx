@@ -1,4 +1,4 @@
-"""TlsTransport: the application's side of a TLS connection. TlsProtocol does the work.
+"""SSLTransport: the application's side of a TLS connection. TlsProtocol does the work.
 
 Source: the asyncio documentation, "Transports and Protocols".
 """
@@ -23,12 +23,12 @@ from asyncio import constants, sslproto
 
 cdef extern from *:
     """
-    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_3tls_9transport_TlsTransport
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_3tls_9transport_SSLTransport
     """
 
 
 @cython.final
-cdef class TlsTransport:
+cdef class SSLTransport:
     """The transport of a TLS connection: see asyncio.Transport."""
 
     _start_tls_compatible = True
@@ -240,12 +240,12 @@ cdef object transport_below(TlsProtocol tls):
         section_leave(&section)
 
 
-cdef TlsTransport new_tls_transport(TlsProtocol tls):
+cdef SSLTransport new_tls_transport(TlsProtocol tls):
     """A transport for a new TlsProtocol, which keeps a reference to it until the connection ends."""
-    cdef TlsTransport transport = TlsTransport.__new__(TlsTransport)
+    cdef SSLTransport transport = SSLTransport.__new__(SSLTransport)
     transport.tls = tls
     tls.app_transport = transport
     return transport
 
 
-instance_dict_install(<PyTypeObject *>TlsTransport)
+instance_dict_install(<PyTypeObject *>SSLTransport)

@@ -165,8 +165,8 @@ cdef class PollerSelector(Poller):
             # Converting `events` and comparing `data` may have run the program's code.
             raise KeyError(f"{fileobj!r} is not registered any more")
         if wanted != events_of(key):
-            # Not change(), which would register a new file that has the number by now. Other bits are ignored, as in the
-            # standard library; one of them would mean POLLER_EDGE here.
+            # Not change(), which would register a new file that has the number by now. Other bits are ignored, as in
+            # the standard library; one of them would mean POLLER_EDGE here.
             self.change_same_file(fd, wanted & (POLLER_READ | POLLER_WRITE))
         self.entries[fd] = modified
         self.registrations[fd].watched = False

@@ -372,3 +372,30 @@ def test_memory_that_is_handed_out_is_the_receivers_own(tls):
     assert connection.protocol.pieces == [b"%d" % number * 10 for number in range(50)]
     references = [sys.getrefcount(piece) for piece in connection.protocol.pieces]
     assert len(set(references)) == 1, "another object holds some of them"
+
+
+@every_side
+@every_protocol
+def test_reading_is_resumed_while_a_callback_runs_the_loop(tls, side, make_protocol):
+    """As nest_asyncio does; the callback has entered the context of the connection's callbacks."""
+    connection = tls.open(side, make_protocol())
+    protocol = connection.protocol
+    within = []
+
+    def hook():
+        protocol.hooks.clear()
+        connection.transport.resume_reading()
+        for _ in range(5):
+            tls.loop._run_once()
+        within.append(True)
+
+    connection.transport.pause_reading()
+    connection.send(b"held")
+    run_once(tls.loop, 3)
+    written = connection.fill()
+    protocol.hooks["resume_writing"] = hook
+    connection.receive(written)
+    run_until(tls.loop, lambda: within and protocol.received)
+    assert protocol.received == b"held"
+    # The loop may refuse to call a callback of a protocol that is running one.
+    assert {str(report["exception"]).split(":")[0] for report in tls.take_reports()} <= {"cannot enter context"}

@@ -28,7 +28,7 @@ from hotloop._c.loop.polling cimport Polling, must_poll
 from hotloop._c.loop.replaceable_methods cimport declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
 from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
-from hotloop._c.loop.unflushed cimport Unflushed
+from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport (
@@ -213,6 +213,7 @@ cdef class LoopCore(Polling):
         cdef Py_ssize_t todo = published_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.batch_running
+        cdef PyObject *outer_unflushed = enter_batch(self.unflushed)
         cdef Runnable failed
         self.batch_running = True
         if todo:
@@ -233,6 +234,7 @@ cdef class LoopCore(Polling):
                         self.note_last_batch(<PyObject *>failed)
         finally:
             self.batch_running = outer
+            leave_batch(outer_unflushed)
             if self.unflushed.count:
                 self.unflushed.flush(self)
                 self.metrics.last_reading = clock_ticks()

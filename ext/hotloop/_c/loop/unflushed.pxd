@@ -1,3 +1,5 @@
+from cpython.object cimport PyObject
+
 from hotloop._c.loop.state cimport LoopState
 from hotloop._c.poller.watcher cimport Watcher
 
@@ -9,3 +11,7 @@ cdef class Unflushed:
 
     cdef int add(self, Watcher watcher) except -1
     cdef int flush(self, LoopState loop) except -1
+
+
+cdef PyObject *enter_batch(Unflushed unflushed) noexcept
+cdef void leave_batch(PyObject *outer) noexcept

@@ -19,11 +19,10 @@ cdef extern from *:
     """
     #include <pthread.h>
 
-    /* The Unflushed to which a callback of this thread has added last, if it is not flushed yet; borrowed. */
+    /* Of the loop that runs callbacks in this thread; borrowed from it. NULL: none does. */
     static _Thread_local PyObject *unflushed_here = NULL;
 
-    #define set_unflushed_here(unflushed) (unflushed_here = (PyObject *)(unflushed))
-    #define forget_unflushed_here() (unflushed_here = NULL)
+    #define set_unflushed_here(unflushed) (unflushed_here = (unflushed))
 
     static void (*send_unflushed)(void) = NULL;
 
@@ -41,8 +40,7 @@ cdef extern from *:
     }
     """
     PyObject *unflushed_here
-    void set_unflushed_here(object)
-    void forget_unflushed_here()
+    void set_unflushed_here(PyObject *)
     int unflushed_watch_forks(void (*send)() noexcept)
 
 
@@ -53,18 +51,12 @@ cdef class Unflushed:
     def __cinit__(self):
         self.watchers = []
 
-    def __dealloc__(self):
-        if unflushed_here == <PyObject *>self:
-            forget_unflushed_here()
-
     cdef int add(self, Watcher watcher) except -1:
         """Call the watcher's flush() at the end of this batch."""
         if self.count < PyList_GET_SIZE(self.watchers):
             self.watchers[self.count] = watcher
         else:
             self.watchers.append(watcher)
-        if self.count == 0:
-            set_unflushed_here(self)
         self.count += 1
         return 0
 
@@ -82,7 +74,6 @@ cdef class Unflushed:
             self.watchers = [] if self.spare is None else self.spare
             self.spare = None
             self.count = 0
-            forget_unflushed_here()
             index = 0
             while index < count:
                 try:
@@ -103,6 +94,17 @@ cdef class Unflushed:
         if failure is not None:
             raise failure
         return 0
+
+
+cdef PyObject *enter_batch(Unflushed unflushed) noexcept:
+    """This thread begins to run callbacks of the loop that holds `unflushed`. Returns what leave_batch() needs."""
+    cdef PyObject *outer = unflushed_here
+    set_unflushed_here(<PyObject *>unflushed)
+    return outer
+
+
+cdef void leave_batch(PyObject *outer) noexcept:
+    set_unflushed_here(outer)
 
 
 cdef void send_before_fork() noexcept:

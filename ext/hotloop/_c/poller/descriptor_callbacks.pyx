@@ -32,7 +32,7 @@ cdef class CallbackWatcher(Watcher):
         return 0
 
     cdef int drop_unwanted_events(self) except -1:
-        """remove_watcher() has left the kernel's set as it was: remove the events that no receiver wants."""
+        """remove_receiver() has left the kernel's set as it was: remove the events that no receiver wants."""
         if self.poller.entry(self.fd) is self:
             try:
                 self.poller.change(self.fd, self.interest())
@@ -144,7 +144,7 @@ cdef int cancel_if_handle(Runnable receiver) except -1:
 
 # -- for transports ----------------------------------------------------------------------------------------------------
 
-cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1:
+cdef int set_receiver(PollerSelector poller, int fd, int event, Watcher receiver, bint known) except -1:
     """Pass `event` to a transport whenever it is reported, in place of the previous receiver. `known`: the transport
     was registered for it before.
 
@@ -159,24 +159,24 @@ cdef int add_watcher(PollerSelector poller, int fd, int event, Watcher receiver,
     return 0
 
 
-cdef int remove_watcher(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
+cdef int remove_receiver(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
     """Stop passing `event` to a transport, if it still is the receiver.
 
-    The kernel's set stays as it is until it reports an unwanted event, because add_watcher() often follows soon."""
+    The kernel's set stays as it is until it reports an unwanted event, because set_receiver() often follows soon."""
     cdef object entry = poller.entry(fd)
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).receiver(event) is receiver:
         (<CallbackWatcher>entry).replace(event, None)
     return 0
 
 
-cdef Runnable watcher_for(PollerSelector poller, int fd, int event):
+cdef Runnable receiver_of(PollerSelector poller, int fd, int event):
     """The receiver of `event`: a Handle, a transport, or None."""
     cdef object entry = poller.entry(fd)
     return (<CallbackWatcher>entry).receiver(event) if type(entry) is CallbackWatcher else None
 
 
 cdef int detach_if_unused(PollerSelector poller, int fd) except -1:
-    """Detach a descriptor if remove_watcher() has left no receiver; the caller may close it next."""
+    """Detach a descriptor if remove_receiver() has left no receiver; the caller may close it next."""
     cdef object entry = poller.entry(fd)
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).interest() == 0:
         poller.detach(fd)

@@ -26,7 +26,7 @@ cdef class Watcher(Runnable):
         raise NotImplementedError
 
     cdef int flush(self) except -1:
-        """Send what callbacks have written in this iteration: see loop/unflushed.pyx."""
+        """Send what callbacks have written in this turn: see loop/unflushed.pyx."""
         raise NotImplementedError
 
     cdef int send_before_fork(self) noexcept:

@@ -25,13 +25,14 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_CopyCurrent
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Exit
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport ciphertext
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
+from hotloop._c.transports.base cimport enter_or_copy
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport write_queue_clear
 
@@ -104,7 +105,7 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int call_connection_lost(self, object app, object error) except -1:
         try:
-            self.loop.schedule_call(app.connection_lost, (error,), self.context)
+            self.loop.schedule_call(app.connection_lost, (error,), PyContext_Copy(self.context))
         except MemoryError:
             # One turn too early is better than never.
             app.connection_lost(error)
@@ -310,7 +311,7 @@ cdef class TlsProtocol(TlsSender):
             if self.state == FLUSHING and self.peer_gone:
                 # read_to_the_end() waits for resume_reading(); if that was called already, it has queued what follows.
                 if self.app_reading_paused:
-                    self.loop.schedule_call(self._resume, (), self.context)
+                    self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
                 return 0
             self.begin_shutdown()
             return self.control_receiving()
@@ -411,7 +412,7 @@ cdef class TlsProtocol(TlsSender):
         # Before it closes, the transport sends what it has. A peer that does not read could delay that for ever.
         if self.timer is None and self.shutdown_timeout != 0:
             self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
-        self.loop.schedule_call(self.transport.close, (), self.context)
+        self.loop.schedule_call(self.transport.close, (), PyContext_Copy(self.context))
         return 0
 
     def _check_shutdown_timeout(self):
@@ -419,7 +420,7 @@ cdef class TlsProtocol(TlsSender):
             self.force_close(exceptions.TimeoutError("SSL shutdown timed out"))
 
     cdef int start_timer(self, object timeout, object callback) except -1:
-        self.timer = self.loop.call_later(timeout, callback, context=self.context)
+        self.timer = self.loop.call_later(timeout, callback, context=PyContext_Copy(self.context))
         return 0
 
     cdef int stop_timer(self) except -1:
@@ -451,10 +452,15 @@ cdef class TlsProtocol(TlsSender):
         return default if transport is None else transport.get_extra_info(name, default)
 
     def _resume(self):
-        if self.state == FLUSHING and self.peer_gone:
-            self.read_to_the_end()
-        else:
-            self.continue_reading(NULL, 0)
+        # Queued with a copy of the context: a callback of the application may run the loop in the context itself.
+        cdef object context = enter_or_copy(self.context)
+        try:
+            if self.state == FLUSHING and self.peer_gone:
+                self.read_to_the_end()
+            else:
+                self.continue_reading(NULL, 0)
+        finally:
+            PyContext_Exit(context)
 
     # -- the private names of asyncio's SSLProtocol, which libraries read ----------------------------------------------
 

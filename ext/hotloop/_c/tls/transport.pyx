@@ -4,6 +4,7 @@ Source: the asyncio documentation, "Transports and Protocols".
 """
 
 cimport cython
+from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
@@ -132,7 +133,7 @@ cdef class SSLTransport:
             return call_in_loop_thread(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
-        self.tls.loop.schedule_call(self.tls._resume, (), self.tls.context)
+        self.tls.loop.schedule_call(self.tls._resume, (), PyContext_Copy(self.tls.context))
         self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):

@@ -73,3 +73,4 @@ cdef class Transport(Watcher):
 
 cdef Py_ssize_t as_size(object limit) except? -1
 cdef object os_error(Py_ssize_t error)
+cdef object enter_or_copy(object context)

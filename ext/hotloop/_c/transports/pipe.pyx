@@ -21,7 +21,7 @@ from libc.errno cimport EAGAIN, EIO
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
-from hotloop._c.poller.descriptor_callbacks cimport add_watcher, detach_if_unused, remove_watcher, watcher_for
+from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, receiver_of, remove_receiver, set_receiver
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport FREE_THREADED
@@ -63,13 +63,13 @@ cdef class PipeTransport(Transport):
         self.check_descriptor()
         if self.loop is None or self.loop.poller is None:
             return 0
-        add_watcher(self.loop.poller, self.fd, event, self, self.registered_events & event)
+        set_receiver(self.loop.poller, self.fd, event, self, self.registered_events & event)
         self.registered_events |= event
         return 0
 
     cdef int remove_interest(self, int event) except -1:
         if self.registered_events & event and self.loop.poller is not None:
-            remove_watcher(self.loop.poller, self.fd, event, self)
+            remove_receiver(self.loop.poller, self.fd, event, self)
         return 0
 
     cdef int release_resources(self) except -1:
@@ -83,8 +83,8 @@ cdef class PipeTransport(Transport):
         try:
             self.stop_watching()
             if fd >= 0 and self.loop is not None and self.loop.poller is not None:
-                reader = watcher_for(self.loop.poller, fd, POLLER_READ)
-                writer = watcher_for(self.loop.poller, fd, POLLER_WRITE)
+                reader = receiver_of(self.loop.poller, fd, POLLER_READ)
+                writer = receiver_of(self.loop.poller, fd, POLLER_WRITE)
         finally:
             self.pipe = None
             self.forget_descriptor()
@@ -97,8 +97,8 @@ cdef class PipeTransport(Transport):
     cdef int stop_watching(self) except -1:
         if self.registered_events and self.fd >= 0 and self.loop is not None and self.loop.poller is not None:
             self.registered_events = 0
-            remove_watcher(self.loop.poller, self.fd, POLLER_READ, self)
-            remove_watcher(self.loop.poller, self.fd, POLLER_WRITE, self)
+            remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
+            remove_receiver(self.loop.poller, self.fd, POLLER_WRITE, self)
             detach_if_unused(self.loop.poller, self.fd)
         return 0
 
@@ -264,7 +264,7 @@ cdef class WritePipeTransport(PipeTransport):
         """Ask for read events, which show that the reader has closed, unless another transport reads from this
         descriptor."""
         cdef PollerSelector poller = self.loop.poller
-        if self.shows_hang_up and poller is not None and watcher_for(poller, self.fd, POLLER_READ) is None:
+        if self.shows_hang_up and poller is not None and receiver_of(poller, self.fd, POLLER_READ) is None:
             self.add_interest(POLLER_READ)
         return 0
 

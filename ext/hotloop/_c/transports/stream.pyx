@@ -114,8 +114,8 @@ cdef class StreamTransport(SocketTransport):
     cdef int start(self) except -1:
         if self.peer is None or not self.edge_triggered or self.attached or self.paused or self.closing:
             return Transport.start(self)
-        if self.loop.registered_first:
-            self.loop.registered_first -= 1
+        if self.loop.to_register_first:
+            self.loop.to_register_first -= 1
             return Transport.start(self)
         self.started = self.reading = True
         return self.on_events(POLLER_READ)
@@ -206,7 +206,7 @@ cdef class StreamTransport(SocketTransport):
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
             if not self.attached:
-                self.loop.registered_first = REGISTERED_FIRST
+                self.loop.to_register_first = REGISTERED_FIRST
         else:
             self.fatal_error(os_error(count), "Fatal read error on socket transport")
         return False
@@ -290,6 +290,7 @@ cdef class StreamTransport(SocketTransport):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
+            # What asyncio calls it, where TLS is such a protocol, too.
             self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
         return 0
 

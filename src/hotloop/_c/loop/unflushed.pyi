@@ -4,4 +4,6 @@ from typing import final
 @final
 class Unflushed: ...
 
+# Made by Cython: the functions that other compiled modules cimport.
+__pyx_capi__: dict[str, object]
 __test__: dict[str, str]

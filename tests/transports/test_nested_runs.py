@@ -20,6 +20,14 @@ def connections(loop):
         yield connections
 
 
+@pytest.fixture(autouse=True)
+def refusals(asyncio_log, loop):
+    """Since 3.12 asyncio calls the exception handler in the context of the handle that failed: it is refused, too."""
+    yield
+    for message in asyncio_log.take():
+        assert message.startswith("Unhandled error in exception handler") and "cannot enter context" in message
+
+
 def turns_until(loop, happened):
     """Run single turns: asyncio's loop fails if a nested run takes what is left of the turn, such as a timer."""
     for _ in range(10_000):

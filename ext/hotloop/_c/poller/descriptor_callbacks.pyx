@@ -54,7 +54,7 @@ cdef class CallbackWatcher(Watcher):
 
     cdef object data(self):
         # Code that passes select()'s events to the handles itself, as asyncio does, expects a pair of handles here. It
-        # cannot run transports: for those, LoopCore._process_events() finds the watcher.
+        # cannot run transports: for those, Polling._process_events() finds the watcher.
         if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
             return self
         return self.reader, self.writer

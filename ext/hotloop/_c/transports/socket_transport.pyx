@@ -205,8 +205,6 @@ cdef class SocketTransport(Transport):
 
     cdef int release_resources(self) except -1:
         self.count_as(0)
-        # The program may have called _call_connection_lost() itself, without close().
-        self.reading = False
         if self.fd < 0:
             return 0
         try:

@@ -173,6 +173,7 @@ cdef class StreamTransport(SocketTransport):
                 self.update_interest()
             # The poller does not report an edge again, so the transport queues itself to read the rest in the next
             # turn. That holds even if a callback has raised an exception that ends this run of the loop.
+            # (`loop`: a callback may have called _call_connection_lost() itself.)
             if self.events & POLLER_READ and self.edge_triggered and self.reading and self.loop is not None:
                 self.on_events(0)
         return 0

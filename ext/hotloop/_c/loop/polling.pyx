@@ -18,7 +18,7 @@ from libc.stdint cimport int64_t, uint64_t
 from hotloop._c.loop.clock_rate cimport SLICE
 from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods
 from hotloop._c.loop.state cimport TIMING_METRICS, loop_metrics, metrics_histogram, poll_backoff
-from hotloop._c.poller.poller cimport poller_batch, process_generation
+from hotloop._c.poller.poller cimport poller_batch, fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_MORE, Watcher
 from hotloop._c.runtime.locking cimport FREE_THREADED, published_size, shared_get, shared_set
@@ -58,7 +58,7 @@ cdef class Polling(ReplaceableMethods):
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double wait, now, first
         self.poll_next = False
-        self.process_generation = process_generation()
+        self.fork_number = fork_number()
         self.leave_current_task()
         if self.type_version != type_version_of(self):
             self.find_overrides()

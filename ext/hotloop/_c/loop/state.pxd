@@ -120,7 +120,7 @@ cdef class LoopState:
     # What hotloop.EventLoop sets. Its class is Python code, see NameResolver.
     cdef public object _name_threads
 
-    cdef unsigned int process_generation  # of the process that made the loop or last polled with it
+    cdef unsigned int fork_number  # of the process that made the loop or last polled with it
 
     cdef int update_short_cuts(self) noexcept
     cdef int check_open(self) except -1

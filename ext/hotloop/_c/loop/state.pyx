@@ -5,7 +5,7 @@ that run a loop themselves. All those attributes are here. One that the compiled
 keep whatever is set.
 """
 
-from hotloop._c.poller.poller cimport process_generation
+from hotloop._c.poller.poller cimport fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport (
     FREE_THREADED,
@@ -40,12 +40,12 @@ cdef class LoopState:
         self.inbox = Inbox()
         self.addresses = AddressCache()
         self.type_version = NO_VERSION
-        self.process_generation = process_generation()
+        self.fork_number = fork_number()
 
     cdef bint is_inherited_by_fork(self) noexcept:
         """True in a forked child that has not run this loop: its connections, and the data written to them, belong to
         the parent."""
-        return self.process_generation != process_generation()
+        return self.fork_number != fork_number()
 
     cdef int update_short_cuts(self) noexcept:
         """See may_queue_directly() and may_create_directly()."""

@@ -36,7 +36,7 @@ cdef class Poller:
     cdef unsigned int stale_generation, stale_wait
     cdef bint renewal_due           # the kernel reports a file that cannot be removed from the set
     cdef bint number_taken          # the program knows the set's number, and may watch the set
-    cdef unsigned int process       # the fork_generation() of the process that owns the kernel's set
+    cdef unsigned int process       # the fork_count() of the process that owns the kernel's set
 
     # Registrations.
     cdef object entry(self, int fd)
@@ -69,4 +69,4 @@ cdef class Poller:
     cdef int wake(self) except -1
 
 
-cdef unsigned int process_generation() noexcept
+cdef unsigned int fork_number() noexcept

@@ -37,7 +37,7 @@ cdef extern from "poller/poller.h":
 
 cdef extern from "system/fork.h":
     int fork_watch()
-    unsigned int fork_generation()
+    unsigned int fork_count()
 
 if fork_watch() != 0:
     raise MemoryError("pthread_atfork() failed")
@@ -58,7 +58,7 @@ cdef class Poller:
         self.entries = []
         self.registrations = NULL
         self.registered = 0
-        self.process = fork_generation()
+        self.process = fork_count()
         error = poller_open(&self.poller)
         if error < 0:
             raise_errno(error)
@@ -222,7 +222,7 @@ cdef class Poller:
 
     cdef bint owns_set(self) noexcept:
         """True if the kernel's set belongs to this process, not to the parent that forked it."""
-        return self.process == fork_generation()
+        return self.process == fork_count()
 
     cdef int close_set(self) noexcept:
         if self.poller.fd < 0:
@@ -249,7 +249,7 @@ cdef class Poller:
             raise_errno(error)
         self.close_set()
         self.poller = fresh
-        self.process = fork_generation()
+        self.process = fork_count()
         for fd in range(len(self.entries)):
             registered = &self.registrations[fd]
             if is_in_set(registered):
@@ -384,6 +384,6 @@ cdef class Poller:
         return 0
 
 
-cdef unsigned int process_generation() noexcept:
+cdef unsigned int fork_number() noexcept:
     """A number that is different in each process that is forked from this one, and in each that is forked from that."""
-    return fork_generation()
+    return fork_count()

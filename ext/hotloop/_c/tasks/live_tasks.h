@@ -14,6 +14,17 @@
 #include "system/fork.h"
 #include "tasks/tasks_in_view.h"
 
+/* Our list. */
+static task_link live_tasks = {&live_tasks, &live_tasks};
+
+/* Where the thread's state has asyncio's list; -1: the tasks are on ours. */
+static int view_head_word = -1;
+
+static inline void join_asyncios_list(int word) { view_head_word = word; }
+
+/* The list that a new task joins. */
+static inline task_link *task_list(void) { return view_head_word < 0 ? &live_tasks : view_list(view_head_word); }
+
 static inline void unlink_task(task_link *link)
 {
     if (link->previous == NULL)
@@ -26,11 +37,11 @@ static inline void unlink_task(task_link *link)
 static inline void forget_parents_tasks(void)
 {
 #if PY_VERSION_HEX >= 0x030E0000
-    static unsigned int generation = 0;
+    static unsigned int forks_known = 0;
 
-    if (generation == fork_generation())
+    if (forks_known == fork_count())
         return;
-    generation = fork_generation();
+    forks_known = fork_count();
     while (live_tasks.next != &live_tasks)
         unlink_task(live_tasks.next);
 #endif

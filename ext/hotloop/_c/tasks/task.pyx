@@ -4,7 +4,7 @@ A task is a Runnable. On hotloop's loop, the task itself goes on the ready queue
 call. Otherwise (another loop, debug mode, a replaced call_soon()) steps go through loop.call_soon() with the bound
 methods `_step` and `_wakeup`, as asyncio's do.
 
-asyncio.all_tasks() sees these tasks because they are on asyncio's own list (tasks_in_view.h), or else through
+asyncio.all_tasks() sees these tasks because they are on asyncio's own list (asyncio_layout.pyx), or else through
 hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
 """
 
@@ -32,6 +32,7 @@ from hotloop._c.scheduler.ready_queue cimport (
     section_enter,
     section_leave,
 )
+from hotloop._c.tasks.asyncio_layout cimport find_asyncios_list, view_offsets
 from hotloop._c.tasks.current_task cimport enter_task, leave_task, swap_task
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, empty_future, state_of
 from hotloop._c.tasks.thrown_exceptions cimport exception_matches
@@ -52,7 +53,6 @@ from asyncio import base_tasks, coroutines, events, exceptions, tasks
 
 from hotloop._asyncio import task_registry
 from hotloop._asyncio.classes import assign_class, likeness
-from hotloop._asyncio.unrun_task import UnrunTask
 
 cdef extern from "runtime/locking.h":
     ctypedef struct shared_count:
@@ -79,18 +79,12 @@ cdef extern from "tasks/live_tasks.h":
     void link_task(task_link *)
     void unlink_task(task_link *)
     list list_live_tasks(size_t)
+    void join_asyncios_list(int word)
 
 cdef extern from "tasks/tasks_in_view.h":
-    ctypedef struct view_offsets:
-        size_t link
     void task_number_init(task_number *) noexcept
     void task_number_set(task_number *, unsigned long long) noexcept
     unsigned long long task_number_get(task_number *) noexcept
-    bint view_fits(view_offsets *, PyObject *task, PyObject *coroutine, PyObject *name) noexcept
-    bint view_fits_waiter(view_offsets *, PyObject *task, PyObject *waiter) noexcept
-    bint view_fits_waiters(view_offsets *, PyObject *task) noexcept
-    bint view_fits_number(PyObject *, unsigned long long) noexcept
-    bint view_open(view_offsets *, PyObject *task) noexcept
 
 cdef extern from *:
     """
@@ -121,40 +115,15 @@ if fork_watch() != 0:
 
 
 cdef view_offsets offsets = OWN_OFFSETS
-cdef bint in_view = False
-
-
-cdef bint fits_in_view(object unrun) except -1:
-    """Whether asyncio's own task is made as ours are."""
-    cdef object task = unrun.task, coroutine = unrun.coroutine, name = unrun.name, waiter
-    cdef object number = 1 << 40 | 1
-    if not view_fits(&offsets, <PyObject *>task, <PyObject *>coroutine, <PyObject *>name):
-        return False
-    waiter = unrun.add_waiter()
-    if not view_fits_waiter(&offsets, <PyObject *>task, <PyObject *>waiter):
-        return False
-    unrun.add_waiter()
-    return view_fits_waiters(&offsets, <PyObject *>task) and view_fits_number(<PyObject *>number, number)
-
-
-cdef bint put_tasks_in_view() except -1:
-    """Have tasks join asyncio's own lists, where tools outside the process find them: see tasks_in_view.h. False if
-    this Python's are not as expected."""
-    cdef object unrun, task
-    try:
-        unrun = UnrunTask()
-        try:
-            task = unrun.task
-            return fits_in_view(unrun) and view_open(&offsets, <PyObject *>task)
-        finally:
-            unrun.close()
-    except (ImportError, AttributeError):
-        return False
+cdef int asyncios_list = -1
+if keeps_list_of_tasks and not FREE_THREADED:
+    asyncios_list = find_asyncios_list(&offsets)
+    join_asyncios_list(asyncios_list)
 
 
 def are_in_view():
     """True if tools outside the process see the tasks. For tests."""
-    return bool(in_view)
+    return asyncios_list >= 0
 
 
 def live_tasks():
@@ -162,11 +131,8 @@ def live_tasks():
     return list_live_tasks(offsets.link)
 
 
-if keeps_list_of_tasks and not FREE_THREADED:
-    in_view = put_tasks_in_view()
-
 # True if asyncio.all_tasks() sees the list of live tasks. If it cannot, each task registers itself.
-cdef bint all_tasks_reads_list = in_view or task_registry.add_source(live_tasks)
+cdef bint all_tasks_reads_list = are_in_view() or task_registry.add_source(live_tasks)
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager):

@@ -7,8 +7,8 @@
  * asyncio.all_tasks() copies the lists and when a thread ends, and of a task not exactly of its own type it then calls
  * the methods.
  *
- * put_tasks_in_view() (task.pyx) checks all that on an asyncio.Task made for it, before the first task joins. If
- * anything is not as expected, and in versions that were not examined, the tasks form a list of their own.
+ * asyncio_layout.pyx checks all that on an asyncio.Task made for it, before the first task joins. If anything is not as
+ * expected, and in versions that were not examined, the tasks form a list of their own (live_tasks.h).
  * TASKS_IN_VIEW is the switch: built with -DTASKS_IN_VIEW=0, they do so as well.
  *
  * Checked against CPython 3.14.10 and 3.15.2. Without the GIL the list has owners and locks, and other offsets.
@@ -65,23 +65,15 @@ typedef struct {
     size_t awaited_by, state, is_task, awaited_by_is_set, coroutine, name, link;
 } view_offsets;
 
-/* The list of all tasks, where they are not in view. */
-static task_link live_tasks = {&live_tasks, &live_tasks};
-
 #if TASKS_IN_VIEW
 
 /* How many words behind the public part of the thread state are searched: each version has at least that many. */
 #define VIEW_WORDS (PY_VERSION_HEX < 0x030F0000 ? 11 : 24)
 
-static int view_head_word = -1; /* where the head of the thread's list is among them; -1: not known */
-
 static inline char *view_words(void) { return (char *)(PyThreadState_GetUnchecked() + 1); }
 
-/* The list that a new task joins. */
-static inline task_link *task_list(void)
-{
-    return view_head_word < 0 ? &live_tasks : (task_link *)(view_words() + view_head_word * (int)sizeof(void *));
-}
+/* The head of the thread's list of tasks, which is the `word`th of them. */
+static inline task_link *view_list(int word) { return (task_link *)(view_words() + word * (int)sizeof(void *)); }
 
 #define POINTER_AT(object, offset) (*(void **)((char *)(object) + (offset)))
 #define BYTE_AT(object, offset) (*((char *)(object) + (offset)))
@@ -117,24 +109,27 @@ static inline int view_fits_number(PyObject *number, unsigned long long value)
     return memcmp((char *)number + offsetof(task_number, tag), &ours.tag, sizeof(ours) - offsetof(task_number, tag)) == 0;
 }
 
-/* Have new tasks join the list that `task`, the latest in this thread, is in. Returns 0, with nothing changed, if that
- * is no list in the thread state. */
-static inline int view_open(const view_offsets *ours, PyObject *task)
+/* The number of the word with the list that `task`, the latest in this thread, is in; -1 if that is no list in the thread
+ * state. */
+static inline int view_find_list(const view_offsets *ours, PyObject *task)
 {
     task_link *link = (task_link *)((char *)task + ours->link);
     ptrdiff_t distance = (char *)link->next - view_words(), word = (ptrdiff_t)sizeof(void *);
 
     if (distance < 0 || distance % word != 0 || distance / word > VIEW_WORDS - 2)
-        return 0;
+        return -1;
     if (link->next->previous != link || link->previous->next != link)
-        return 0;
-    view_head_word = (int)(distance / word);
-    return 1;
+        return -1;
+    return (int)(distance / word);
 }
 
 #else
 
-static inline task_link *task_list(void) { return &live_tasks; }
+static inline task_link *view_list(int word)
+{
+    (void)word;
+    return NULL;
+}
 
 static inline int view_fits(const view_offsets *ours, PyObject *task, PyObject *coroutine, PyObject *name)
 {
@@ -160,10 +155,10 @@ static inline int view_fits_number(PyObject *number, unsigned long long value)
     return 0;
 }
 
-static inline int view_open(const view_offsets *ours, PyObject *task)
+static inline int view_find_list(const view_offsets *ours, PyObject *task)
 {
     (void)ours, (void)task;
-    return 0;
+    return -1;
 }
 
 #endif

@@ -1,39 +1,26 @@
 """StreamTransport: TCP, Unix and all other stream sockets, without Python code between the kernel and the protocol.
 
-Reading. A TCP socket is registered once, edge-triggered. Pausing, resuming and waiting for room to write only change
-flags of the transport and cost no system call. Because an edge is reported once, the transport remembers it until a
-read has found the socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's
-close end a read early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) All other
-streams are level-triggered: the kernel remembers.
-
-Most clients have sent something by the time the server has made its transport. So an accepted connection is read from
-once before it is registered, and one that is answered and closed at once is never registered.
+Reading is in stream_receiver.pyx, its base class.
 
 Writing. What callbacks write in one turn of the loop is sent at its end, in one system call for each transport, or at
 once when it is large. Outside a turn it is sent at once. So a handler that writes a head, a body and a tail sends one
 segment, and a server answering many clients wakes none of them before it has read from all. bytes objects are kept
 without a copy; data that the caller may change is copied.
 
-Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
+Source: tcp(7), unix(7); asyncio/selector_events.py.
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN
-from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
-from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_received, metrics_sent
-from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
+from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_sent
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, queued
-from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
-from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
+from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
 from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
-from hotloop._c.transports.socket_transport cimport SocketTransport
-from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
+from hotloop._c.transports.stream_receiver cimport StreamReceiver
 from hotloop._c.transports.write_queue cimport (
     FLUSH_AT,
     bytes_or_views,
@@ -45,23 +32,17 @@ from hotloop._c.transports.write_queue cimport (
 )
 
 import sys
-from asyncio import base_events, constants, selector_events
+from asyncio import constants, selector_events
 
 cdef extern from "system/socket_calls.h":
-    Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
     int socket_close(int fd)
     int socket_finish_writing(int fd)
     bint socket_can_send(int fd) noexcept
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
-# How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
-cdef int READS_PER_TURN = 4
 # Above this the peer has enough to do with the data to be given it when the program asks about the connection.
 cdef size_t MAX_WAITING = 16 * 1024
-# After a connection that had nothing to read yet, this many accepted connections are registered before they are read
-# from.
-cdef int REGISTERED_FIRST = 4
 # Mutable data of this many bytes or more is sent first, and only what the kernel does not take is copied.
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # Before 3.12 asyncio's writelines() joined its argument and called write(), so errors were those of joining.
@@ -75,12 +56,11 @@ cdef str WRITE_TYPES = (
 
 
 @cython.final
-cdef class StreamTransport(SocketTransport):
+cdef class StreamTransport(StreamReceiver):
     """A connected stream socket's transport, as create_connection() and servers make it."""
 
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
-    max_size = READ_SIZE
 
     def __dealloc__(self):
         write_queue_clear(&self.unsent)
@@ -89,7 +69,7 @@ cdef class StreamTransport(SocketTransport):
         cdef object server = self.server
         self.server = None
         try:
-            SocketTransport.release_resources(self)
+            StreamReceiver.release_resources(self)
         finally:
             if server is not None:
                 detach_from_server(server, self)
@@ -107,255 +87,6 @@ cdef class StreamTransport(SocketTransport):
         finally:
             if waiter is not None and not waiter.done():
                 waiter.set_exception(ConnectionError("Connection is closed by peer"))
-        return 0
-
-    # -- registration with the poller ----------------------------------------------------------------------------------
-
-    cdef int start(self) except -1:
-        if self.peer is None or not self.edge_triggered or self.attached or self.paused or self.closing:
-            return Transport.start(self)
-        if self.loop.to_register_first:
-            self.loop.to_register_first -= 1
-            return Transport.start(self)
-        self.started = self.reading = True
-        return self.on_events(POLLER_READ)
-
-    cdef int begin_reading(self) except -1:
-        if not self.edge_triggered:
-            return SocketTransport.begin_reading(self)
-        self.check_socket()
-        self.reading = True
-        self.update_interest()
-        if self.suspended or self.eof_received:
-            # The poller may have dropped an event meanwhile: find out by a read.
-            self.events |= POLLER_READ | POLLER_MORE
-            self.suspended = self.eof_received = False
-        if self.events & POLLER_READ:
-            # The poller does not report an edge again.
-            self.read_deferred = self.queued
-            self.on_events(0)
-        return 0
-
-    cdef int end_reading(self) except -1:
-        self.reading = False
-        if self.is_attached() and not self.blocked:
-            self.update_interest()
-        return 0
-
-    cdef int on_events(self, int events) except -1:
-        if not self.edge_triggered and events & POLLER_READ and not self.reading:
-            # Reading was paused while the socket was also registered for writing: the kernel would report reads again
-            # and again.
-            self.update_interest()
-        return Transport.on_events(self, events)
-
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    cdef int ready_to_read(self) except -1:
-        cdef int reads = READS_PER_TURN
-        try:
-            while self.events & POLLER_READ and self.reading and not self.paused and not self.closing:
-                reads -= 1
-                self.buffer_filled = False
-                self.receive()
-                if not self.edge_triggered:
-                    # The poller reports again what is left.
-                    self.events &= ~(POLLER_READ | POLLER_MORE)
-                if reads == 0 or not self.buffer_filled:
-                    break
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            # Errors of the protocol are handled where it is called; this one is the transport's, such as MemoryError.
-            self.fatal_error(error, "Fatal read error on socket transport")
-        finally:
-            if not self.attached and self.reading and not self.closing:
-                self.update_interest()
-            # The poller does not report an edge again, so the transport queues itself to read the rest in the next
-            # turn. That holds even if a callback has raised an exception that ends this run of the loop.
-            # (`loop`: a callback may have called _call_connection_lost() itself.)
-            if self.events & POLLER_READ and self.edge_triggered and self.reading and self.loop is not None:
-                self.on_events(0)
-        return 0
-
-    cdef int receive(self) except -1:
-        if self.kind == PLAIN:
-            return self.receive_plain()
-        if self.kind == BUFFERED:
-            return self.receive_buffered()
-        if self.kind == COMPILED:
-            return self.receive_compiled()
-        return self.receive_stream()
-
-    cdef bint check_read(self, Py_ssize_t count, Py_ssize_t room) except -1:
-        """Handle the result of a read of at most `room` bytes; True if the protocol gets data."""
-        if count > 0:
-            metrics_received(&self.loop.metrics, count)
-            self.buffer_filled = count == room
-            if not self.buffer_filled and not self.events & POLLER_MORE:
-                self.events &= ~POLLER_READ
-            return True
-        if count == 0:
-            # The protocol has written before it learns of the end. If that fails now, as asyncio's write() would have,
-            # the connection is broken, and has no end.
-            self.flush_early()
-            # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
-            # again when it next runs.
-            if not self.lost:
-                self.on_eof()
-            self.events &= ~(POLLER_READ | POLLER_MORE)
-        elif count == -EAGAIN:
-            self.events &= ~(POLLER_READ | POLLER_MORE)
-            if not self.attached:
-                self.loop.to_register_first = REGISTERED_FIRST
-        else:
-            self.fatal_error(os_error(count), "Fatal read error on socket transport")
-        return False
-
-    cdef int receive_plain(self) except -1:
-        cdef Py_ssize_t room = self.next_read_size, count = 0
-        cdef bint direct = room >= DIRECT_READ
-        cdef PyObject *received
-        cdef object data
-        if not direct:
-            room = READ_SIZE
-            count = socket_receive(self.usable_fd(), self.loop.receive_buffer(), room)
-            if not self.check_read(count, room):
-                return 0
-            data = self.loop.take_received(count)
-        else:
-            received = receive_bytes(socket_receive, self.usable_fd(), room, &count)
-            if not self.check_read(count, room):
-                return 0
-            data = <object>received
-            Py_DECREF(data)
-        if direct or count >= DIRECT_READ:
-            self.next_read_size = next_size(count)
-        try:
-            self.protocol.data_received(data)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
-        return 0
-
-    cdef int receive_buffered(self) except -1:
-        cdef Py_buffer view
-        cdef Py_ssize_t count, room
-        try:
-            buffer = self.protocol.get_buffer(-1)
-            if not len(buffer):
-                raise RuntimeError("get_buffer() returned an empty buffer")
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Fatal error: protocol.get_buffer() call failed.")
-            buffer = None
-        if buffer is None or self.fd < 0 or self.closing:
-            return 0
-        try:
-            PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        except Exception:
-            # It is no writable buffer; the socket object's recv_into() raises the right exception.
-            room = count = self.receive_by_socket_object(buffer)
-        else:
-            room = view.len
-            count = socket_receive(self.usable_fd(), view.buf, room)
-            PyBuffer_Release(&view)
-        # The buffer may be a Python object whose methods were called, and these may have closed the transport.
-        if self.loop is None or not self.check_read(count, room):
-            return 0
-        try:
-            self.protocol.buffer_updated(count)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
-        return 0
-
-    cdef Py_ssize_t receive_by_socket_object(self, object buffer) except? -1:
-        cdef Py_ssize_t count = -EAGAIN
-        try:
-            count = self.socket_object().recv_into(buffer)
-        except (BlockingIOError, InterruptedError):
-            pass
-        return count
-
-    cdef int receive_compiled(self) except -1:
-        cdef char *place = self.loop.receive_buffer()
-        cdef Py_ssize_t count = socket_receive(self.usable_fd(), place, READ_SIZE)
-        if not self.check_read(count, READ_SIZE):
-            return 0
-        try:
-            (<ByteProtocol>self.protocol).bytes_received(place, count)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            # What asyncio calls it, where TLS is such a protocol, too.
-            self.fatal_error(error, "Fatal error: protocol.buffer_updated() call failed.")
-        return 0
-
-    cdef int receive_stream(self) except -1:
-        cdef object reader = reader_to_feed(self.protocol)
-        cdef Py_ssize_t room = self.next_read_size, count
-        cdef bint direct = room >= DIRECT_READ
-        cdef char *space = NULL
-        if reader is None:
-            return self.receive_plain()
-        if direct:
-            try:
-                space = reserve_space(reader, room)
-            except (BufferError, MemoryError):
-                # Read into the loop's buffer instead. If data has arrived the error occurs again below, and is reported
-                # as the protocol's; if only the end of file has, there is no error.
-                direct = False
-        if not direct:
-            room = READ_SIZE
-            space = self.loop.receive_buffer()
-        count = socket_receive(self.usable_fd(), space, room)
-        if direct:
-            return_space(reader, room - max(count, 0))
-        if not self.check_read(count, room):
-            return 0
-        try:
-            if not direct:
-                memcpy(reserve_space(reader, count), space, count)
-            wake_reader(reader)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Fatal error: protocol.data_received() call failed.")
-        if direct or count >= DIRECT_READ:
-            self.next_read_size = next_size(count)
-        return 0
-
-    cdef int on_eof(self) except -1:
-        if self.loop.debug:
-            base_events.logger.debug("%r received EOF", self)
-        try:
-            keep_open = self.protocol.eof_received()
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            self.fatal_error(error, "Fatal error: protocol.eof_received() call failed.")
-        else:
-            if keep_open:
-                # Nothing more can be read, but the protocol may still write.
-                self.eof_received = True
-                self.end_reading()
-            else:
-                self.close()
-        return 0
-
-    def set_protocol(self, protocol):
-        """Use another protocol from now on; it may take its data in another way."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
-            return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
-        self.adopt_protocol(protocol)
-
-    cdef int adopt_protocol(self, object protocol) except -1:
-        self.protocol = protocol
-        self.kind = kind_of(protocol)
         return 0
 
     # -- writing -------------------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-import asyncio
 from typing import final
 
-# The methods that it inherits at run time from Transport have the same types in asyncio's class.
+from hotloop._c.transports.stream_receiver import StreamReceiver
+
 @final
-class StreamTransport(asyncio.Transport):
-    max_size: int
+class StreamTransport(StreamReceiver): ...
 
 # Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]

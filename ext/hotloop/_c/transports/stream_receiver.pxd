@@ -1,0 +1,19 @@
+from hotloop._c.transports.protocol_kind cimport ProtocolKind
+from hotloop._c.transports.socket_transport cimport SocketTransport
+
+
+cdef class StreamReceiver(SocketTransport):
+    cdef ProtocolKind kind          # how the protocol takes data
+    cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one
+    cdef bint buffer_filled         # the last read filled its buffer
+    cdef bint eof_received
+
+    cdef int adopt_protocol(self, object protocol) except -1
+    cdef int receive(self) except -1
+    cdef int receive_plain(self) except -1
+    cdef int receive_buffered(self) except -1
+    cdef Py_ssize_t receive_by_socket_object(self, object buffer) except? -1
+    cdef int receive_compiled(self) except -1
+    cdef int receive_stream(self) except -1
+    cdef bint check_read(self, Py_ssize_t count, Py_ssize_t room) except -1
+    cdef int on_eof(self) except -1

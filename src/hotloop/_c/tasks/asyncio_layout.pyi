@@ -1,0 +1,3 @@
+# Made by Cython: the functions that other compiled modules cimport.
+__pyx_capi__: dict[str, object]
+__test__: dict[str, str]

@@ -20,7 +20,7 @@ from hotloop._c.transports.stream cimport open_stream
 
 import os
 import socket
-from _socket import socket as plain_socket
+from _socket import socket as socket_base
 from asyncio import constants, trsock
 
 cdef extern from "system/socket_calls.h":
@@ -30,7 +30,7 @@ cdef extern from "system/socket_calls.h":
 
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
 # The base class's: that of socket.socket looks the number up in an enumeration each time.
-cdef object family_member = plain_socket.family
+cdef object family_member = socket_base.family
 
 
 cdef bint can_accept(object sock) except -1:

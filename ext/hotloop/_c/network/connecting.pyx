@@ -18,7 +18,7 @@ from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport address_from_python, sockaddr_storage, socklen_t
-from hotloop._c.system.socket_class cimport plain_protocol, plain_type
+from hotloop._c.system.socket_class cimport socket_object_protocol, socket_object_type
 
 import _socket
 import os
@@ -26,18 +26,18 @@ import socket
 from asyncio import base_events
 
 cdef extern from "system/socket_object.h":
-    bint plain_find_functions(object type)
-    int plain_fileno(object) except? -1
-    int plain_family(object) except? -1
-    bint plain_is_non_blocking(object) except -1
+    bint socket_object_find_functions(object type)
+    int socket_object_fileno(object) except? -1
+    int socket_object_family(object) except? -1
+    bint socket_object_is_non_blocking(object) except -1
 
 cdef extern from "system/socket_calls.h":
     int AF_INET
     int socket_connect(int fd, const sockaddr_storage *, socklen_t)
     int socket_take_error(int fd, int *error)
 
-cdef object plain_socket = socket.socket
-plain_find_functions(_socket.socket)
+cdef object socket_class = socket.socket
+socket_object_find_functions(_socket.socket)
 cdef int SOCK_STREAM = socket.SOCK_STREAM
 cdef int SOCK_DGRAM = socket.SOCK_DGRAM
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
@@ -70,12 +70,12 @@ cdef bint is_literal(object loop, object host, object port) except -1:
 cdef bint is_resolved(object loop, object sock, object address) except -1:
     """Whether asyncio would pass this address to the socket's connect() as it is."""
     cdef int protocol, kind
-    if type(sock) is not plain_socket or type(address) is not tuple or len(<tuple>address) != 2:
+    if type(sock) is not socket_class or type(address) is not tuple or len(<tuple>address) != 2:
         return False
-    if plain_family(sock) != AF_INET:
+    if socket_object_family(sock) != AF_INET:
         return False
-    kind = plain_type(sock)
-    protocol = plain_protocol(sock)
+    kind = socket_object_type(sock)
+    protocol = socket_object_protocol(sock)
     return (
         (kind == SOCK_STREAM or kind == SOCK_DGRAM)
         and (protocol == 0 or protocol == IPPROTO_TCP or protocol == IPPROTO_UDP)
@@ -122,8 +122,8 @@ cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
     cdef int status
     if (
         not can_call_kernel(self)
-        or not plain_is_non_blocking(self.sock)
-        or not address_from_python(self.argument, plain_family(self.sock), &target, &length)
+        or not socket_object_is_non_blocking(self.sock)
+        or not address_from_python(self.argument, socket_object_family(self.sock), &target, &length)
     ):
         answer = call_method(self, "connect", (self.argument,))
         # The operation may wait by itself all the same.
@@ -131,7 +131,7 @@ cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
         return answer
     PySys_Audit("socket.connect", "OO", <PyObject *>self.sock, <PyObject *>self.argument)
     # A hook may have closed the socket.
-    self.fd = plain_fileno(self.sock)
+    self.fd = socket_object_fileno(self.sock)
     status = socket_connect(self.fd, &target, length)
     if status == 0:
         return Py_NewRef(None)

@@ -43,10 +43,10 @@ cdef extern from "Python.h":
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
 
 cdef extern from "system/socket_object.h":
-    bint plain_find_functions(object type)
-    int plain_fileno(object) except? -1
-    int plain_family(object) except? -1
-    bint plain_is_non_blocking(object) except -1
+    bint socket_object_find_functions(object type)
+    int socket_object_fileno(object) except? -1
+    int socket_object_family(object) except? -1
+    bint socket_object_is_non_blocking(object) except -1
 
 cdef extern from "system/socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
@@ -98,15 +98,15 @@ cdef bint always_seeks = "total_sent" not in inspect.signature(
 ).parameters
 cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
-cdef object plain_socket = socket.socket
-plain_find_functions(_socket.socket)
+cdef object socket_class = socket.socket
+socket_object_find_functions(_socket.socket)
 
 
 cdef bint can_call_kernel(SocketOperation self) except -1:
     """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
-    self.may_register = type(self.sock) is plain_socket and not socket_class_is_patched()
+    self.may_register = type(self.sock) is socket_class and not socket_class_is_patched()
     if self.may_register:
-        self.fd = plain_fileno(self.sock)
+        self.fd = socket_object_fileno(self.sock)
     return self.may_register
 
 
@@ -149,7 +149,7 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
     if count != -EAGAIN:
         self.expire_registration()
         raise OSError(-count, os.strerror(-count))
-    self.may_register = plain_is_non_blocking(self.sock)
+    self.may_register = socket_object_is_non_blocking(self.sock)
     return True
 
 
@@ -224,7 +224,11 @@ cdef PyObject *try_receive_from(SocketOperation self) except? NULL:
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef Py_ssize_t size, count
-    if not can_call_kernel(self) or not address_is_native(plain_family(self.sock)) or not is_size(self.argument, &size):
+    if (
+        not can_call_kernel(self)
+        or not address_is_native(socket_object_family(self.sock))
+        or not is_size(self.argument, &size)
+    ):
         return call_method(self, "recvfrom", (self.argument,))
     if size > READ_SIZE:
         return call_method(self, "recvfrom", (self.argument,))
@@ -249,7 +253,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
         self.second_argument = len(self.argument)
     if (
         not can_call_kernel(self)
-        or not address_is_native(plain_family(self.sock))
+        or not address_is_native(socket_object_family(self.sock))
         or not is_size(self.second_argument, &size)
         or not get_buffer(self.argument, &view, PyBUF_WRITABLE)
     ):
@@ -344,14 +348,14 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     cdef Py_ssize_t sent
     if (
         not can_call_kernel(self)
-        or not address_from_python(self.second_argument, plain_family(self.sock), &target, &length)
+        or not address_from_python(self.second_argument, socket_object_family(self.sock), &target, &length)
         or not get_buffer(self.argument, &view, 0)
     ):
         return call_method(self, "sendto", (self.argument, self.second_argument))
     try:
         PySys_Audit("socket.sendto", "OO", <PyObject *>self.sock, <PyObject *>self.second_argument)
         # A hook may have closed the socket.
-        self.fd = plain_fileno(self.sock)
+        self.fd = socket_object_fileno(self.sock)
         sent = socket_try_send(self.fd, view.buf, view.len, &target, length)
     finally:
         PyBuffer_Release(&view)
@@ -371,16 +375,16 @@ cdef PyObject *try_accept(SocketOperation self) except? NULL:
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef int fd
-    if not can_call_kernel(self) or not address_is_native(plain_family(self.sock)):
+    if not can_call_kernel(self) or not address_is_native(socket_object_family(self.sock)):
         return accept_by_method(self)
-    fd = socket_accept(self.fd, &peer, &length) if plain_is_non_blocking(self.sock) else -EAGAIN
+    fd = socket_accept(self.fd, &peer, &length) if socket_object_is_non_blocking(self.sock) else -EAGAIN
     if would_block(self, fd):
         return NULL if self.may_register else accept_by_method(self)
     try:
         address = address_to_python(<sockaddr *>&peer, length)
         # As socket.accept(), with the listener's type; SOCK_NONBLOCK in it says that the descriptor is non-blocking.
         kind = _socket.socket.type.__get__(self.sock)
-        connection = plain_socket(self.sock.family, kind | SOCK_NONBLOCK, self.sock.proto, fileno=fd)
+        connection = socket_class(self.sock.family, kind | SOCK_NONBLOCK, self.sock.proto, fileno=fd)
     except BaseException:
         os.close(fd)
         raise

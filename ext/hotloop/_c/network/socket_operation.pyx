@@ -50,7 +50,7 @@ import sys
 import warnings
 from asyncio import base_events
 
-cdef object plain_socket = socket.socket
+cdef object socket_class = socket.socket
 
 cdef extern from *:
     """
@@ -278,7 +278,7 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
             raise TypeError("can't send non-None value to a just-started coroutine")
         # The finalizer warns of a coroutine that was never awaited.
         finalizer_skip(self)
-        if self.loop.debug or type(self.sock) is not plain_socket:
+        if self.loop.debug or type(self.sock) is not socket_class:
             self.stage = CLOSED
             self.check_socket()
     self.stage = CLOSED

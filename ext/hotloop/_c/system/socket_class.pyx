@@ -10,7 +10,7 @@ import socket
 from _socket import socket as base_of_socket
 
 cdef extern from "system/socket_object.h":
-    bint plain_find_functions(object type)
+    bint socket_object_find_functions(object type)
 
 cdef extern from *:
     """
@@ -22,12 +22,12 @@ cdef extern from *:
     """
     unsigned int version_tag_of(object type) noexcept
 
-cdef object plain_socket = socket.socket
-cdef bint found_socket_functions = plain_find_functions(base_of_socket)
+cdef object socket_class = socket.socket
+cdef bint found_socket_functions = socket_object_find_functions(base_of_socket)
 # What a program may put into socket.socket in another one's place. Its base, _socket.socket, cannot be changed, but
 # a name that is set in socket.socket hides that of the base.
 cdef dict REPLACEABLE = {
-    name: getattr(plain_socket, name)
+    name: getattr(socket_class, name)
     for name in (
         "fileno", "family", "type", "proto", "gettimeout", "getpeername", "getsockopt", "setsockopt", "connect",
         "accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto",
@@ -39,15 +39,15 @@ cdef unsigned int unpatched_version = 0
 
 cdef bint socket_class_is_patched() except -1:
     """Whether the program has replaced methods of socket.socket, as tests do."""
-    cdef unsigned int version = version_tag_of(plain_socket)
+    cdef unsigned int version = version_tag_of(socket_class)
     if version != 0 and version == load_acquire_version(&unpatched_version):
         return False
     if not found_socket_functions or any(
-        getattr(plain_socket, name) is not method for name, method in REPLACEABLE.items()
+        getattr(socket_class, name) is not method for name, method in REPLACEABLE.items()
     ):
         return True
     # A class that has no version gets one when it is asked for a method; another thread's patch takes it away.
-    if version == version_tag_of(plain_socket):
+    if version == version_tag_of(socket_class):
         store_release_version(&unpatched_version, version)
     return False
 
@@ -57,9 +57,9 @@ cdef object get_type = base_of_socket.type.__get__
 cdef object get_protocol = base_of_socket.proto.__get__
 
 
-cdef object plain_type(object sock):
+cdef object socket_object_type(object sock):
     return get_type(sock)
 
 
-cdef object plain_protocol(object sock):
+cdef object socket_object_protocol(object sock):
     return get_protocol(sock)

@@ -11,11 +11,11 @@ typedef struct {
     PyCFunction fileno;
     PyCFunction gettimeout;
     PyObject *family;
-} plain_functions;
+} socket_object_functions;
 
-static plain_functions plain;
+static socket_object_functions object_functions;
 
-static inline PyCFunction plain_function_of(PyObject *type, const char *name)
+static inline PyCFunction socket_object_function(PyObject *type, const char *name)
 {
     PyObject *found = PyObject_GetAttrString(type, name);
     PyCFunction function = NULL;
@@ -31,17 +31,17 @@ static inline PyCFunction plain_function_of(PyObject *type, const char *name)
 }
 
 /* `type` is _socket.socket. False if one of them is no plain C method: then sockets have to be asked through Python. */
-static inline int plain_find_functions(PyObject *type)
+static inline int socket_object_find_functions(PyObject *type)
 {
-    plain.fileno = plain_function_of(type, "fileno");
-    plain.gettimeout = plain_function_of(type, "gettimeout");
-    plain.family = PyDict_GetItemString(((PyTypeObject *)type)->tp_dict, "family");
-    Py_XINCREF(plain.family);
-    return plain.fileno != NULL && plain.gettimeout != NULL && plain.family != NULL
-           && Py_TYPE(plain.family)->tp_descr_get != NULL;
+    object_functions.fileno = socket_object_function(type, "fileno");
+    object_functions.gettimeout = socket_object_function(type, "gettimeout");
+    object_functions.family = PyDict_GetItemString(((PyTypeObject *)type)->tp_dict, "family");
+    Py_XINCREF(object_functions.family);
+    return object_functions.fileno != NULL && object_functions.gettimeout != NULL && object_functions.family != NULL
+           && Py_TYPE(object_functions.family)->tp_descr_get != NULL;
 }
 
-static inline long plain_integer_from(PyObject *number)
+static inline long socket_object_integer(PyObject *number)
 {
     long value = number == NULL ? -1 : PyLong_AsLong(number);
 
@@ -49,14 +49,18 @@ static inline long plain_integer_from(PyObject *number)
     return value;
 }
 
-static inline int plain_fileno(PyObject *sock) { return (int)plain_integer_from(plain.fileno(sock, NULL)); }
+static inline int socket_object_fileno(PyObject *sock)
+{
+    return (int)socket_object_integer(object_functions.fileno(sock, NULL));
+}
 
 /* Whether the socket object still has this descriptor. False if there is no memory for the answer: it is better to end
  * a connection than to use a descriptor that may belong to another file by now. */
-static inline int plain_has_descriptor(PyObject *sock, int fd)
+static inline int socket_object_has_descriptor(PyObject *sock, int fd)
 {
-    PyObject *number = plain.fileno != NULL ? plain.fileno(sock, NULL) : PyObject_CallMethod(sock, "fileno", NULL);
-    long found = plain_integer_from(number);
+    PyObject *number = object_functions.fileno != NULL ? object_functions.fileno(sock, NULL)
+                                                       : PyObject_CallMethod(sock, "fileno", NULL);
+    long found = socket_object_integer(number);
 
     if (found < 0)
         PyErr_Clear();
@@ -65,7 +69,7 @@ static inline int plain_has_descriptor(PyObject *sock, int fd)
 
 /* Whether anything but its `owners` refers to the socket object; weak references count, because they give strong ones.
  * Without the GIL it cannot be known. */
-static inline int plain_is_shared(PyObject *sock, Py_ssize_t owners)
+static inline int socket_object_is_shared(PyObject *sock, Py_ssize_t owners)
 {
 #ifdef Py_GIL_DISABLED
     (void)sock;
@@ -76,16 +80,16 @@ static inline int plain_is_shared(PyObject *sock, Py_ssize_t owners)
 #endif
 }
 
-static inline int plain_family(PyObject *sock)
+static inline int socket_object_family(PyObject *sock)
 {
-    return (int)plain_integer_from(
-        Py_TYPE(plain.family)->tp_descr_get(plain.family, sock, (PyObject *)Py_TYPE(sock))
+    return (int)socket_object_integer(
+        Py_TYPE(object_functions.family)->tp_descr_get(object_functions.family, sock, (PyObject *)Py_TYPE(sock))
     );
 }
 
-static inline int plain_is_non_blocking(PyObject *sock)
+static inline int socket_object_is_non_blocking(PyObject *sock)
 {
-    PyObject *timeout = plain.gettimeout(sock, NULL);
+    PyObject *timeout = object_functions.gettimeout(sock, NULL);
     int found;
 
     if (timeout == NULL)

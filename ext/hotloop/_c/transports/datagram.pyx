@@ -40,7 +40,7 @@ from hotloop._c.transports.base cimport os_error
 from hotloop._c.transports.socket_transport cimport SocketTransport
 
 import sys
-from _socket import socket as plain_socket
+from _socket import socket as socket_base
 from asyncio import selector_events, transports
 from collections import deque
 
@@ -305,6 +305,6 @@ cdef bint is_native(object sock) except -1:
     """Whether this module can convert the socket's addresses, and no subclass overrides sending or receiving."""
     cdef object cls = type(sock)
     for name in BYPASSED:
-        if getattr(cls, name, None) is not getattr(plain_socket, name):
+        if getattr(cls, name, None) is not getattr(socket_base, name):
             return False
     return address_is_native(sock.family)

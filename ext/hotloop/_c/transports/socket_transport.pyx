@@ -19,19 +19,19 @@ from libc.errno cimport EBADF
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
-from hotloop._c.system.socket_class cimport plain_protocol, plain_type, socket_class_is_patched
+from hotloop._c.system.socket_class cimport socket_object_protocol, socket_object_type, socket_class_is_patched
 from hotloop._c.transports.base cimport Transport, os_error
 
 import socket
 import weakref
-from _socket import socket as plain_socket
+from _socket import socket as socket_base
 from asyncio import base_events, trsock
 
 cdef extern from "system/socket_object.h":
-    bint plain_find_functions(object type)
-    int plain_family(object sock) except? -1
-    bint plain_has_descriptor(object sock, int fd) noexcept
-    bint plain_is_shared(PyObject *sock, Py_ssize_t owners) noexcept
+    bint socket_object_find_functions(object type)
+    int socket_object_family(object sock) except? -1
+    bint socket_object_has_descriptor(object sock, int fd) noexcept
+    bint socket_object_is_shared(PyObject *sock, Py_ssize_t owners) noexcept
 
 cdef extern from "system/socket_calls.h":
     int AF_INET
@@ -55,7 +55,7 @@ cdef extern from *:
     """
     bint is_shared(object transport) noexcept
 
-plain_find_functions(plain_socket)
+socket_object_find_functions(socket_base)
 cdef int SOCK_STREAM = socket.SOCK_STREAM
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
 # asyncio's own function, as it was when this module was imported.
@@ -92,10 +92,10 @@ cdef class SocketTransport(Transport):
         True if it says so, and the kernel has taken the option."""
         cdef int family
         if base_events._set_nodelay is own_set_no_delay and not socket_class_is_patched():
-            family = plain_family(self.sock)
+            family = socket_object_family(self.sock)
             if family != AF_INET and family != AF_INET6:
                 return False
-            if plain_type(self.sock) != SOCK_STREAM or plain_protocol(self.sock) != IPPROTO_TCP:
+            if socket_object_type(self.sock) != SOCK_STREAM or socket_object_protocol(self.sock) != IPPROTO_TCP:
                 return False
             if socket_no_delay(self.fd) == 0:
                 return True
@@ -106,7 +106,7 @@ cdef class SocketTransport(Transport):
     cdef bint is_tcp(self) except -1:
         """Whether the kernel says that it is a TCP socket."""
         cdef bint asks_object = self.sock is not None and not socket_class_is_patched()
-        return socket_is_tcp(self.fd, plain_family(self.sock) if asks_object else AF_UNSPEC)
+        return socket_is_tcp(self.fd, socket_object_family(self.sock) if asks_object else AF_UNSPEC)
 
     cdef int give_away(self) except -1:
         """Note that from here on the program may use the descriptor at any time, whether or not it keeps the socket
@@ -121,12 +121,12 @@ cdef class SocketTransport(Transport):
     cdef bint is_used_by_program(self) noexcept:
         """Whether the program can use the socket without calling this transport."""
         cdef Py_ssize_t own_references = 1 if self.wrapper is None else 2
-        return self.exposed and (self.given_away or plain_is_shared(<PyObject *>self.sock, own_references))
+        return self.exposed and (self.given_away or socket_object_is_shared(<PyObject *>self.sock, own_references))
 
     cdef int usable_fd(self) noexcept:
         """The number for a system call. If it may belong to another file by now, -1, for which the kernel returns
         EBADF."""
-        return -1 if self.exposed and self.fd >= 0 and not plain_has_descriptor(self.sock, self.fd) else self.fd
+        return -1 if self.exposed and self.fd >= 0 and not socket_object_has_descriptor(self.sock, self.fd) else self.fd
 
     cdef int check_socket(self) except -1:
         """Raise what the poller raises for a closed descriptor. The poller may not be asked, because the registration

@@ -32,7 +32,7 @@ from hotloop._c.runtime.locking cimport object_section, section_enter, section_l
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport ciphertext
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
-from hotloop._c.transports.base cimport enter_or_copy
+from hotloop._c.transports.protocol_runner cimport enter_or_copy
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport write_queue_clear
 

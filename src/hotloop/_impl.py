@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hotloop._c.network.network_core import NetworkCore as NetworkCore
     from hotloop._c.poller.selector import DefaultSelector as DefaultSelector
-    from hotloop._c.scheduler.ready_queue import Handle as Handle
+    from hotloop._c.scheduler.handles import Handle as Handle
     from hotloop._c.scheduler.timers import TimerHandle as TimerHandle
     from hotloop._c.tasks.future import Future as Future
     from hotloop._c.tasks.task import Task as Task
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # In the order of their dependencies. If the first is missing, no extension is installed.
 _PARTS = (
     "scheduler.ready_queue",
+    "scheduler.handles",
     "scheduler.timers",
     "tasks.future",
     "tasks.task",
@@ -140,7 +141,7 @@ if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"
     _network = import_module(f"{_package}.network.network_core")
     _selector = import_module(f"{_package}.poller.selector")
-    Handle = import_module(f"{_package}.scheduler.ready_queue").Handle
+    Handle = import_module(f"{_package}.scheduler.handles").Handle
     TimerHandle = import_module(f"{_package}.scheduler.timers").TimerHandle
     NetworkCore = _network.NetworkCore
     # hotloop.testing needs a core for its loops, also where hotloop.EventLoop has none.

@@ -153,7 +153,7 @@ class TestChoice:
     def test_an_incomplete_extension_is_a_broken_one(self):
         source = """if True:
             import sys, types
-            for part in ("scheduler.ready_queue", "scheduler.timers"):
+            for part in ("scheduler.ready_queue", "scheduler.handles", "scheduler.timers"):
                 sys.modules["hotloop._c." + part] = types.ModuleType(part)
             sys.modules["hotloop._c.tasks.future"] = None
             import hotloop

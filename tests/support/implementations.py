@@ -81,7 +81,7 @@ def missing_names(instance: object, oracle: type) -> list[str]:
 
 def _load_hotloop(name: str) -> Implementation:
     parts = (
-        "scheduler.ready_queue",
+        "scheduler.handles",
         "scheduler.timers",
         "tasks.future",
         "tasks.task",
@@ -94,7 +94,7 @@ def _load_hotloop(name: str) -> Implementation:
         EventLoop=importlib.import_module("hotloop.loop").make_event_loop_class(modules["network_core"].NetworkCore),
         Future=modules["future"].Future,
         Task=modules["task"].Task,
-        Handle=modules["ready_queue"].Handle,
+        Handle=modules["handles"].Handle,
         TimerHandle=modules["timers"].TimerHandle,
         DefaultSelector=modules["selector"].DefaultSelector,
     )

@@ -1,4 +1,5 @@
-from hotloop._c.scheduler.ready_queue cimport Handle, Runnable
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport Runnable
 from hotloop._c.tasks.future cimport Future
 
 

@@ -8,7 +8,8 @@ that succeeded is compiled; in all other cases it runs asyncio's own callback, a
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
-from hotloop._c.scheduler.ready_queue cimport Handle, Runnable, new_handle, run_reporting
+from hotloop._c.scheduler.handles cimport Handle, new_handle, run_reporting
+from hotloop._c.scheduler.ready_queue cimport Runnable
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1

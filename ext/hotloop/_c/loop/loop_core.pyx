@@ -44,21 +44,23 @@ from hotloop._c.runtime.locking cimport (
     store_release_id,
 )
 from hotloop._c.runtime.references cimport steal
-from hotloop._c.scheduler.ready_queue cimport (
+from hotloop._c.scheduler.handles cimport (
     Handle,
-    ReadyQueue,
-    Runnable,
     begin_caching_contexts,
     end_caching_contexts,
     new_handle,
     new_threadsafe_handle,
+    report_exception,
+    retire,
+)
+from hotloop._c.scheduler.ready_queue cimport (
+    ReadyQueue,
+    Runnable,
     pop,
     published_size,
     prefetch_item,
     push,
     queued,
-    report_exception,
-    retire,
     type_version_of,
 )
 from hotloop._c.scheduler.timers cimport TimerHandle, new_timer

@@ -9,7 +9,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.state cimport METRICS_SLICES_TO_TIME, LoopState, loop_metrics
-from hotloop._c.scheduler.ready_queue cimport Handle, Runnable, run_reporting, unwrap
+from hotloop._c.scheduler.handles cimport Handle, run_reporting
+from hotloop._c.scheduler.ready_queue cimport Runnable, unwrap
 
 from asyncio import base_events
 

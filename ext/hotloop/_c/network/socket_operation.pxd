@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.scheduler.ready_queue cimport Handle
+from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.tasks.future cimport Future
 
 cdef class SocketOperation

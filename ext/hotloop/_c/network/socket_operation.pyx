@@ -40,7 +40,8 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.scheduler.ready_queue cimport Handle, may_queue_directly, new_handle, push
+from hotloop._c.scheduler.handles cimport Handle, new_handle
+from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw

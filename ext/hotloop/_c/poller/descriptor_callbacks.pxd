@@ -1,6 +1,7 @@
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport Watcher
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, Runnable
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable
 
 
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle)

@@ -9,7 +9,8 @@ serial line is read and written through the same one.
 
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, Runnable, push
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, push
 
 
 cdef class CallbackWatcher(Watcher):

@@ -1,7 +1,8 @@
 cimport cython
 
 from hotloop._c.runtime.locking cimport inbox_lock, shared_flag
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue
 
 
 @cython.final

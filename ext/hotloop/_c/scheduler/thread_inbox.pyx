@@ -6,7 +6,8 @@ locking.h lists what other threads may touch of a loop.
 cimport cython
 
 from hotloop._c.runtime.locking cimport PyThread_get_thread_ident, inbox_acquire, inbox_release, shared_set
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, push
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, push
 
 
 @cython.final

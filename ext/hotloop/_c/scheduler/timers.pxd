@@ -1,7 +1,8 @@
 from libc.math cimport INFINITY
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue
 
 cdef extern from "scheduler/timer_heap.h":
     ctypedef struct timer_due:

@@ -10,7 +10,8 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport INFINITY
 
 from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, published_size, section_enter, section_leave
-from hotloop._c.scheduler.ready_queue cimport Handle, ReadyQueue, make_room, queued
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, make_room, queued
 from hotloop._c.scheduler.ready_queue cimport push as push_ready
 
 import asyncio

@@ -27,13 +27,12 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
+from hotloop._c.scheduler.handles cimport acquire_context, new_handle
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     ReadyQueue,
     Runnable,
-    acquire_context,
     may_queue_directly,
-    new_handle,
     object_section,
     schedule,
     section_enter,

@@ -20,14 +20,12 @@ from hotloop._c.runtime.send_slots cimport (
     PySendResult,
     raise_set_error,
 )
+from hotloop._c.scheduler.handles cimport acquire_context, release_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport (
     FREE_THREADED,
     ReadyQueue,
-    acquire_context,
     may_queue_directly,
     object_section,
-    release_context,
-    run_reporting,
     schedule,
     section_enter,
     section_leave,

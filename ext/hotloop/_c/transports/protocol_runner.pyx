@@ -18,7 +18,8 @@ from cpython.object cimport PyObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
-from hotloop._c.scheduler.ready_queue cimport may_queue_directly, new_handle, push, report_exception
+from hotloop._c.scheduler.handles cimport new_handle, report_exception
+from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
 
 cdef extern from "Python.h":
     # It fails only if the context is entered already, which is no error here: the caller clears the exception.

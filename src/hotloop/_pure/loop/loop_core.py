@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events, events
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
-from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue, new_handle
+from hotloop._pure.scheduler.handles import Handle, new_handle
+from hotloop._pure.scheduler.ready_queue import ReadyQueue
 from hotloop._pure.scheduler.timers import TimerHandle, TimerQueue, new_timer
 from hotloop._pure.tasks.future import Future
 from hotloop._pure.tasks.task import Task

@@ -17,7 +17,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import events
-from hotloop._pure.scheduler.ready_queue import Handle, ReadyQueue
+from hotloop._pure.scheduler.handles import Handle
+from hotloop._pure.scheduler.ready_queue import ReadyQueue
 
 if TYPE_CHECKING:
     from hotloop._pure.loop.loop_core import LoopCore

@@ -69,7 +69,7 @@ cdef extern from *:
     """
     void free_memory_install(PyTypeObject *)
     int add_iterator_fields(PyTypeObject *) except -1
-    void fill_iterator_fields(object) noexcept
+    bint fill_iterator_fields(object) noexcept
     void clear_iterator_fields(object) noexcept
     bint iterator_fields_are_set(object) noexcept
     bint is_count(object) noexcept

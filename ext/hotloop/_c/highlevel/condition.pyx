@@ -68,7 +68,7 @@ cdef extern from *:
     }
     """
     int add_condition_fields(PyTypeObject *) except -1
-    void fill_condition_fields(object) noexcept
+    bint fill_condition_fields(object) noexcept
     bint condition_fields_are_set(object) noexcept
     bint is_method(object method, object function, object owner) noexcept
     object PyMethod_New(object function, object owner)
@@ -151,7 +151,7 @@ cdef inline bint is_held(ConditionFields condition) noexcept:
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef ConditionFields condition
-    cdef object lock = None
+    cdef object lock = None, locked, acquire, release, waiters
     if count == 2 and keywords == NULL:
         lock = <object>arguments[1]
     elif count == 1 and keywords != NULL and <object>keywords == ("lock",):
@@ -167,12 +167,17 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not is_unchanged(arguments[0], &condition_class) or not is_plain_lock(<PyObject *>lock):
         return Py_NewRef(own_init(<object>arguments[0], lock))
     condition = <ConditionFields>arguments[0]
-    fill_condition_fields(condition)
+    locked = PyMethod_New(lock_locked, lock)
+    acquire = PyMethod_New(lock_acquire, lock)
+    release = PyMethod_New(lock_release, lock)
+    waiters = deque_new()
+    if not fill_condition_fields(condition):
+        return Py_NewRef(own_init(condition, lock))
     condition._lock = lock
-    condition.locked = PyMethod_New(lock_locked, lock)
-    condition.acquire = PyMethod_New(lock_acquire, lock)
-    condition.release = PyMethod_New(lock_release, lock)
-    condition._waiters = deque_new()
+    condition.locked = locked
+    condition.acquire = acquire
+    condition.release = release
+    condition._waiters = waiters
     return Py_NewRef(None)
 
 
@@ -253,6 +258,7 @@ cdef enum:
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):
     cdef object condition, waiter, waiters
+    cdef Py_ssize_t before
     cdef int taken
     condition = coroutine.owner
     waiter = coroutine.extra
@@ -281,9 +287,14 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return delegate(coroutine, own_wait(condition))
     waiters = (<ConditionFields>condition)._waiters
     # Nothing sees it there before the lock is released, and there may be no memory for it: then the lock stays held.
+    before = deque_size(waiters)
     deque_append(waiters, waiter)
     try:
-        release_plain_lock((<ConditionFields>condition)._lock)
+        # A deque with a `maxlen` that is full drops its oldest item, whose finalizer may run any code.
+        if deque_size(waiters) > before or is_plain_condition(<PyObject *>condition):
+            release_plain_lock((<ConditionFields>condition)._lock)
+        else:
+            condition.release()
     except BaseException:
         remove_waiter(waiters, waiter)
         raise

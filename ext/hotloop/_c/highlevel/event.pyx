@@ -60,7 +60,7 @@ cdef extern from *:
     """
     PyObject *new_event_object(PyObject *type) noexcept
     int add_event_fields(PyTypeObject *) except -1
-    void fill_event_fields(object) noexcept
+    bint fill_event_fields(object) noexcept
     bint event_fields_are_set(object) noexcept
 
 import sys
@@ -91,7 +91,11 @@ cdef bint is_plain_event(PyObject *event) noexcept:
 
 
 cdef inline bint has_usual_fields(PyObject *event) noexcept:
-    return event_fields_are_set(<object>event) and deque_check((<EventFields>event)._waiters)
+    return event_fields_are_set(<object>event) and has_usual_types(<EventFields>event)
+
+
+cdef inline bint has_usual_types(EventFields event) noexcept:
+    return (event._value is True or event._value is False) and deque_check(event._waiters)
 
 
 cdef inline bint is_usual_event(PyObject *event) noexcept:
@@ -116,8 +120,10 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if count != 1 or keywords != NULL or names_replaced_by_class(arguments[0], &event_class) & OTHER_NAMES:
         return NULL
     cdef EventFields event = <EventFields>arguments[0]
-    fill_event_fields(event)
-    event._waiters = deque_new()
+    cdef object waiters = deque_new()
+    if not fill_event_fields(event):
+        return NULL
+    event._waiters = waiters
     event._value = False
     return Py_NewRef(None)
 

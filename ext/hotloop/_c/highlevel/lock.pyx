@@ -68,7 +68,7 @@ cdef extern from *:
     """
     PyObject *new_lock(PyObject *type) noexcept
     int add_lock_fields(PyTypeObject *) except -1
-    void fill_lock_fields(object) noexcept
+    bint fill_lock_fields(object) noexcept
     bint lock_fields_are_set(object) noexcept
 
 from asyncio import exceptions, locks
@@ -214,7 +214,8 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if count != 1 or keywords != NULL or not is_of_our_class(arguments[0]):
         return NULL
     cdef LockFields lock = <LockFields>arguments[0]
-    fill_lock_fields(lock)
+    if not fill_lock_fields(lock):
+        return NULL
     lock._waiters = None
     lock._locked = False
     return Py_NewRef(None)

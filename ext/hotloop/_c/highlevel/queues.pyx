@@ -22,6 +22,7 @@ from hotloop._c.highlevel.deque cimport (
     deque_install,
     deque_new,
     deque_popleft,
+    deque_size,
 )
 from hotloop._c.highlevel.event cimport EventFields, is_plain_event, new_event, set_plain_event
 from hotloop._c.highlevel.plain_class cimport (
@@ -43,7 +44,7 @@ cdef extern from *:
     #define QUEUE struct __pyx_obj_7hotloop_2_c_9highlevel_6queues_QueueFields
     #define INSTANCE_DICT_OWNER QUEUE
     #define fill_queue_fields(queue) \
-        (FIELDS_FILL(QUEUE, queue, _loop, _finished), FIELDS_FILL(QUEUE, queue, _is_shutdown, _is_shutdown))
+        (FIELDS_FILL(QUEUE, queue, _loop, _finished) && FIELDS_FILL(QUEUE, queue, _is_shutdown, _is_shutdown))
     #define clear_items(queue) FIELDS_CLEAR(QUEUE, queue, _queue, _queue)
     #define set_items(queue, items) FIELD_SET(QUEUE, queue, _queue, items)
 
@@ -84,7 +85,7 @@ cdef extern from *:
     #endif
     """
     int add_queue_fields(PyTypeObject *) except -1
-    void fill_queue_fields(object) noexcept     # all but `_queue`
+    bint fill_queue_fields(object) noexcept     # all but `_queue`
     void clear_items(object queue) noexcept
     void set_items(object queue, object items) noexcept
     bint is_deque(object queue) noexcept
@@ -233,6 +234,7 @@ cdef int put_now(QueueFields queue, object item, unsigned int found) except -1:
 cdef int put_item(QueueFields queue, object item, unsigned int found) except -1:
     """The end of put_nowait(), for any queue."""
     cdef object items               # the comparisons may run any code, which may replace `_queue`
+    cdef Py_ssize_t before
     if found & (OTHER_NAMES | PUT) or not has_own_items(queue, found):
         call_replaced(<PyObject *>queue, &queue_class, PUT_NAME, <PyObject *>item)
         if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
@@ -245,7 +247,12 @@ cdef int put_item(QueueFields queue, object item, unsigned int found) except -1:
         if replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
             return count_put_item(queue)
     else:
-        deque_append(queue._queue, item)
+        items = queue._queue
+        before = deque_size(items)
+        deque_append(items, item)
+        # One with a `maxlen` that is full drops its oldest item, whose finalizer may run any code.
+        if deque_size(items) <= before and replaced_in_counted(<PyObject *>queue) & OTHER_NAMES:
+            return count_put_item(queue)
     queue._unfinished_tasks = queue._unfinished_tasks + 1
     (<EventFields>queue._finished)._value = False
     return wake_first(queue._getters)
@@ -330,21 +337,24 @@ cdef object take(object queue):
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef QueueFields queue
     cdef unsigned int found
+    cdef object getters, putters, finished
     if not 1 <= count <= 2 or keywords != NULL or replaced_by_class(arguments[0]) & OTHER_NAMES:
         return NULL
     found = replaced_names(arguments[0], &queue_class)
     queue = <QueueFields>arguments[0]
-    fill_queue_fields(queue)
+    getters, putters, finished = deque_new(), deque_new(), new_event(True)
+    if not fill_queue_fields(queue):
+        return NULL
     queue._maxsize = 0 if count == 1 else <object>arguments[1]
-    queue._getters = deque_new()
-    queue._putters = deque_new()
+    queue._getters = getters
+    queue._putters = putters
     queue._unfinished_tasks = 0
-    queue._finished = new_event(True)
+    queue._finished = finished
     if found & INIT:
         init_items(queue, queue._maxsize)
     else:
-        set_items(queue, [] if found & (PRIORITY | LIFO) else deque_new())
         queue._is_shutdown = False
+        set_items(queue, [] if found & (PRIORITY | LIFO) else deque_new())
     return Py_NewRef(None)
 
 

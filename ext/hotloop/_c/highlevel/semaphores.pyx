@@ -106,7 +106,7 @@ cdef extern from *:
     """
     PyObject *new_semaphore(PyObject *type, object value, bint is_bounded) noexcept
     int add_semaphore_fields(PyTypeObject *) except -1
-    void fill_semaphore_fields(object) noexcept
+    bint fill_semaphore_fields(object) noexcept
     bint semaphore_fields_are_set(object) noexcept
     bint bound_is_usual(object) noexcept
     void remove_bound(object) noexcept
@@ -293,11 +293,12 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not PyLong_CheckExact(value) or sign_of(value) < 0:
         return NULL
     semaphore = <SemaphoreFields>arguments[0]
-    fill_semaphore_fields(semaphore)
-    if is_bounded(arguments[0]):
-        set_bound(semaphore, value)
+    if not fill_semaphore_fields(semaphore):
+        return NULL
     semaphore._waiters = None
     semaphore._value = value
+    if is_bounded(arguments[0]):
+        set_bound(semaphore, value)
     return Py_NewRef(None)
 
 

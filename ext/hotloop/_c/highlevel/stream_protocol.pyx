@@ -50,7 +50,7 @@ cdef extern from *:
     int add_protocol_fields(PyTypeObject *) except -1
     bint protocol_fields_are_set(object) noexcept
     void clear_protocol_fields(object) noexcept
-    void fill_protocol_fields(object) noexcept
+    bint fill_protocol_fields(object) noexcept
     void set_closed(object protocol, object future) noexcept
     void set_strong_reader(object protocol, object reader) noexcept
     void set_stream_writer(object protocol, object writer) noexcept
@@ -122,7 +122,7 @@ cdef bint has_stream_writer = "_stream_writer" in streams.StreamReaderProtocol._
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     """As asyncio's functions call it: with a reader, for a server also a callback, and loop=."""
     cdef StreamReaderProtocolFields protocol
-    cdef object reader, loop
+    cdef object reader, loop, waiters, reference, traceback
     if not 2 <= count <= 3 or keywords == NULL or not is_unchanged(arguments[0], &protocol_class):
         return NULL
     if <tuple>keywords != ("loop",) or not init_is_known:
@@ -132,23 +132,28 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if loop is None or not is_compiled_reader(reader):
         return NULL
     protocol = <StreamReaderProtocolFields>arguments[0]
-    fill_protocol_fields(protocol)
+    waiters = deque_new()
+    reference = PyWeakref_NewRef(reader, NULL)
+    traceback = reader._source_traceback
+    if not fill_protocol_fields(protocol):
+        return NULL
     protocol._loop = loop
     protocol._paused = False
-    protocol._drain_waiters = deque_new()
+    protocol._drain_waiters = waiters
     protocol._connection_lost = False
-    protocol._stream_reader_wr = PyWeakref_NewRef(reader, NULL)
-    protocol._source_traceback = reader._source_traceback
+    protocol._stream_reader_wr = reference
+    protocol._source_traceback = traceback
     protocol._client_connected_cb = None if count == 2 else <object>arguments[2]
-    if protocol._client_connected_cb is not None:
-        # A server's: it keeps the reader until the connection is made.
-        set_strong_reader(protocol, reader)
     protocol._reject_connection = False
-    if has_stream_writer:
-        set_stream_writer(protocol, None)
     protocol._task = None
     protocol._transport = None
     protocol._over_ssl = False
+    # These may hold something that has a finalizer, if the constructor is called again.
+    if count == 3 and <object>arguments[2] is not None:
+        # A server's: it keeps the reader until the connection is made.
+        set_strong_reader(protocol, reader)
+    if has_stream_writer:
+        set_stream_writer(protocol, None)
     set_closed(protocol, loop.create_future())
     return Py_NewRef(None)
 

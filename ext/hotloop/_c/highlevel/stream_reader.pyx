@@ -55,7 +55,7 @@ cdef extern from *:
     int add_reader_fields(PyTypeObject *) except -1
     bint reader_fields_are_set(object) noexcept
     void clear_reader_fields(object) noexcept
-    void fill_reader_fields(object) noexcept
+    bint fill_reader_fields(object) noexcept
     bint has_buffer(object) noexcept
     void set_waiter_field(object reader, object waiter) noexcept
 
@@ -131,7 +131,7 @@ cdef inline bint exceeds(Py_ssize_t count, object limit, int multiple) except -1
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     """As asyncio's functions call it: with limit= and loop=."""
     cdef StreamReaderFields reader
-    cdef object limit, loop
+    cdef object limit, loop, buffer
     if count != 1 or keywords == NULL or not is_unchanged(arguments[0], &reader_class):
         return NULL
     if <tuple>keywords != ("limit", "loop"):
@@ -141,10 +141,12 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if not PyLong_CheckExact(limit) or limit <= 0 or loop is None or loop.get_debug():
         return NULL
     reader = <StreamReaderFields>arguments[0]
-    fill_reader_fields(reader)
+    buffer = bytearray()
+    if not fill_reader_fields(reader):
+        return NULL
     reader._limit = limit
     reader._loop = loop
-    reader._buffer = bytearray()
+    reader._buffer = buffer
     reader._eof = False
     reader._waiter = None
     reader._exception = None

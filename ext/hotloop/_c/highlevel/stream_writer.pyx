@@ -41,7 +41,7 @@ cdef extern from *:
     int add_writer_fields(PyTypeObject *) except -1
     bint writer_fields_are_set(object) noexcept
     void clear_writer_fields(object) noexcept
-    void fill_writer_fields(object) noexcept
+    bint fill_writer_fields(object) noexcept
     void set_complete_future(object writer, object future) noexcept
 
 cdef extern from "Python.h":
@@ -103,7 +103,8 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
     if reader is not None and not is_compiled_reader(reader):
         return NULL
     writer = <StreamWriterFields>arguments[0]
-    fill_writer_fields(writer)
+    if not fill_writer_fields(writer):
+        return NULL
     writer._transport = <object>arguments[1]
     writer._protocol = <object>arguments[2]
     writer._reader = reader

@@ -52,7 +52,7 @@ cdef extern from *:
     PyCFunction immutable_method(object type, const char *name) noexcept
     bint has_no_own_attributes(object) noexcept
     int add_group_fields(PyTypeObject *) except -1
-    void fill_group_fields(object) noexcept
+    bint fill_group_fields(object) noexcept
     bint group_fields_are_set(object) noexcept
 
 cdef extern from "Python.h":
@@ -134,14 +134,17 @@ cdef bint is_unharmed(TaskGroupFields group) noexcept:
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     cdef TaskGroupFields group
+    cdef object made_tasks, errors
     if count != 1 or keywords != NULL or not is_unchanged(arguments[0], &group_class):
         return NULL
     group = <TaskGroupFields>arguments[0]
-    fill_group_fields(group)
+    made_tasks, errors = set(), []
+    if not fill_group_fields(group):
+        return NULL
     group._entered = group._exiting = group._aborting = group._parent_cancel_requested = False
     group._loop = group._parent_task = group._base_error = group._on_completed_fut = None
-    group._tasks = set()
-    group._errors = []
+    group._tasks = made_tasks
+    group._errors = errors
     group._cancel_on_enter = False
     return Py_NewRef(None)
 
@@ -161,7 +164,7 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     if is_plain_group(<PyObject *>owner):
         group = owner
-        if group._entered is False and not group._cancel_on_enter:
+        if group._entered is False and not group._cancel_on_enter and group._parent_task is None:
             loop = get_running_loop() if group._loop is None else group._loop
             task = None if loop is None else current_task(loop)
             if task is not None:
@@ -305,6 +308,8 @@ cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
         has_ended = is_true(own_task_done, task) and (is_true(own_task_cancelled, task) or task.exception() is None)
     else:
         has_ended = task.done() and (task.cancelled() or task.exception() is None)
+        if not is_plain_group(<PyObject *>group):
+            return False
     if not has_ended:
         return False
     PySet_Discard(group._tasks, task)
@@ -401,7 +406,8 @@ cdef object inner_step(Coroutine coroutine, object outcome, object error):
 cdef Place advance(Coroutine coroutine, object owner, object error) except *:
     """Go on to the next `await` or the end."""
     cdef TaskGroupFields group
-    cdef object waited
+    cdef Place place
+    cdef object waited, _dropped    # kept to the end: the program may have set any object, with any finalizer
     if not is_plain_group(<PyObject *>owner):
         return UNUSUAL
     group = owner
@@ -410,12 +416,15 @@ cdef Place advance(Coroutine coroutine, object owner, object error) except *:
     elif coroutine.position != WAITING or not may_go_on(group, error):
         return UNUSUAL
     if coroutine.position == WAITING:
+        _dropped = group._on_completed_fut
         group._on_completed_fut = None
     else:
+        _dropped = group._exiting
         group._exiting = True
     if not PySet_GET_SIZE(group._tasks):
+        place = ENDED if is_unharmed(group) else FAILED
         group.context = None
-        return ENDED if is_unharmed(group) else FAILED
+        return place
     waited = group._on_completed_fut
     if waited is None:
         waited = group._loop.create_future()

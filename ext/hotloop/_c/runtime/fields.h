@@ -76,14 +76,22 @@ static inline void fields_clear(PyObject **field, PyObject **last)
         Py_CLEAR(*field);
 }
 
-/* Fill those that are missing with None: Cython's own assignments then work. For a constructor, which sets them all. */
+/* Fill those that are missing with None: Cython's own assignments then work. For a constructor, which sets them all and
+ * meanwhile runs no code of the program's. Returns 0, and has done nothing, if one holds anything but None: the
+ * constructor is called again, and what it drops may have a finalizer, which may delete a field. */
 #define FIELDS_FILL(owner, object, first, last) fields_fill(&((owner *)(object))->first, &((owner *)(object))->last)
 
-static inline void fields_fill(PyObject **field, PyObject **last)
+static inline int fields_fill(PyObject **first, PyObject **last)
 {
-    for (; field <= last; field++)
+    PyObject **field;
+
+    for (field = first; field <= last; field++)
+        if (*field != NULL && *field != Py_None)
+            return 0;
+    for (field = first; field <= last; field++)
         if (*field == NULL)
             *field = Py_NewRef(Py_None);
+    return 1;
 }
 
 /* Store a new value in the field `name`, which may be missing. */

@@ -236,6 +236,22 @@ def raising(*_):
     raise ZeroDivisionError("from inside a callback")
 
 
+def test_connection_made_that_fails_when_data_has_come(tls):
+    """The protocol does not get the data that has come with the end of the handshake."""
+    making, peer, protocol = tls.begin("server", Recorder(connection_made=raising))
+
+    def end_handshake_with_data():
+        ssl.SSLObject.do_handshake(peer.tls)
+        peer.tls.write(b"data")
+
+    peer.tls.do_handshake = end_handshake_with_data
+    assert isinstance(tls.failure(making, peer), ZeroDivisionError)
+    (report,) = tls.take_reports()
+    assert isinstance(report["exception"], ZeroDivisionError)
+    run_until(tls.loop, lambda: protocol.lost)
+    assert protocol.calls == ["connection_made", "connection_lost"]
+
+
 @every_side
 @every_protocol
 def test_data_received_that_fails(tls, side, make_protocol):

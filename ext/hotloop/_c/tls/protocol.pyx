@@ -222,7 +222,14 @@ cdef class TlsProtocol(TlsSender):
             logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
         if not self.app_connected:
             self.app_connected = True
-            self.app.connection_made(self.app_transport)
+            try:
+                self.app.connection_made(self.app_transport)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:
+                # The transport below closes the connection. What has come with the handshake is not delivered.
+                self.receiving = False
+                raise
         self.wake_waiter(None)
         if self.unencrypted.bytes:
             self.send_soon()

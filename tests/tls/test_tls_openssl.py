@@ -1,6 +1,7 @@
 """TLS by OpenSSL's own functions: what an application does with its SSLObject and its SSLContext works as before, and
 where the functions cannot be called, the ssl module does everything."""
 
+import asyncio
 import gc
 import json
 import ssl
@@ -85,6 +86,41 @@ def test_a_callback_for_each_message(tls, side):
     connection.transport.write(DATA)
     assert connection.receive(len(DATA)) == DATA
     assert {"read", "write"} <= set(messages)
+
+
+@every_side
+def test_an_error_in_a_callback_for_each_message(tls, side):
+    """It ends the connection as an error of the protocol does."""
+    context = tls.certificates.context(side)
+    connections = []
+    context._msg_callback = lambda *_: 1 / 0 if connections else None
+    connections.append(tls.open(side, context=context))
+    connection = connections[0]
+    connection.peer.write(b"data")
+    connection.run_until_lost()
+    (report,) = tls.take_reports()
+    assert isinstance(report["exception"], ZeroDivisionError)
+    assert connection.protocol.calls == ["connection_made", "connection_lost"]
+
+
+@pytest.mark.parametrize("make_buffer", [bytearray, bytes])
+def test_a_callback_for_each_message_replaces_the_readers_buffer(tls, make_buffer):
+    """While a record is decrypted into it. What becomes of the data does not matter."""
+    context = tls.certificates.server_context()
+    connections = []
+    context._msg_callback = lambda *_: connections and setattr(reader, "_buffer", make_buffer())
+    reader = asyncio.StreamReader(loop=tls.loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=tls.loop)
+    connections.append(tls.open("server", protocol, context=context))
+    connections[0].peer.write(DATA[:5000])
+    run_once(tls.loop, 3)
+    buffers = reader._buffer, len(reader._buffer)
+    connections[0].transport.abort()
+    run_once(tls.loop, 3)
+    tls.opened.clear()
+    connections[0].peer.socket.close()
+    tls.take_reports()
+    assert type(buffers[0]) is make_buffer and buffers[1] in (0, 5000)
 
 
 class PeekingContext(ssl.SSLContext):

@@ -6,17 +6,19 @@ ciphertext; from a limit on the transport below is paused.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 
+from hotloop._c.runtime.byte_arrays cimport byte_array_shorten
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.python_api cimport bytes_of_size
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
-from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
+from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, wake_reader
 
 from asyncio import constants, sslproto
 
@@ -136,13 +138,15 @@ cdef class TlsReceiver(ByteProtocol):
         cdef Py_buffer view
         cdef Py_ssize_t count = 0
         cdef char *place = reserve_space(reader, room)
-        # The ssl module's calls release the GIL. An exported buffer cannot be moved by another thread.
-        PyObject_GetBuffer(reader._buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        cdef object buffer = reader._buffer
+        # The ssl module's calls release the GIL, and run callbacks of the program's. An exported buffer cannot be
+        # moved meanwhile, but the reader may get another one.
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
             count = self.engine.decrypt_into(place, room, source)
         finally:
             PyBuffer_Release(&view)
-            return_space(reader, room - count)
+            byte_array_shorten(buffer, PyByteArray_GET_SIZE(buffer) - (room - count))
         self.hold_rest(source, owner)
         if count:
             wake_reader(reader)

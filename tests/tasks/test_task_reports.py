@@ -1,6 +1,7 @@
 """The reports about tasks that failed unseen or were dropped unfinished."""
 
 import asyncio
+import contextvars
 import gc
 import sys
 
@@ -220,3 +221,28 @@ def test_garbage_that_the_report_brings_back_is_among_all_tasks_since_3_14(impl,
     kept.clear()
     gc.collect()
     assert asyncio.all_tasks(loop) == set()
+
+
+def test_a_task_whose_context_is_entered_elsewhere_is_not_the_current_one(loop):
+    """Its step fails before it begins, so the exception handler finds no task, not even the one that ran before."""
+    context = contextvars.copy_context()
+    seen = []
+
+    def handler(loop, report):
+        if "exception" in report:
+            seen.append((type(report["exception"]), asyncio.current_task(loop)))
+
+    async def nothing():
+        pass
+
+    loop.set_exception_handler(handler)
+    before = loop.create_task(asyncio.sleep(0))
+    task = loop.create_task(nothing(), context=context)
+    context.run(run_once, loop)
+    loop.run_until_complete(before)
+    assert seen == [(RuntimeError, None)]
+    assert not task.done()
+    task._log_destroy_pending = False
+    task.get_coro().close()
+    del task
+    gc.collect()  # the exception's frames hold the handle, and that the task

@@ -101,6 +101,8 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
     bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
+    # An exception stays in the error indicator.
+    int try_to_enter "PyContext_Enter"(PyObject *context) noexcept
 
 cdef extern from "tasks/coroutine.h":
     int coroutine_install() except -1
@@ -175,6 +177,16 @@ cdef inline int set_waiter(Task task, object awaited) except -1:
     section_enter(&section, task)
     task.fut_waiter = awaited
     section_leave(&section)
+    return 0
+
+
+cdef int stop_before_step(Task task) except -1:
+    """The task's context is entered already, and the error indicator says so: report_exception() finds no current task,
+    as a handle leaves none."""
+    try:
+        raise_set_error()
+    finally:
+        task.stop_being_current()
     return 0
 
 
@@ -356,7 +368,8 @@ cdef class Task(Future):
         if queue.entered_task is not self:
             enter_task(self.loop, self)
             queue.entered_task = self
-        PyContext_Enter(context)
+        if try_to_enter(<PyObject *>context) < 0:
+            stop_before_step(self)
         try:
             self.step(error)
         finally:

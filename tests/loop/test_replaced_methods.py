@@ -7,6 +7,7 @@ import heapq
 import sys
 import threading
 import time
+import unittest.mock
 
 import pytest
 from support.stepping import run_once
@@ -109,6 +110,44 @@ def test_a_clock_that_is_replaced_in_a_callback_moves_the_timers(changed, monkey
         return due
 
     assert changed.run_until_complete(main()) == [True]
+
+
+def fired_in_one_turn(loop, now, deadlines):
+    """The deadlines of the timers that fire in one iteration at the time `now`."""
+    fired = []
+    timers = [loop.call_at(deadline, fired.append, deadline) for deadline in deadlines]
+    loop.time = lambda: now
+    run_once(loop)
+    for timer in timers:
+        timer.cancel()
+    return fired
+
+
+@pytest.mark.parametrize("resolution", [0.001, 2])
+def test_timers_fire_as_early_as_a_test_clock_allows(loop, resolution):
+    """aiotools's clock adds up the waits of the loop, and misses deadlines by errors of rounding."""
+    loop._clock_resolution = resolution
+    early, at_its_end = 100 + 0.999 * resolution, 100 + resolution
+    assert fired_in_one_turn(loop, 100, [99, 100, early, at_its_end]) == [99, 100, early]
+
+
+@pytest.mark.only("c", "python", reason="asyncio runs timers early, by the resolution of the clock")
+def test_timers_are_not_early_once_the_resolution_is_asyncios_again(loop):
+    with unittest.mock.patch.object(loop, "_clock_resolution", 0.001):
+        assert fired_in_one_turn(loop, 100, [100.0005]) == [100.0005]
+    assert fired_in_one_turn(loop, 200, [200, 200 + 1e-10]) == [200]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("slow_callback_duration", 5.0), ("_clock_resolution", 0.5), ("_debug", True)]
+)
+def test_mock_patches_a_setting_and_gives_it_back(loop, name, value):
+    """It deletes what is no entry of the loop's __dict__."""
+    for before in (getattr(loop, name), value):
+        setattr(loop, name, before)
+        with unittest.mock.patch.object(loop, name, not value):
+            assert getattr(loop, name) == (not value)
+        assert getattr(loop, name) == before
 
 
 def test_a_subclass_may_run_all_its_callbacks_itself(impl):

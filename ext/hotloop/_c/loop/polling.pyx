@@ -56,7 +56,7 @@ cdef class Polling(ReplaceableMethods):
     cdef int poll(self) except -1:
         """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
-        cdef double wait, now, first
+        cdef double wait, now, due, first
         self.poll_next = False
         self.fork_number = fork_number()
         self.leave_current_task()
@@ -73,10 +73,11 @@ cdef class Polling(ReplaceableMethods):
             self.empty_inbox()
         if self.timers.heap.live:
             now = self.current_time()
-            first = self.timers.expire(now, self.ready)
+            due = self.due_until(now)
+            first = self.timers.expire(due, self.ready)
             if first <= now:
                 self.note_timer_lateness(now - first, polled_before)
-            self.slice_ends = now + SLICE_SECONDS
+            self.slice_ends = due + SLICE_SECONDS
         else:
             # Not worth reading the clock: the next call_at() asks for a poll.
             self.slice_ends = INFINITY

@@ -1,14 +1,18 @@
 """ReplaceableMethods: the methods of a loop that the compiled code calls itself, and that a program may replace.
 
 A test clock takes the place of time(), a patched call_soon() or _run_once() that of asyncio's, on the class or on the
-loop object. The compiled code asks here whether a method is still the original before it takes a short cut.
+loop object. The compiled code asks here whether a method is still the original before it takes a short cut. A test
+clock may also set how early timers fire, _clock_resolution.
 """
 
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
+from libc.math cimport INFINITY, nextafter
 
 from hotloop._c.loop.state cimport LoopState
 from hotloop._c.runtime.locking cimport store_release_bint, store_release_version
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
+
+from time import get_clock_info
 
 cdef extern from "Python.h":
     int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
@@ -18,6 +22,11 @@ cdef extern from "system/clock.h":
 
 # LoopCore's own methods, by name: see declare_originals().
 cdef dict ORIGINALS = {}
+# Settings that get their previous value back when they are deleted. They are no entries of the loop's __dict__, so
+# mock.patch.object() takes them for the class's, and deletes its own value at its end.
+cdef frozenset TAKEN_BACK = frozenset(("_clock_resolution", "_debug", "slow_callback_duration"))
+# What asyncio sets _clock_resolution to.
+cdef double RESOLUTION = get_clock_info("monotonic").resolution
 
 
 cdef class ReplaceableMethods(LoopState):
@@ -25,14 +34,24 @@ cdef class ReplaceableMethods(LoopState):
 
     def __cinit__(self, *args, **kwargs):
         self.replaced_methods = set()
+        self.values_before = {}
 
     def __setattr__(self, name, value):
+        if name in TAKEN_BACK:
+            self.values_before[name] = getattr(self, name)
         PyObject_GenericSetAttr(self, name, value)
         if name in ORIGINALS:
             self.replaced_methods.add(name)
             self.find_overrides()
+        elif name == "_clock_resolution":
+            self.early = value if isinstance(value, (int, float)) and value != RESOLUTION else 0.0
 
     def __delattr__(self, name):
+        cdef object before = self.values_before.get(name)
+        if before is not None:
+            self.__setattr__(name, before)
+            del self.values_before[name]
+            return
         delete_attribute(self, name)
         if name in ORIGINALS:
             self.replaced_methods.discard(name)
@@ -62,6 +81,10 @@ cdef class ReplaceableMethods(LoopState):
         if self.time_replacement is not None:
             return self.time_replacement()
         return clock_seconds()
+
+    cdef double due_until(self, double now) noexcept:
+        """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early."""
+        return max(now, nextafter(now + self.early, -INFINITY)) if self.early > 0 else now
 
 
 cdef int declare_originals(type core) except -1:

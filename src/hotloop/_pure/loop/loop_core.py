@@ -22,8 +22,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from itertools import repeat
-from math import inf
+from math import inf, nextafter
 from selectors import BaseSelector
+from time import get_clock_info
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events, events
@@ -38,6 +39,8 @@ from hotloop._pure.tasks.task import Task
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
 
 _TIME = base_events.BaseEventLoop.time
+# What asyncio sets _clock_resolution to.
+_RESOLUTION = get_clock_info("monotonic").resolution
 
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
@@ -283,7 +286,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             elif timeout <= 0:
                 if metrics.clock() < metrics.next_poll:
                     # A timer that is due counts like a queued callback: it is no reason to poll early.
-                    timers.expire(now, ready)
+                    timers.expire(self.__due_until(now), ready)
                     return
                 timeout = 0
         polled_before = metrics.slice_began
@@ -309,16 +312,23 @@ class LoopCore(_Behind):  # type: ignore[misc]
             metrics.last_reading = clock
         if timers.heap or not metrics.slice:
             now = self.time()
-            earliest = timers.expire(now, ready)
-            if earliest is not None and metrics.measuring:
+            due = self.__due_until(now)
+            earliest = timers.expire(due, ready)
+            if earliest is not None and earliest <= now and metrics.measuring:
                 # A timer may have been set with a deadline in the past: it is late at most since the previous poll.
                 metrics.lateness.add(1, min(now - earliest, clock - polled_before))
             metrics.slice = self.__slice(now, clock)
-            metrics.due_by = now + metrics.slice
+            metrics.due_by = due + metrics.slice
         else:
             # Not worth a call of time() now: the next call_at() makes the loop poll, which reads it.
             metrics.due_by = inf
         metrics.next_poll = clock + metrics.backoff_after_poll(empty)
+
+    def __due_until(self, now: float) -> float:
+        """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early, as
+        test clocks do."""
+        early: float = self._clock_resolution
+        return now if early == _RESOLUTION else max(now, nextafter(now + early, -inf))
 
     def _watches_nothing(self) -> bool:
         """Whether the loop's own descriptors are the only ones. A test's replacement of the selector has no map."""

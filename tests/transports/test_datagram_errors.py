@@ -308,6 +308,28 @@ def test_a_socket_connected_beforehand_ignores_the_address(loop):
     loop.run_until_complete(main())
 
 
+def test_a_program_sets_the_address_of_a_socket_connected_beforehand(loop):
+    """asyncio-dgram does, as asyncio itself looks at the address only if it has connected the socket."""
+
+    async def main():
+        sender, receiver = await two_endpoints(loop)
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.connect(receiver.get_extra_info("sockname"))
+        connected, _ = await over(loop, sock)
+        connected._address = connected.get_extra_info("peername")
+        assert connected._address == receiver.get_extra_info("sockname")
+        with pytest.raises(ValueError, match="Invalid address"):
+            connected.sendto(b"x", sender.get_extra_info("sockname"))
+        connected.sendto(b"1")
+        connected.sendto(b"2", connected._address)
+        connected._address = None
+        connected.sendto(b"3", sender.get_extra_info("sockname"))
+        await until(lambda: receiver.get_protocol().received == [b"1", b"2", b"3"])
+        await close(sender, receiver, connected)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.promise("P09")
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_sendto_on_a_closing_transport(loop, asyncio_log, how):

@@ -276,6 +276,14 @@ cdef class DatagramTransport(SocketTransport):
     def _address(self):
         return self.address
 
+    @_address.setter
+    def _address(self, address):
+        # asyncio-dgram sets it, so that sendto() also compares addresses on a socket that was connected beforehand.
+        if FREE_THREADED and runs_in_other_thread(self.loop):
+            call_in_loop_thread(self.loop, setattr, (self, "_address", address))
+            return
+        self.address = address or None
+
 
 cdef DatagramTransport open_datagram(
     LoopCore loop, object sock, object protocol, object address, object waiter, object extra

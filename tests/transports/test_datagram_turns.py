@@ -99,10 +99,38 @@ def test_the_rest_goes_to_a_new_protocol(loop, acting):
 def test_stopping_the_loop_keeps_the_rest(loop, acting):
     transport, protocol, _ = acting(lambda protocol: loop.stop())
     loop.run_forever()
-    assert protocol.received[:3] == PENDING[:3]
+    assert protocol.received == PENDING[:3]
     loop.run_until_complete(until(lambda: len(protocol.received) == len(PENDING)))
     assert protocol.received == PENDING
     loop.run_until_complete(close(transport))
+
+
+@pytest.mark.parametrize("delay", [None, 0, -1])
+def test_what_a_datagram_has_queued_runs_before_the_next(impl, delay):
+    """A task that the first datagram has woken would come too late for the second: its future would be done already."""
+
+    class Queueing(DatagramRecorder):
+        def datagram_received(self, data, address):
+            super().datagram_received(data, address)
+            loop = asyncio.get_running_loop()
+            note = (self.received.append, (b"after", data))
+            loop.call_soon(*note) if delay is None else loop.call_later(delay, *note)
+
+    def received_on(implementation):
+        loop = implementation.new_event_loop()
+        one, other = datagram_pair()
+        try:
+            with other:
+                transport, protocol = loop.run_until_complete(over(loop, one, Queueing))
+                for data in PENDING:
+                    other.send(data)
+                loop.run_until_complete(until(lambda: len(protocol.received) == 2 * len(PENDING)))
+                loop.run_until_complete(close(transport))
+        finally:
+            loop.close()
+        return protocol.received
+
+    assert received_on(impl) == received_on(load("asyncio"))
 
 
 def test_a_replaced_datagram_received_is_used_at_once(loop, acting):

@@ -9,6 +9,7 @@ import select
 import threading
 
 import pytest
+from support.implementations import load
 from support.recording import RECORDERS, BufferedRecorder, Recorder, StreamRecording, when_data_comes
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, connected_sockets, connections_on, reset, wait_for
@@ -536,3 +537,36 @@ def test_data_received_counts_for_more_than_get_buffer(loop, connections, kind):
     connection = connections.open(kind, Both())
     connection.send(b"data")
     run_until(loop, lambda: connection.protocol.received == b"DATA")
+
+
+@every_kind
+@pytest.mark.parametrize("delay", [None, 0, -1])
+def test_what_a_filled_buffer_has_queued_runs_before_the_next(impl, kind, delay):
+    """A task that the first piece has woken would come too late for the second: its future would be done already."""
+
+    class Queueing(asyncio.BufferedProtocol):
+        def __init__(self, loop):
+            self.loop = loop
+            self.buffer = bytearray(4)
+            self.calls = []
+
+        def get_buffer(self, sizehint):
+            return self.buffer
+
+        def buffer_updated(self, count):
+            self.calls.append(bytes(self.buffer[:count]))
+            note = (self.calls.append, ("after", self.calls[-1]))
+            self.loop.call_soon(*note) if delay is None else self.loop.call_later(delay, *note)
+
+    def calls_on(implementation):
+        loop = implementation.new_event_loop()
+        try:
+            with connections_on(loop) as connections:
+                connection = connections.open(kind, Queueing(loop))
+                connection.send(b"".join(b"%4d" % number for number in range(10)))
+                run_until(loop, lambda: len(connection.protocol.calls) == 20)
+                return connection.protocol.calls
+        finally:
+            loop.close()
+
+    assert calls_on(impl) == calls_on(load("asyncio"))

@@ -46,3 +46,14 @@ cdef inline bint must_poll(Polling loop) noexcept:
         or loop.time_replacement is not None
         or (FREE_THREADED and shared_peek(&loop.inbox.filled))
     )
+
+
+cdef inline bint nothing_comes_between(Polling loop) noexcept:
+    """Whether nothing but a poll would come before a transport's next callback: then it may make that one in this turn.
+    Otherwise what the first has woken would come too late. (Setting a timer that is due soon sets `poll_next`.)"""
+    return (
+        published_size(&loop.ready.count) == 0
+        and not loop.poll_next
+        and not loop.stopping
+        and not (FREE_THREADED and shared_peek(&loop.inbox.filled))
+    )

@@ -19,6 +19,7 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
+from hotloop._c.loop.polling cimport nothing_comes_between
 from hotloop._c.loop.state cimport metrics_received
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
@@ -33,7 +34,7 @@ from asyncio import base_events
 cdef extern from "system/socket_calls.h":
     Py_ssize_t socket_receive(int fd, void *buffer, size_t size)
 
-# How often one transport may fill its buffer in one turn of the loop, so that a fast peer does not starve the others.
+# How often one transport may fill its buffer in one turn of the loop, in which nothing else has anything to do.
 cdef int READS_PER_TURN = 4
 # After a connection that had nothing to read yet, this many accepted connections are registered before they are read
 # from.
@@ -97,7 +98,7 @@ cdef class StreamReceiver(SocketTransport):
                 if not self.edge_triggered:
                     # The poller reports again what is left.
                     self.events &= ~(POLLER_READ | POLLER_MORE)
-                if reads == 0 or not self.buffer_filled:
+                if reads == 0 or not self.buffer_filled or self.loop is None or not nothing_comes_between(self.loop):
                     break
         except (SystemExit, KeyboardInterrupt):
             raise

@@ -100,6 +100,61 @@ def test_a_buffered_protocols_bytearray(tls):
     assert connection.protocol.received == data
 
 
+def test_each_filled_buffer_has_a_turn_of_its_own(tls):
+    """asyncio queues the next read, then calls buffer_updated(). A task that the first piece has woken would come too
+    late if all pieces came in one turn: its future would be done already."""
+    protocol, order = ViewRecorder(4), []
+
+    def note():
+        piece = bytes(protocol.received[-4:])
+        order.append(piece)
+        tls.loop.call_soon(order.append, b"after " + piece)
+
+    protocol.hooks["buffer_updated"] = note
+    connection = tls.open("server", protocol)
+    connection.deliver(b"1...2...3...")
+    run_once(tls.loop, 2)
+    assert order == [b"1...", b"2...", b"after 1...", b"3...", b"after 2...", b"after 3..."]
+
+
+@pytest.mark.parametrize("pausing", [False, True])
+def test_the_peers_end_comes_after_all_that_did_not_fit_into_the_buffer(tls, pausing):
+    protocol = ViewRecorder(10)
+    connection = tls.open("server", protocol)
+    skip_on_asyncio(connection.transport, AT_THE_END)
+    if pausing:
+        protocol.hooks["buffer_updated"] = lambda: (
+            connection.transport.pause_reading(),
+            tls.loop.call_soon(connection.transport.resume_reading),
+        )
+    connection.peer.write(numbered(95))
+    connection.end()
+    connection.run_until_lost()
+    assert protocol.received == numbered(95)
+    assert protocol.calls == ["connection_made", "data", "eof_received", "connection_lost"]
+
+
+def test_closing_while_the_next_piece_waits_for_its_turn(tls):
+    protocol = ViewRecorder(10)
+    connection = tls.open("server", protocol)
+    when_data_comes(protocol, connection.transport.close)
+    connection.peer.write(numbered(95))
+    connection.run_until_lost()
+    assert protocol.received in (numbered(10), numbered(20))  # asyncio delivers the piece that is queued
+
+
+def test_all_that_was_held_back_comes_in_one_call(tls):
+    connection = tls.open("server", Pieces())
+    connection.transport.set_read_buffer_limits(high=1 << 20)
+    connection.transport.pause_reading()
+    connection.peer.write(numbered(600_000))
+    connection.run_until(lambda: not connection.peer.unsent)
+    run_once(tls.loop, 10)
+    connection.transport.resume_reading()
+    run_until(tls.loop, lambda: connection.protocol.received)
+    assert connection.protocol.pieces == [numbered(600_000)]
+
+
 @pytest.mark.parametrize("make", [bytearray, memoryview], ids=["bytearray", "memoryview"])
 def test_a_buffer_that_changes_each_time(tls, make):
     protocol = ViewRecorder()

@@ -83,6 +83,7 @@ cdef class TlsProtocol(TlsSender):
         cdef object_section section
         if self.wants_data() and not self.discarding and self.has_unread():
             # resume_reading() was called in this turn, and the call that it has queued would come too late.
+            self.at_end = True
             self.continue_reading(NULL, 0)
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
         write_queue_clear(&self.unencrypted)
@@ -252,6 +253,7 @@ cdef class TlsProtocol(TlsSender):
         cdef ciphertext source
         cdef bytes owner
         cdef object failure
+        self.rest_queued = False
         if not self.receiving:
             return 0
         try:
@@ -389,12 +391,12 @@ cdef class TlsProtocol(TlsSender):
         return 0
 
     cdef bint read_to_the_end(self) except -1:
-        """The peer is gone: deliver what it has sent, then finish. True if the rest has to wait because the application
-        has paused reading."""
+        """The peer is gone: deliver what it has sent, then finish. True if the rest has to wait: the application has
+        paused reading, or its buffer is full."""
         self.continue_reading(NULL, 0)
         if self.state != FLUSHING:
             return False
-        if self.app_reading_paused and not self.discarding and self.has_unread():
+        if (self.app_reading_paused or self.rest_queued) and not self.discarding and self.has_unread():
             return True
         self.finish_closing()
         return False

@@ -16,6 +16,8 @@ cdef class TlsReceiver(ByteProtocol):
     cdef bint receiving_paused      # this protocol has paused `transport`
     cdef bint app_reading_paused    # by pause_reading()
     cdef bint discarding            # close() was called: what arrives is decrypted and dropped
+    cdef bint rest_queued           # the application's buffer was filled, and _resume() is queued to fill it again
+    cdef bint at_end                # there will be no other turn for what is left
     cdef Py_ssize_t read_low        # in bytes
     cdef Py_ssize_t read_high       # in bytes
     cdef tuple read_limits          # (low, high) as the caller gave them

@@ -1,13 +1,14 @@
 """TlsReceiver: decrypts the records that arrive and passes their data to the application's protocol.
 
-All records of one read from the socket become one call of the protocol. They are decrypted directly into the bytes
-object, the StreamReader's buffer or the protocol's own buffer. While the application does not read, data is kept as
+All records of one read from the socket become one call of the protocol, or one for each time that they fill its own
+buffer. They are decrypted directly into the bytes object, the StreamReader's buffer or the protocol's own buffer. While the application does not read, data is kept as
 ciphertext; from a limit on the transport below is paused.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 
@@ -107,8 +108,8 @@ cdef class TlsReceiver(ByteProtocol):
             elif room <= SMALL:
                 count = self.deliver_small(room, source, owner)
             else:
-                count = self.deliver_bytes(min(room, READ_SIZE), source, owner)
-        return count > 0 and self.engine.failure is None and not self.engine.peer_closed
+                count = self.deliver_bytes(room, source, owner)
+        return count > 0 and self.engine.failure is None and not self.engine.peer_closed and not self.rest_queued
 
     cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef char place[SMALL]
@@ -155,6 +156,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t deliver_to_buffer(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count
+        cdef bint is_full
         cdef object app = self.app
         # In get_buffer() the protocol may close the transport, and other code may use the loop's buffer.
         self.hold_rest(source, owner)
@@ -177,9 +179,14 @@ cdef class TlsReceiver(ByteProtocol):
             ) from None
         try:
             count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
+            is_full = count == view.len
         finally:
             PyBuffer_Release(&view)
         self.hold_rest(source, owner)
+        if is_full and not self.at_end and self.has_unread():
+            # As in asyncio, the next piece has a turn of its own: what the protocol does with this one takes effect.
+            self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
+            self.rest_queued = True
         if count:
             self.app.buffer_updated(count)
         return count

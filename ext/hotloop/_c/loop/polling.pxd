@@ -48,12 +48,9 @@ cdef inline bint must_poll(Polling loop) noexcept:
     )
 
 
-cdef inline bint nothing_comes_between(Polling loop) noexcept:
-    """Whether nothing but a poll would come before a transport's next callback: then it may make that one in this turn.
-    Otherwise what the first has woken would come too late. (Setting a timer that is due soon sets `poll_next`.)"""
-    return (
-        published_size(&loop.ready.count) == 0
-        and not loop.poll_next
-        and not loop.stopping
-        and not (FREE_THREADED and shared_peek(&loop.inbox.filled))
-    )
+cdef inline Py_ssize_t waiting_work(Polling loop) noexcept:
+    """0: nothing but a poll comes before a transport's next callback, so it may make that one in this turn. If a
+    callback changes the number, what it has queued comes first: a task that it wakes must run before the next call.
+    (Setting a timer that is due soon sets `poll_next`.)"""
+    cdef bint called = FREE_THREADED and shared_peek(&loop.inbox.filled)
+    return published_size(&loop.ready.count) << 3 | called << 2 | loop.poll_next << 1 | loop.stopping

@@ -19,7 +19,7 @@ from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
-from hotloop._c.loop.polling cimport nothing_comes_between
+from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport metrics_received
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
@@ -98,7 +98,7 @@ cdef class StreamReceiver(SocketTransport):
                 if not self.edge_triggered:
                     # The poller reports again what is left.
                     self.events &= ~(POLLER_READ | POLLER_MORE)
-                if reads == 0 or not self.buffer_filled or self.loop is None or not nothing_comes_between(self.loop):
+                if reads == 0 or not self.buffer_filled or self.loop is None or waiting_work(self.loop):
                     break
         except (SystemExit, KeyboardInterrupt):
             raise

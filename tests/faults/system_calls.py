@@ -75,7 +75,7 @@ HARMLESS = {
     *("memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strlen", "strncmp", "strnlen", "strrchr"),
     *("bcmp", "memmem", "strcpy", "__memcpy_chk", "__memmove_chk", "__memset_chk", "__strcpy_chk"),
     *("inet_ntop", "inet_pton"),
-    *("__stack_chk_fail", "__assert_fail", "abort", "ceil", "htonl", "htons", "ntohl", "ntohs"),
+    *("__stack_chk_fail", "__assert_fail", "abort", "ceil", "nextafter", "htonl", "htons", "ntohl", "ntohs"),
     # It fails only for clocks that do not exist; the requested one exists.
     "clock_gettime",
     *("free", "__errno_location"),

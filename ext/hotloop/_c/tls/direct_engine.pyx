@@ -219,15 +219,13 @@ cdef TlsEngine new_engine(object context, bint server_side, object server_hostna
     cdef void *connection = NULL
     if ssl is None:
         raise RuntimeError("stdlib ssl module not available")
-    may_be_direct = why_openssl_is_not_called() is None
+    # What a callback for each message raises, the ssl module's methods raise.
+    may_be_direct = why_openssl_is_not_called() is None and getattr(context, "_msg_callback", None) is None
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     wrap_bio = context.wrap_bio
     openssl_expect()
     sslobject = wrap_bio(incoming, outgoing, server_side=server_side, server_hostname=server_hostname)
     # An overridden wrap_bio() may want to see what passes through the BIOs that it was given.
-    # The ssl module's methods raise what a callback for each message has raised.
-    if getattr(context, "_msg_callback", None) is not None:
-        may_be_direct = False
     if may_be_direct and getattr(wrap_bio, "__func__", None) is WRAP_BIO and type(sslobject) is ssl.SSLObject:
         if type(sslobject._sslobj) is _ssl._SSLSocket:
             connection = openssl_of(sslobject._sslobj)

@@ -1,8 +1,8 @@
 """TlsReceiver: decrypts the records that arrive and passes their data to the application's protocol.
 
 All records of one read from the socket become one call of the protocol, or one for each time that they fill its own
-buffer. They are decrypted directly into the bytes object, the StreamReader's buffer or the protocol's own buffer. While the application does not read, data is kept as
-ciphertext; from a limit on the transport below is paused.
+buffer. They are decrypted directly into the bytes object, the StreamReader's buffer or the protocol's own buffer. While
+the application does not read, data is kept as ciphertext; from a limit on the transport below is paused.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer

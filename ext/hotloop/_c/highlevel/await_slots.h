@@ -1,4 +1,5 @@
-/* How the interpreter awaits a compiled coroutine, and what a coroutine asks the interpreter when it is made or awaited.
+/* How the interpreter awaits a compiled coroutine, and what a coroutine asks the interpreter when it is made or
+ * awaited.
  *
  * Cython has no special method for am_await that programs would see as a coroutine's `__await__`, and a class with an
  * `__iter__` would be iterable.
@@ -8,9 +9,9 @@
 
 #include <Python.h>
 
-/* Make Cython's class what a coroutine's is. It gets the slots by which the interpreter awaits a coroutine, also by `yield
- * from` in a generator of types.coroutine(), and the method for programs. The iteration gets no name in the class: a
- * coroutine is not iterable. Nor can programs make one. */
+/* Make Cython's class what a coroutine's is. It gets the slots by which the interpreter awaits a coroutine, also by
+ * `yield from` in a generator of types.coroutine(), and the method for programs. The iteration gets no name in the
+ * class: a coroutine is not iterable. Nor can programs make one. */
 static inline int complete_coroutine_type(PyTypeObject *type, unaryfunc await, unaryfunc iterate, PyCFunction method)
 {
     static PyAsyncMethods slots;

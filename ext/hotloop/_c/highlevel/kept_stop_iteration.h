@@ -1,8 +1,8 @@
 /* StopIteration(value), which ends `await queue.get()` and others from Python 3.12 on: one exception serves again and
  * again, as long as nothing else has kept or changed it. Making and freeing one costs a sixth of such an `await`.
  *
- * The interpreter takes the value out of the exception at once, and then drops the coroutine. That is when the exception
- * gives the value up: no result lives longer than it would otherwise. */
+ * The interpreter takes the value out of the exception at once, and then drops the coroutine. That is when the
+ * exception gives the value up: no result lives longer than it would otherwise. */
 #ifndef HOTLOOP_HIGHLEVEL_KEPT_STOP_ITERATION_H
 #define HOTLOOP_HIGHLEVEL_KEPT_STOP_ITERATION_H
 
@@ -51,8 +51,8 @@ static inline void kept_stop_fill(PyObject *value)
     Py_DECREF(argument);
 }
 
-/* Set the error indicator to StopIteration(value), which is not None, and return 1; or return 0 where that is to be done
- * in the usual way. For a coroutine whose only reference is that of the `await`. */
+/* Set the error indicator to StopIteration(value), which is not None, and return 1; or return 0 where that is to be
+ * done in the usual way. For a coroutine whose only reference is that of the `await`. */
 static int kept_stop_set(PyObject *value)
 {
     if (kept_stop_has_context) {

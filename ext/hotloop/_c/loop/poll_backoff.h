@@ -49,6 +49,9 @@ static inline void backoff_polled(poll_backoff *self, uint64_t now, int empty)
 }
 
 /* Whether the pause has passed. So it has if the counter runs backwards: the difference is huge then. */
-static inline int backoff_is_over(const poll_backoff *self, uint64_t now) { return now - self->polled_at >= self->pause; }
+static inline int backoff_is_over(const poll_backoff *self, uint64_t now)
+{
+    return now - self->polled_at >= self->pause;
+}
 
 #endif

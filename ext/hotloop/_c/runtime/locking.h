@@ -11,8 +11,8 @@
  *   must not crash.
  * - Transports and the poller have no locks. While the loop runs, a call from another thread is posted to the loop's
  *   thread.
- * - All else that other threads read are numbers, each set by one thread only or in a critical section (load_acquire, store_release,
- *   published).
+ * - All else that other threads read are numbers, each set by one thread only or in a critical section (load_acquire,
+ *   store_release, published).
  */
 #ifndef HOTLOOP_RUNTIME_LOCKING_H
 #define HOTLOOP_RUNTIME_LOCKING_H

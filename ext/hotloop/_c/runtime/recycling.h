@@ -56,10 +56,10 @@ static inline void finalizer_reset(PyObject *object) { ((uintptr_t *)object)[-1]
 
 /* -- uncounted memory --
  *
- * The garbage collector counts the objects that PyObject_GC_New() makes, and begins when there are some hundred. It then
- * looks at all young objects, sometimes at all there are. Where a burst makes many handles that live until the loop gets
- * to them, that costs twice as much as all other work. The memory of such classes comes from PyObject_Malloc(). What
- * else a cycle consists of is counted, so the collector still comes. */
+ * The garbage collector counts the objects that PyObject_GC_New() makes, and begins when there are some hundred. It
+ * then looks at all young objects, sometimes at all there are. Where a burst makes many handles that live until the
+ * loop gets to them, that costs twice as much as all other work. The memory of such classes comes from
+ * PyObject_Malloc(). What else a cycle consists of is counted, so the collector still comes. */
 
 #if RECYCLING
 

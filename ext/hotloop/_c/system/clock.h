@@ -59,8 +59,8 @@ static inline uint64_t clock_ticks(void)
 #endif
 }
 
-/* How long the calling thread has been on a processor; -1 where the system does not tell. This is a system call: 0.2 us,
- * on some virtual machines 1 us. */
+/* How long the calling thread has been on a processor; -1 where the system does not tell. This is a system call: 0.2
+ * us, on some virtual machines 1 us. */
 static inline int64_t clock_cpu_nanoseconds(void)
 {
 #ifdef CLOCK_THREAD_CPUTIME_ID

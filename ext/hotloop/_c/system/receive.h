@@ -55,9 +55,9 @@ static inline PyObject *receive_bytes(bytes_receiver receive, int fd, Py_ssize_t
     return data;
 }
 
-/* `data`, of `*count` bytes and with no other reference, was filled by a receive: add what else is waiting, up to `most`
- * bytes in all, and return it. Steals the reference. What the kernel says of an end or an error is left for the next
- * receive. */
+/* `data`, of `*count` bytes and with no other reference, was filled by a receive: add what else is waiting, up to
+ * `most` bytes in all, and return it. Steals the reference. What the kernel says of an end or an error is left for the
+ * next receive. */
 static inline PyObject *receive_waiting(bytes_receiver receive, int fd, PyObject *data, Py_ssize_t most,
                                         Py_ssize_t *count)
 {

@@ -11,8 +11,8 @@
 /* Whether this thread has a trace function (sys.settrace()), which is called for every exception. */
 static inline int is_traced(void) { return PyThreadState_Get()->c_tracefunc != NULL; }
 
-/* What hotloop._asyncio.coroutine_results says of this interpreter: whether the exception being handled is the context of
- * such a StopIteration. If so, the `args` are empty where the value is None. */
+/* What hotloop._asyncio.coroutine_results says of this interpreter: whether the exception being handled is the context
+ * of such a StopIteration. If so, the `args` are empty where the value is None. */
 static int stop_iteration_has_context = 0;
 
 /* stop_iteration_set() sets the error indicator to StopIteration(value). The value must not be lost for lack of memory,

@@ -11,6 +11,7 @@ hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 
+from hotloop._c.runtime.python_api cimport try_to_enter
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -101,8 +102,6 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
     bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
-    # An exception stays in the error indicator.
-    int try_to_enter "PyContext_Enter"(PyObject *context) noexcept
 
 cdef extern from "tasks/coroutine.h":
     int coroutine_install() except -1

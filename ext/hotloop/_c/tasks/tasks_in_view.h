@@ -106,11 +106,12 @@ static inline int view_fits_number(PyObject *number, unsigned long long value)
     task_number ours;
 
     task_number_set(&ours, value);
-    return memcmp((char *)number + offsetof(task_number, tag), &ours.tag, sizeof(ours) - offsetof(task_number, tag)) == 0;
+    return memcmp((char *)number + offsetof(task_number, tag), &ours.tag, sizeof(ours) - offsetof(task_number, tag))
+           == 0;
 }
 
-/* The number of the word with the list that `task`, the latest in this thread, is in; -1 if that is no list in the thread
- * state. */
+/* The number of the word with the list that `task`, the latest in this thread, is in; -1 if that is no list in the
+ * thread state. */
 static inline int view_find_list(const view_offsets *ours, PyObject *task)
 {
     task_link *link = (task_link *)((char *)task + ours->link);

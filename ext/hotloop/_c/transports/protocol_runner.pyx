@@ -18,12 +18,9 @@ from cpython.object cimport PyObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
+from hotloop._c.runtime.python_api cimport try_to_enter
 from hotloop._c.scheduler.handles cimport new_handle, report_exception
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
-
-cdef extern from "Python.h":
-    # It fails only if the context is entered already, which is no error here: the caller clears the exception.
-    int try_to_enter "PyContext_Enter"(PyObject *context) noexcept
 
 
 cdef class ProtocolRunner(Watcher):

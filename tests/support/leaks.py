@@ -30,12 +30,13 @@ REPEATS = 5
 KINDS = ("descriptors", "objects", "blocks")
 """What is counted: open descriptors, objects of the garbage collector, blocks of memory that Python has allocated."""
 MORE_THAN_ARE_KEPT = 1500
+MORE_HANDLES_THAN_ARE_KEPT = 33_000
 
 
 async def fill(loop):
     """Make more of each kind of object than hotloop keeps for reuse (recycling.h), and drop them."""
     for schedule in loop.call_soon, loop.call_soon_threadsafe, functools.partial(loop.call_later, 0):
-        for _ in range(MORE_THAN_ARE_KEPT):
+        for _ in range(MORE_HANDLES_THAN_ARE_KEPT):
             schedule(int)
         await asyncio.sleep(0)
     futures = [loop.create_future() for _ in range(MORE_THAN_ARE_KEPT)]

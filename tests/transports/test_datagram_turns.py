@@ -12,6 +12,7 @@ import pytest
 from support.endpoints import close, counted_turns, datagram_pair, drain, over, reports_of, settle, until
 from support.implementations import load
 from support.recording import DatagramRecorder
+from support.stepping import run_once
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -131,6 +132,38 @@ def test_what_a_datagram_has_queued_runs_before_the_next(impl, delay):
         return protocol.received
 
     assert received_on(impl) == received_on(load("asyncio"))
+
+
+def test_what_a_datagram_has_queued_runs_before_the_next_while_others_wait_to_be_sent(impl):
+    """One poll reports both that there are datagrams and that there is room to send. What is queued because of the room
+    is no reason to receive earlier."""
+
+    class Queueing(DatagramRecorder):
+        def datagram_received(self, data, address):
+            super().datagram_received(data, address)
+            asyncio.get_running_loop().call_soon(self.received.append, (b"after", data))
+
+    def received_on(implementation):
+        loop = implementation.new_event_loop()
+        one, other = datagram_pair()
+        try:
+            with other:
+                transport, protocol = loop.run_until_complete(over(loop, one, Queueing))
+                while not transport.get_write_buffer_size():
+                    transport.sendto(bytes(1000))
+                run_once(loop)
+                drain(other)
+                for data in PENDING:
+                    other.send(data)
+                run_once(loop, 2 * len(PENDING))
+                loop.run_until_complete(close(transport))
+        finally:
+            loop.close()
+        return protocol.received
+
+    received = received_on(impl)
+    assert len(received) == 2 * len(PENDING)
+    assert received == received_on(load("asyncio"))
 
 
 def test_a_replaced_datagram_received_is_used_at_once(loop, acting):

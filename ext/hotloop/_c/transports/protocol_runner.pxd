@@ -15,6 +15,7 @@ cdef class ProtocolRunner(Watcher):
     cdef int events                 # POLLER_READ, POLLER_WRITE and POLLER_MORE reported and not yet handled
     cdef bint queued                # on the ready queue, because of these events
     cdef int running                # POLLER_READ, POLLER_WRITE: what is under way, and may run the loop in a callback
+    cdef int withdrawn              # so many entries on the ready queue do nothing: they are before its other ones
     cdef bint read_deferred         # a read among these events waits for the next turn
     cdef int due_steps              # bits STEP_: the transport is on the ready queue once more for each
     cdef object waiter              # the future to resolve when the transport has started, or None
@@ -31,7 +32,8 @@ cdef class ProtocolRunner(Watcher):
     cdef bint step_is_next(self) noexcept
     cdef int run_step(self) except -1
     cdef int handle_events(self, int events) except -1
-    cdef int offer_write(self) except -1
+    cdef bint offer_write(self) except -1
+    cdef int withdraw_offer(self) except -1
     cdef int run_nested(self, int events) except -1
     cdef int begin_reading(self) except -1
     cdef int ready_to_read(self) except -1

@@ -153,6 +153,9 @@ cdef class ProtocolRunner(Watcher):
     cdef int run(self) except -1:
         cdef int events = self.events
         cdef object context = self.context
+        if self.withdrawn:
+            self.withdrawn -= 1
+            return 1
         if self.due_steps and self.step_is_next():
             return self.run_step()
         self.queued = False
@@ -175,16 +178,19 @@ cdef class ProtocolRunner(Watcher):
     cdef int handle_events(self, int events) except -1:
         """Read and write, in the protocol's context."""
         cdef int outer = self.running
+        cdef bint offered = False
         try:
             if events & POLLER_READ and not self.paused and not self.closing:
                 self.running = outer | POLLER_READ
                 if events & POLLER_WRITE:
-                    self.offer_write()
+                    offered = self.offer_write()
                 self.ready_to_read()
             if events & self.events & POLLER_WRITE and self.loop is not None:
                 self.running = outer | POLLER_WRITE
                 self.events &= ~POLLER_WRITE
                 self.ready_to_write()
+            if offered:
+                self.withdraw_offer()
         finally:
             self.running = outer
             if self.events & POLLER_WRITE & ~outer and self.loop is not None:
@@ -193,12 +199,26 @@ cdef class ProtocolRunner(Watcher):
                 self.on_events(0)
         return 0
 
-    cdef int offer_write(self) except -1:
+    cdef bint offer_write(self) except -1:
         """Before ready_to_read(): if that runs the loop, the write is done there, and not after it."""
+        if self.queued:
+            return False
         try:
             self.on_events(0)
         except MemoryError:
-            pass
+            return False
+        return True
+
+    cdef int withdraw_offer(self) except -1:
+        """After both: the entry that offer_write() has queued does nothing any more. What is left to be done, or comes
+        from the next poll, comes after all that the callbacks have queued."""
+        if not self.queued or self.loop is None:
+            return 0
+        if self.events:
+            push(self.loop.ready, self)
+        else:
+            self.queued = False
+        self.withdrawn += 1
         return 0
 
     cdef int run_nested(self, int events) except -1:

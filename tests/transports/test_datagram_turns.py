@@ -106,64 +106,60 @@ def test_stopping_the_loop_keeps_the_rest(loop, acting):
     loop.run_until_complete(close(transport))
 
 
+class Queueing(DatagramRecorder):
+    """Has each datagram noted once more by a callback, or after a delay."""
+
+    def __init__(self, delay):
+        super().__init__()
+        self.delay = delay
+
+    def datagram_received(self, data, address):
+        super().datagram_received(data, address)
+        loop = asyncio.get_running_loop()
+        note = (self.received.append, (b"after", data))
+        loop.call_soon(*note) if self.delay is None else loop.call_later(self.delay, *note)
+
+
+def received_while_queueing(implementation, delay, prepare):
+    """What an endpoint notes that has all of PENDING in its socket, after `prepare(loop, transport, other end)`."""
+    loop = implementation.new_event_loop()
+    one, other = datagram_pair()
+    try:
+        with other:
+            transport, protocol = loop.run_until_complete(over(loop, one, lambda: Queueing(delay)))
+            prepare(loop, transport, other)
+            for data in PENDING:
+                other.send(data)
+            run_once(loop, 2 * len(PENDING))
+            loop.run_until_complete(close(transport))
+    finally:
+        loop.close()
+    assert len(protocol.received) == 2 * len(PENDING)
+    return protocol.received
+
+
 @pytest.mark.parametrize("delay", [None, 0, -1])
 def test_what_a_datagram_has_queued_runs_before_the_next(impl, delay):
     """A task that the first datagram has woken would come too late for the second: its future would be done already."""
 
-    class Queueing(DatagramRecorder):
-        def datagram_received(self, data, address):
-            super().datagram_received(data, address)
-            loop = asyncio.get_running_loop()
-            note = (self.received.append, (b"after", data))
-            loop.call_soon(*note) if delay is None else loop.call_later(delay, *note)
+    def nothing(loop, transport, other):
+        pass
 
-    def received_on(implementation):
-        loop = implementation.new_event_loop()
-        one, other = datagram_pair()
-        try:
-            with other:
-                transport, protocol = loop.run_until_complete(over(loop, one, Queueing))
-                for data in PENDING:
-                    other.send(data)
-                loop.run_until_complete(until(lambda: len(protocol.received) == 2 * len(PENDING)))
-                loop.run_until_complete(close(transport))
-        finally:
-            loop.close()
-        return protocol.received
-
-    assert received_on(impl) == received_on(load("asyncio"))
+    assert received_while_queueing(impl, delay, nothing) == received_while_queueing(load("asyncio"), delay, nothing)
 
 
 def test_what_a_datagram_has_queued_runs_before_the_next_while_others_wait_to_be_sent(impl):
     """One poll reports both that there are datagrams and that there is room to send. What is queued because of the room
     is no reason to receive earlier."""
 
-    class Queueing(DatagramRecorder):
-        def datagram_received(self, data, address):
-            super().datagram_received(data, address)
-            asyncio.get_running_loop().call_soon(self.received.append, (b"after", data))
+    def block_and_make_room(loop, transport, other):
+        while not transport.get_write_buffer_size():
+            transport.sendto(bytes(1000))
+        run_once(loop)
+        drain(other)
 
-    def received_on(implementation):
-        loop = implementation.new_event_loop()
-        one, other = datagram_pair()
-        try:
-            with other:
-                transport, protocol = loop.run_until_complete(over(loop, one, Queueing))
-                while not transport.get_write_buffer_size():
-                    transport.sendto(bytes(1000))
-                run_once(loop)
-                drain(other)
-                for data in PENDING:
-                    other.send(data)
-                run_once(loop, 2 * len(PENDING))
-                loop.run_until_complete(close(transport))
-        finally:
-            loop.close()
-        return protocol.received
-
-    received = received_on(impl)
-    assert len(received) == 2 * len(PENDING)
-    assert received == received_on(load("asyncio"))
+    received = received_while_queueing(impl, None, block_and_make_room)
+    assert received == received_while_queueing(load("asyncio"), None, block_and_make_room)
 
 
 def test_a_replaced_datagram_received_is_used_at_once(loop, acting):

@@ -82,7 +82,7 @@ cdef class TlsProtocol(TlsSender):
         """The transport below is closed: tell the application's protocol, and release everything."""
         cdef object_section section
         if self.wants_data() and not self.discarding and self.has_unread():
-            # resume_reading() was called in this turn, and the call that it has queued would come too late.
+            # resume_reading(), or a piece that filled the buffer, has queued a call that would come too late.
             self.at_end = True
             self.continue_reading(NULL, 0)
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
@@ -318,7 +318,7 @@ cdef class TlsProtocol(TlsSender):
         self.closed = self.discarding = True
         try:
             if self.state == FLUSHING and self.peer_gone:
-                # read_to_the_end() waits for resume_reading(); if that was called already, it has queued what follows.
+                # read_to_the_end() waits for resume_reading(), or for a call that is queued already.
                 if self.app_reading_paused:
                     self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
                 return 0

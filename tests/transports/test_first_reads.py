@@ -1,7 +1,4 @@
-"""A client's data arrives complete and in order, whether sent before, while or after the server makes its transport.
-
-A transport may read an accepted connection before the poller has reported it; the protocol must not notice.
-"""
+"""A client's data arrives complete and in order, whether sent before, while or after the server makes its transport."""
 
 import asyncio
 import contextlib

@@ -6,6 +6,7 @@ Pausing cancels asyncio's handle for the read, and the next poll reports the dat
 import asyncio
 import os
 import select
+import selectors
 
 import pytest
 from support.endpoints import close, datagram_pair, drain, turns
@@ -104,3 +105,52 @@ def test_resumed_after_writing_was_reported(impl, kind):
 
 async def scenario(play, kind):
     return await play(asyncio.get_running_loop(), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_that_polls_itself_finds_what_is_to_be_read_again(loop, kind):
+    """It asks the selector without a limit of time, hands what that returns to the loop, and runs the handles."""
+
+    async def main():
+        transport, protocol, send, close_peer = await open_reading(loop, kind)
+        await turns(5)
+        transport.pause_reading()
+        send()
+        wait_for(transport.get_extra_info("socket"), select.POLLIN)
+        await turns(3)
+        transport.resume_reading()
+        loop._process_events(loop._selector.select())
+        while loop._ready:
+            handle = loop._ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+        assert protocol.received
+        transport.close()
+        await turns(3)
+        close_peer()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_selector_is_put_in_before_it_is_read_again(loop, kind):
+    async def main():
+        transport, protocol, send, close_peer = await open_reading(loop, kind)
+        await turns(5)
+        transport.pause_reading()
+        send()
+        wait_for(transport.get_extra_info("socket"), select.POLLIN)
+        await turns(3)
+        own = loop._selector
+        transport.resume_reading()
+        loop._selector = selectors.SelectSelector()
+        await turns(3)
+        loop._selector.close()
+        loop._selector = own
+        await turns(3)
+        assert protocol.received
+        transport.close()
+        await turns(3)
+        close_peer()
+
+    loop.run_until_complete(main())

@@ -9,7 +9,6 @@ from hotloop._c.scheduler.ready_queue cimport Runnable
 cdef class LoopCore(Polling):
     cdef PyObject *receive_bytes    # a bytes object of READ_SIZE to read into, owned; NULL: none, see receive_buffer()
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() returned
-    cdef int to_register_first      # how many further connections are registered before their first read
     cdef Unflushed unflushed        # the transports that callbacks of this batch have written to
 
     cdef int run_until_stopped(self) except -1

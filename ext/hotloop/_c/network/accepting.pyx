@@ -1,18 +1,20 @@
 """Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
 
-asyncio accepts until no connection is left, at most a backlog's worth in one callback. For each it runs a task that
-makes protocol and transport, and waits for connection_made() or the end of the TLS handshake. The result of that task
-is used in debug mode only, where asyncio's own code runs. It also runs on a loop with a replacement for one of the
-methods that asyncio calls for this.
+asyncio accepts until no connection is left, at most a backlog's worth in one callback. For each it creates a task that
+makes protocol and transport, in the next turn, and waits for connection_made() or the end of the TLS handshake. Here an
+AcceptedConnection is queued in its place. The result of the task is used in debug mode only, where asyncio's own code
+runs. It also runs on a loop with a replacement for one of the methods that asyncio calls for this.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
@@ -55,8 +57,11 @@ cdef int accept_connections(
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
     cdef int listener = sock.fileno(), fd
-    cdef bint no_delay = sock.proto == IPPROTO_TCP, tcp
+    cdef bint no_delay = sock.proto == IPPROTO_TCP
+    cdef AcceptedConnection connection
     for _ in range(backlog + 1):
+        # First, because what has no memory must leave the connection to be accepted later.
+        connection = AcceptedConnection.__new__(AcceptedConnection)
         fd = socket_accept(listener, &peer, &length)
         if fd == -ECONNABORTED:
             # The peer closed it before it was accepted.
@@ -66,40 +71,58 @@ cdef int accept_connections(
         if fd < 0:
             handle_accept_error(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
             break
+        connection.fd = fd
         # Only TCP sockets have TCP_NODELAY; an accepted socket has its listener's protocol.
-        tcp = no_delay and socket_no_delay(fd) == 0
-        try:
-            address = PyBytes_FromStringAndSize(<const char *>&peer, length)
-            own_context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
-        except MemoryError:
-            socket_close(fd)
-            raise
-        make_connection(loop, fd, address, tcp, arguments, own_context)
-        # The protocol factory may have closed the server.
-        if sock.fileno() != listener:
-            break
+        connection.tcp = no_delay and socket_no_delay(fd) == 0
+        connection.loop = loop
+        connection.arguments = arguments
+        connection.peer = PyBytes_FromStringAndSize(<const char *>&peer, length)
+        connection.context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
+        push(loop.ready, connection)
     return 0
 
 
-cdef int make_connection(LoopCore loop, int fd, bytes peer, bint tcp, tuple arguments, object context) except -1:
-    """Make the protocol and its transport, which owns the descriptor, in a fresh context. A factory that raises ends
-    the connection; asyncio reports that in debug mode only."""
-    cdef object protocol
-    PyContext_Enter(context)
-    try:
+@cython.final
+@cython.freelist(32)
+cdef class AcceptedConnection(Runnable):
+    """A connection that waits for the next turn. Owns its descriptor until then."""
+    cdef LoopCore loop
+    cdef int fd
+    cdef bint tcp                   # it is a TCP socket
+    cdef bytes peer                 # the peer's address
+    cdef tuple arguments            # of loop._start_serving()
+    cdef object context
+
+    def __cinit__(self):
+        self.fd = -1
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            socket_close(self.fd)
+
+    cdef int run(self) except -1:
+        """Make the protocol and its transport, in a fresh context. A factory that raises ends the connection; asyncio
+        reports that in debug mode only."""
+        cdef object protocol, context = self.context
+        cdef int fd
+        PyContext_Enter(context)
         try:
-            protocol = make_protocol(loop, arguments, context)
+            protocol = make_protocol(self.loop, self.arguments, context)
+            fd = self.fd
+            self.fd = -1
+            open_stream(
+                self.loop, None, False, fd, self.peer, self.tcp, protocol, context, None, None, self.arguments[SERVER]
+            )
+        except (SystemExit, KeyboardInterrupt):
+            raise
         except BaseException:
-            socket_close(fd)
-            raise
-        open_stream(loop, None, False, fd, peer, tcp, protocol, context, None, None, arguments[SERVER])
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException:
-        pass
-    finally:
-        PyContext_Exit(context)
-    return 0
+            pass
+        finally:
+            PyContext_Exit(context)
+        return 0
+
+    def _run(self):
+        self.run()
 
 
 cdef object make_protocol(LoopCore loop, tuple arguments, object context):

@@ -83,7 +83,7 @@ cdef extern from *:
 cdef Py_ssize_t SMALL_RECEIVE = 4 * 1024
 # After a receive of at least this size the next one makes its object first, too: to copy as much costs more.
 cdef Py_ssize_t LARGE_RECEIVE = 16 * 1024
-# How many times one sock_sendall() or sock_sendfile() sends before it yields to other callbacks.
+# How many times one sock_sendall() sends before it yields to other callbacks.
 cdef int SENDS_PER_TURN = 4
 # What send_rest() returns, unless it is a negative errno.
 cdef enum:
@@ -147,7 +147,6 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
     if count >= 0:
         return False
     if count != -EAGAIN:
-        self.expire_registration()
         raise OSError(-count, os.strerror(-count))
     self.may_register = socket_object_is_non_blocking(self.sock)
     return True
@@ -187,9 +186,7 @@ cdef PyObject *try_receive(SocketOperation self) except? NULL:
         data = NULL if count < 0 else Py_NewRef(loop.take_received(count))
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recv", (self.argument,))
-    if count == 0:
-        self.expire_registration()
-    else:
+    if count > 0:
         metrics_received(&loop.metrics, count)
     loop.last_received = count
     return data
@@ -209,9 +206,7 @@ cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
     PyBuffer_Release(&view)
     if would_block(self, count):
         return NULL if self.may_register else call_method(self, "recv_into", (self.argument,))
-    if count == 0:
-        self.expire_registration()
-    else:
+    if count > 0:
         metrics_received(&self.loop.metrics, count)
     return Py_NewRef(count)
 
@@ -412,7 +407,6 @@ async def send_file(loop, sock, file, offset, count):
     """loop._sock_sendfile_native(): returns the number of bytes sent, and moves the file's position behind them.
 
     asyncio.SendfileNotAvailableError if os.sendfile() cannot send this file."""
-    cdef int sends = 0
     # Where asyncio looks: tests remove it there.
     if not hasattr(unix_events.os, "sendfile"):
         raise exceptions.SendfileNotAvailableError("os.sendfile() is not available")
@@ -425,24 +419,20 @@ async def send_file(loop, sock, file, offset, count):
     if not block:
         return 0
     sent = 0
-    waited = False
     try:
         while not count or sent < count:
             block = min(count - sent if count else size, LARGEST_SENDFILE)
             try:
                 done = os.sendfile(sock.fileno(), source, offset + sent, block)
             except (BlockingIOError, InterruptedError):
-                await new_operation(loop, "sock_sendfile", try_when_ready, POLLER_WRITE, sock, None, None)
-                waited = True
-                sends = 0
-                continue
-            if done == 0:
-                break
-            metrics_sent(&(<LoopCore>loop).metrics, done)
-            sent += done
-            sends += 1
-            if sends % SENDS_PER_TURN == 0:
-                await new_operation(loop, "sock_sendfile", try_after_others, POLLER_WRITE, sock, None, None)
+                pass
+            else:
+                if done == 0:
+                    break
+                metrics_sent(&(<LoopCore>loop).metrics, done)
+                sent += done
+            # Also after the last part, as asyncio does.
+            await new_operation(loop, "sock_sendfile", try_when_ready, POLLER_WRITE, sock, None, None)
     except OSError as error:
         if sent == 0:
             raise exceptions.SendfileNotAvailableError("os.sendfile call failed") from error
@@ -473,10 +463,3 @@ cdef PyObject *try_when_ready(SocketOperation self) except? NULL:
     self.progress = 1
     can_call_kernel(self)
     return NULL
-
-
-cdef PyObject *try_after_others(SocketOperation self) except? NULL:
-    """Yield to other callbacks for one iteration. `progress`: whether it has."""
-    self.yields_once = not self.progress
-    self.progress += 1
-    return NULL if self.yields_once else Py_NewRef(None)

@@ -42,8 +42,6 @@ cdef class SocketOperation:
     cdef int wait_by_callback(self) except -1
     cdef int stop_waiting(self) except -1
     cdef int end(self) except -1
-    cdef int wake(self) except -1
-    cdef int expire_registration(self) except -1
 
 
 cdef SocketOperation new_operation(

@@ -1,19 +1,18 @@
 """SocketOperation: the coroutine that a sock_*() method returns; SocketWatcher: how it waits.
 
 An operation is tried when it is awaited. If the socket is ready, that is all: no future, no task, no registration.
-Otherwise the operation yields a future, which the poller's next event for the socket finishes, and tries again when its
-task resumes it. Only then are data taken off the socket, so a task that is cancelled in between loses none.
+Otherwise the operation yields a future. The poller's next event for the socket finishes it, in the place of the
+callback by which asyncio would, and the operation is tried again when its task resumes it. Only then are data taken off
+the socket, so a task that is cancelled in between loses none.
 
-The registration stays with the poller afterwards, edge-triggered, for the next operation. A program that receives,
-answers and receives again makes no system call for it. This is safe, although the program may close its socket and
-open another one that gets the same descriptor:
+The registration stays with the poller afterwards, edge-triggered, and the next operation renews it: one system call,
+where asyncio makes two. This is safe, although the program may close its socket and open another one that gets the same
+descriptor:
 
 - Every operation is tried before it waits, so it does not depend on events that came before.
 - A registration is for one socket object. Another one with the same descriptor gets a registration of its own, and
-  events of the former file have another generation.
-- A registration is relied on only in the iteration of the loop in which it reported an event. Later, or after the end
-  of the stream, it is renewed, by one system call where asyncio makes two. This notices a descriptor onto which dup2()
-  put another file.
+  events of the former file have another generation. Renewing it notices a descriptor onto which dup2() put another
+  file.
 - An event for which no operation waits ends the registration. Until then it is not part of the selector's map.
 
 Otherwise the operation waits as asyncio's do, by add_reader() or add_writer(): for a subclass of socket, which may have
@@ -40,8 +39,8 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.scheduler.handles cimport Handle, new_handle
-from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
+from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
@@ -247,22 +246,6 @@ cdef class SocketOperation:
         self.sock = self.argument = self.second_argument = self.view = self.waiter = None
         return 0
 
-    cdef int wake(self) except -1:
-        """Finish `waiter`, which resumes the task that awaits the operation."""
-        if may_queue_directly(self.loop.ready, self.loop):
-            return self.waiter.finish(None)
-        # This may call any code, which must not run while the poller's events are dispatched.
-        return push(self.loop.ready, new_handle(wake_up, (self,), self.loop, None))
-
-    cdef int expire_registration(self) except -1:
-        """Have the registration renewed before the next wait. After an error or the end of the stream another file may
-        get the descriptor."""
-        cdef PollerSelector poller = self.loop.poller
-        cdef object entry = None if poller is None else poller.entry(self.fd)
-        if type(entry) is SocketWatcher:
-            (<SocketWatcher>entry).last_event_wait = poller.waits - 1
-        return 0
-
 
 def wake_up(SocketOperation operation):
     if operation.stage == WAITING and operation.waiter.state == PENDING:
@@ -326,16 +309,27 @@ free_memory_install(<PyTypeObject *>SocketOperation)
 @cython.final
 cdef class SocketWatcher(Watcher):
     """The operations that wait for one socket, and its edge-triggered registration, for their events or more."""
+    cdef LoopCore loop
     cdef PollerSelector poller
     cdef object socket              # a weak reference
     cdef SocketOperation reader
     cdef SocketOperation writer
     cdef int fd
-    cdef unsigned int last_event_wait  # poller.waits at the last event
+    cdef int events                 # reported and not yet handled
+    cdef bint queued                # on the ready queue, because of these events
 
     cdef int on_events(self, int events) except -1:
+        if not self.queued:
+            push(self.loop.ready, self)
+            self.queued = True
+        self.events |= events
+        return 0
+
+    cdef int run(self) except -1:
+        cdef int events = self.events
         cdef bint woken = False
-        self.last_event_wait = self.poller.waits
+        self.events = 0
+        self.queued = False
         if events & POLLER_READ:
             woken = self.wake_operation(POLLER_READ)
         if events & POLLER_WRITE:
@@ -344,17 +338,23 @@ cdef class SocketWatcher(Watcher):
             self.reduce_registration()
         return 0
 
+    def _run(self):
+        self.run()
+
     cdef bint wake_operation(self, int event) except -1:
-        cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
-        cdef bint pending = is_pending(operation)
-        if pending:
-            operation.wake()
-        self.set_operation(event, None)
-        return pending
+        """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it."""
+        cdef SocketOperation operation = self.set_operation(event, None)
+        if not is_pending(operation):
+            return False
+        operation.waiter.finish(None)
+        return True
 
     cdef int reduce_registration(self) except -1:
         """An event came for which no operation waits: register only for the others."""
         cdef int events = self.awaited_events()
+        if self.poller.entry(self.fd) is not self:
+            # A callback or a transport has taken its place since.
+            return 0
         if events == 0:
             self.poller.detach(self.fd)
             return 0
@@ -388,8 +388,7 @@ cdef class SocketWatcher(Watcher):
         cdef int event = operation.event
         if again and self.awaited_events() & event:
             return 0
-        if self.last_event_wait != self.poller.waits or not self.poller.registrations[self.fd].events & event:
-            self.poller.change(self.fd, self.awaited_events() | event | POLLER_EDGE)
+        self.poller.change(self.fd, self.awaited_events() | event | POLLER_EDGE)
         self.set_operation(event, operation)
         return 0
 
@@ -434,10 +433,10 @@ cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint ag
     elif poller.is_registered(fd):
         return False
     watcher = SocketWatcher.__new__(SocketWatcher)
+    watcher.loop = operation.loop
     watcher.poller = poller
     watcher.fd = fd
     watcher.socket = PyWeakref_NewRef(operation.sock, NULL)
-    watcher.last_event_wait = poller.waits - 1
     poller.attach(fd, watcher, operation.event | POLLER_EDGE)
     watcher.set_operation(operation.event, operation)
     return True

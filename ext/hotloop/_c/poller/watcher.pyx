@@ -10,8 +10,8 @@ Polling.dispatch() and on_events() agree on the following:
   an exception means that the event is not handled. The loop then has the kernel report an edge-triggered event again (a
   level-triggered one is reported again in any case), calls the exception handler, and goes on with the next event.
   KeyboardInterrupt and SystemExit leave the loop, after the kernel was asked to repeat all events that are left.
-- A watcher that remembers an event, to queue itself again later, may fail to do so: then it calls
-  Poller.rearm(), which has the kernel report the event again.
+- A watcher that has queued itself, but then cannot handle the event or does so only in part, calls Poller.rearm(): the
+  kernel reports the event again at the next poll, as it would a level-triggered one.
 """
 
 from hotloop._c.scheduler.ready_queue cimport Runnable

@@ -16,7 +16,6 @@ cdef class ProtocolRunner(Watcher):
     cdef bint queued                # on the ready queue, because of these events
     cdef int running                # POLLER_READ, POLLER_WRITE: what is under way, and may run the loop in a callback
     cdef int withdrawn              # so many entries on the ready queue do nothing: they are before its other ones
-    cdef bint read_deferred         # a read among these events waits for the next turn
     cdef int due_steps              # bits STEP_: the transport is on the ready queue once more for each
     cdef object waiter              # the future to resolve when the transport has started, or None
     cdef object error               # the argument of the connection_lost() that is due
@@ -36,6 +35,7 @@ cdef class ProtocolRunner(Watcher):
     cdef int withdraw_offer(self) except -1
     cdef int run_nested(self, int events) except -1
     cdef int begin_reading(self) except -1
+    cdef int rearm(self, int events) noexcept
     cdef int ready_to_read(self) except -1
     cdef int ready_to_write(self) except -1
     cdef int connection_lost(self, object error) except -1

@@ -39,6 +39,11 @@ cdef class ProtocolRunner(Watcher):
         A read that was reported before waits for the next poll, because asyncio has cancelled its handle."""
         raise NotImplementedError
 
+    cdef int rearm(self, int events) noexcept:
+        """Have the next poll report these events again, which are not handled."""
+        self.events &= ~events
+        return 0
+
     cdef int ready_to_read(self) except -1:
         """Read, in the protocol's context; not called while paused or closing. Report errors by fatal_error(); raise
         only what must leave the loop."""
@@ -161,11 +166,6 @@ cdef class ProtocolRunner(Watcher):
         self.queued = False
         if self.loop is None:
             return 0
-        if self.read_deferred:
-            self.read_deferred = False
-            events &= ~POLLER_READ
-            if not self.closing:
-                self.on_events(0)
         if try_to_enter(<PyObject *>context) < 0:
             PyErr_Clear()
             return self.run_nested(events)
@@ -195,8 +195,8 @@ cdef class ProtocolRunner(Watcher):
             self.running = outer
             if self.events & POLLER_WRITE & ~outer and self.loop is not None:
                 # ready_to_read() has raised before the write was handled, or the write had to wait for the end of
-                # ready_to_write(). An edge-triggered socket will not report it again.
-                self.on_events(0)
+                # ready_to_write().
+                self.rearm(POLLER_WRITE)
         return 0
 
     cdef bint offer_write(self) except -1:
@@ -210,15 +210,11 @@ cdef class ProtocolRunner(Watcher):
         return True
 
     cdef int withdraw_offer(self) except -1:
-        """After both: the entry that offer_write() has queued does nothing any more. What is left to be done, or comes
-        from the next poll, comes after all that the callbacks have queued."""
-        if not self.queued or self.loop is None:
-            return 0
-        if self.events:
-            push(self.loop.ready, self)
-        else:
+        """After both: the entry that offer_write() has queued does nothing any more. What comes from the next poll,
+        comes after all that the callbacks have queued."""
+        if self.queued and self.loop is not None:
             self.queued = False
-        self.withdrawn += 1
+            self.withdrawn += 1
         return 0
 
     cdef int run_nested(self, int events) except -1:
@@ -232,8 +228,7 @@ cdef class ProtocolRunner(Watcher):
         try:
             context = PyContext_Copy(self.context)
         except MemoryError:
-            # An edge-triggered socket will not report the events again.
-            self.on_events(0)
+            self.rearm(self.events)
             raise
         PyContext_Enter(context)
         try:

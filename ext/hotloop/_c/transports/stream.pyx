@@ -449,8 +449,8 @@ cdef StreamTransport open_stream(
     try:
         transport.adopt_protocol(protocol)
         if server is not None:
-            transport.server = server
             attach_to_server(server, transport)
+            transport.server = server
         transport.open(loop, protocol, context, waiter)
         transport.count_as(METRICS_TCP if transport.edge_triggered else METRICS_STREAM)
     except BaseException:

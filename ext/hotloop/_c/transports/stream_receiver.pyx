@@ -1,13 +1,11 @@
 """StreamReceiver: the base class of StreamTransport. It reads, and hands to the protocol what it has read.
 
 A TCP socket is registered once, edge-triggered. Pausing, resuming and waiting for room to write only change
-flags of the transport and cost no system call. Because an edge is reported once, the transport remembers it until a
-read has found the socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's
-close end a read early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) All other
-streams are level-triggered: the kernel remembers.
-
-Most clients have sent something by the time the server has made its transport. So an accepted connection is read from
-once before it is registered, and one that is answered and closed at once is never registered.
+flags of the transport and cost no system call. An edge is reported once. So the transport remembers it until a read has
+found the socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's close end a
+read early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) What it has not read at
+the end of its turn, or when reading is resumed, it has the kernel report again, in one system call: so that comes at
+the next poll, among other events, as if all were level-triggered. All other streams are: the kernel remembers.
 
 Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
 """
@@ -36,9 +34,6 @@ cdef extern from "system/socket_calls.h":
 
 # How often one transport may fill its buffer in one turn of the loop, in which nothing else has anything to do.
 cdef int READS_PER_TURN = 4
-# After a connection that had nothing to read yet, this many accepted connections are registered before they are read
-# from.
-cdef int REGISTERED_FIRST = 4
 
 
 cdef class StreamReceiver(SocketTransport):
@@ -48,29 +43,22 @@ cdef class StreamReceiver(SocketTransport):
 
     # -- registration with the poller ----------------------------------------------------------------------------------
 
-    cdef int start(self) except -1:
-        if self.peer is None or not self.edge_triggered or self.attached or self.paused or self.closing:
-            return Transport.start(self)
-        if self.loop.to_register_first:
-            self.loop.to_register_first -= 1
-            return Transport.start(self)
-        self.started = self.reading = True
-        return self.on_events(POLLER_READ)
-
     cdef int begin_reading(self) except -1:
         if not self.edge_triggered:
             return SocketTransport.begin_reading(self)
         self.check_socket()
         self.reading = True
         self.update_interest()
-        if self.suspended or self.eof_received:
-            # The poller may have dropped an event meanwhile: find out by a read.
-            self.events |= POLLER_READ | POLLER_MORE
+        if self.suspended or self.eof_received or self.events & POLLER_READ:
+            # While it was suspended, the poller may have dropped an event.
             self.suspended = self.eof_received = False
-        if self.events & POLLER_READ:
-            # The poller does not report an edge again.
-            self.read_deferred = self.queued
-            self.on_events(0)
+            self.rearm(POLLER_READ | POLLER_MORE)
+        return 0
+
+    cdef int rearm(self, int events) noexcept:
+        self.events &= ~events
+        if self.loop.poller is not None:
+            self.loop.poller.rearm(self.fd)
         return 0
 
     cdef int end_reading(self) except -1:
@@ -106,13 +94,10 @@ cdef class StreamReceiver(SocketTransport):
             # Errors of the protocol are handled where it is called; this one is the transport's, such as MemoryError.
             self.fatal_error(error, "Fatal read error on socket transport")
         finally:
-            if not self.attached and self.reading and not self.closing:
-                self.update_interest()
-            # The poller does not report an edge again, so the transport queues itself to read the rest in the next
-            # turn. That holds even if a callback has raised an exception that ends this run of the loop.
-            # (`loop`: a callback may have called _call_connection_lost() itself.)
+            # The rest comes with the next poll, even if a callback has raised an exception that ends this run of the
+            # loop. (`loop`: a callback may have called _call_connection_lost() itself.)
             if self.events & POLLER_READ and self.edge_triggered and self.reading and self.loop is not None:
-                self.on_events(0)
+                self.rearm(POLLER_READ | POLLER_MORE)
         return 0
 
     cdef int receive(self) except -1:
@@ -143,8 +128,6 @@ cdef class StreamReceiver(SocketTransport):
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
-            if not self.attached:
-                self.loop.to_register_first = REGISTERED_FIRST
         else:
             self.fatal_error(os_error(count), "Fatal read error on socket transport")
         return False

@@ -1,6 +1,9 @@
 import asyncio
 import socket
-from typing import Any
+from typing import Any, final
+
+@final
+class AcceptedConnection: ...
 
 def resume_accepting(loop: asyncio.AbstractEventLoop, sock: socket.socket, arguments: tuple[Any, ...]) -> None: ...
 

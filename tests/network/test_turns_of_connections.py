@@ -319,3 +319,42 @@ def test_connecting_to_a_port_where_nobody_listens(happens_as_on_asyncio):
         await task
 
     happens_as_on_asyncio(scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["factory", "eager factory", "method"])
+def test_the_program_makes_the_tasks(happens_as_on_asyncio, kind, way, new_path):
+    """It also makes those of accepted connections, as it does on asyncio."""
+    if way == "eager factory" and not hasattr(asyncio, "eager_task_factory"):
+        pytest.skip("eager tasks came with CPython 3.12")
+
+    async def scenario(trace):
+        loop = trace.loop
+        listener, server = await serve(trace, kind, new_path())
+        if way == "factory":
+
+            def make(loop, coro, **options):
+                trace.note("factory")
+                return asyncio.Task(coro, loop=loop, **options)
+
+            loop.set_task_factory(make)
+        elif way == "eager factory":
+            loop.set_task_factory(asyncio.eager_task_factory)
+        else:
+            original = loop.create_task
+
+            def create_task(coro, **options):
+                trace.note("create_task")
+                return original(coro, **options)
+
+            loop.create_task = create_task
+        await trace.turns(3)
+        for _ in range(2):
+            trace.client(listener, b"hello")
+        await trace.turns(8)
+        server.close()
+        loop.set_task_factory(None)
+        if way == "method":
+            del loop.create_task
+
+    happens_as_on_asyncio(scenario)

@@ -32,6 +32,7 @@ import socket
 import weakref
 from asyncio import constants, selector_events, tasks, unix_events
 
+from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
 
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
@@ -280,12 +281,15 @@ cdef object connect_sock = NetworkCore._connect_sock
 cdef object asyncio_connect_sock = unix_events._UnixSelectorEventLoop._connect_sock
 cdef object make_socket_transport = NetworkCore._make_socket_transport
 cdef object make_ssl_transport = NetworkCore._make_ssl_transport
+cdef tuple CREATE_TASK = (NetworkCore.create_task, AsyncioTasks.create_task)
 
 
 cdef bint accepting_is_overridden(NetworkCore loop) except -1:
-    """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop."""
-    return not (
-        is_method(loop._accept_connection2, loop, accept_connection2)
+    """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop, or the
+    program makes the tasks."""
+    return loop.task_factory is not None or "create_task" in loop.replaced_methods or not (
+        type(loop).create_task in CREATE_TASK
+        and is_method(loop._accept_connection2, loop, accept_connection2)
         and is_method(loop._make_socket_transport, loop, make_socket_transport)
         and is_method(loop._make_ssl_transport, loop, make_ssl_transport)
     )

@@ -150,6 +150,15 @@ def test_mock_patches_a_setting_and_gives_it_back(loop, name, value):
         assert getattr(loop, name) == before
 
 
+@pytest.mark.parametrize("name", ["_selector", "_task_factory", "_thread_id"])
+def test_mock_patches_what_the_loop_works_with(loop, name):
+    before = getattr(loop, name)
+    with unittest.mock.patch.object(loop, name, 1) as patched:
+        assert getattr(loop, name) == patched
+    assert getattr(loop, name) is before
+    loop.run_until_complete(asyncio.sleep(0))
+
+
 def test_a_subclass_may_run_all_its_callbacks_itself(impl):
     """trio-asyncio's loop, for example, has queues of its own, and these names."""
 

@@ -24,7 +24,9 @@ cdef extern from "system/clock.h":
 cdef dict ORIGINALS = {}
 # Settings that get their previous value back when they are deleted. They are no entries of the loop's __dict__, so
 # mock.patch.object() takes them for the class's, and deletes its own value at its end.
-cdef frozenset TAKEN_BACK = frozenset(("_clock_resolution", "_debug", "slow_callback_duration"))
+cdef frozenset TAKEN_BACK = frozenset(
+    ("_clock_resolution", "_debug", "_selector", "_stopping", "_task_factory", "_thread_id", "slow_callback_duration")
+)
 # What asyncio sets _clock_resolution to.
 cdef double RESOLUTION = get_clock_info("monotonic").resolution
 
@@ -47,9 +49,8 @@ cdef class ReplaceableMethods(LoopState):
             self.early = value if isinstance(value, (int, float)) and value != RESOLUTION else 0.0
 
     def __delattr__(self, name):
-        cdef object before = self.values_before.get(name)
-        if before is not None:
-            self.__setattr__(name, before)
+        if name in self.values_before:
+            self.__setattr__(name, self.values_before[name])
             del self.values_before[name]
             return
         delete_attribute(self, name)

@@ -138,6 +138,25 @@ def test_timers_are_not_early_once_the_resolution_is_asyncios_again(loop):
     assert fired_in_one_turn(loop, 200, [200, 200 + 1e-10]) == [200]
 
 
+def test_a_patched_monotonic_clock_is_the_loops(loop):
+    """freezegun, for example, freezes time.monotonic() and moves it by hand."""
+
+    async def main():
+        now, fired = 1000.0, []
+        with unittest.mock.patch("time.monotonic", lambda: now):
+            loop.call_later(60, fired.append, "after 60 s")
+            loop.call_at(1090, fired.append, "at 1090")
+            for now in (1030.0, 1061.0, 1089.0, 1090.0):
+                assert loop.time() == now
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                fired.append(now)
+        assert fired == [1030.0, "after 60 s", 1061.0, 1089.0, "at 1090", 1090.0]
+        assert loop.time() == pytest.approx(time.monotonic(), abs=60)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("slow_callback_duration", 5.0), ("_clock_resolution", 0.5), ("_debug", True)]
 )

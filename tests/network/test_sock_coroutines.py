@@ -5,6 +5,7 @@ import errno
 import inspect
 import socket
 import ssl
+import types
 
 import pytest
 from support.endpoints import assert_free, cancelled, settle, started, until
@@ -198,6 +199,30 @@ def test_a_task_tells_what_it_runs(loop, pair):
         assert "sock_recv" in repr(task)
         assert task.get_coro() is not None
         await cancelled(task)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("name", ["sock_recv", "sock_recv_into", "sock_accept"])
+def test_tools_see_a_coroutine(loop, pair, name):
+    """inspect, and what draws the tasks of a program, ask it for its state, its frame and what it awaits."""
+
+    async def main():
+        coroutine = CALLS[name](loop, pair[0])
+        assert inspect.iscoroutine(coroutine) and isinstance(coroutine, types.CoroutineType)
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+        assert coroutine.cr_code.co_name == coroutine.cr_frame.f_code.co_name == name
+        if name == "sock_accept":
+            coroutine.close()
+        else:
+            task = await started(coroutine)
+            assert inspect.getcoroutinestate(coroutine) == inspect.CORO_SUSPENDED
+            assert coroutine.cr_await is not None
+            assert coroutine.cr_frame.f_code.co_name == name
+            assert [frame.f_code.co_name for frame in task.get_stack()] == [name]
+            await cancelled(task)
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+        assert coroutine.cr_frame is None and coroutine.cr_await is None
 
     loop.run_until_complete(main())
 

@@ -5,10 +5,12 @@ import contextvars
 import copy
 import decimal
 import fractions
+import functools
 import sys
 import weakref
 
 import pytest
+from support.endpoints import reports_of
 from support.implementations import missing_names
 from support.interpreter import limits_memory
 from support.stepping import Clock, run_once
@@ -420,3 +422,28 @@ def test_no_memory_for_a_context(impl, how):
             assert os.waitpid(child, 0)[1] == 0, allocation
         """.replace("HOW(", "call_later(0, " if how == "call_later" else f"{how}(")
     )
+
+
+def test_methods_of_asyncios_classes_as_callbacks(loop):
+    """call_soon_threadsafe(asyncio.Future.set_result, ...) is a common idiom. asyncio's compiled methods refuse the
+    object, because it is of another class."""
+
+    async def main():
+        for schedule in (loop.call_soon, loop.call_soon_threadsafe, functools.partial(loop.call_later, 0)):
+            future = loop.create_future()
+            schedule(asyncio.Future.set_result, future, 1)
+            assert await future == 1
+            task = loop.create_task(asyncio.sleep(3600))
+            schedule(asyncio.Task.cancel, task)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    loop.run_until_complete(main())
+
+
+def test_methods_of_asyncios_classes_with_something_else(loop):
+    with reports_of(loop) as reports:
+        for arguments in ((), (1,), (loop,)):
+            loop.call_soon(asyncio.Future.cancel, *arguments)
+        run_once(loop)
+    assert [type(report["exception"]) for report in reports] == [TypeError] * 3

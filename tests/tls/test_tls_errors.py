@@ -12,7 +12,7 @@ from support.certificates import OTHER_HOST, TLS_1_2, TLS_1_3, every_version
 from support.endpoints import settle, until
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import connected_sockets, is_asyncio_transport, reset
+from support.stream_connections import connected_sockets, reset
 from support.tls_connections import ViewRecorder, every_protocol, every_side, run_until_or_error
 
 REPORT = {"message", "exception", "transport", "protocol"}
@@ -264,7 +264,7 @@ def test_data_received_that_fails(tls, side, make_protocol):
     (report,) = tls.take_reports()
     assert report["message"] == "Fatal error on SSL protocol"
     assert isinstance(report["exception"], ZeroDivisionError) and report.keys() == REPORT
-    assert is_asyncio_transport(connection.transport) or report["protocol"] is protocol
+    assert isinstance(report["protocol"], asyncio.sslproto.SSLProtocol)
     assert protocol.error is report["exception"]
     assert protocol.calls == ["connection_made", "data", "connection_lost"]
 

@@ -40,6 +40,28 @@ SEND_ERRORS = {
 }
 
 
+def test_error_received_runs_in_the_exceptions_handler(loop):
+    """So logger.exception() in it has something to log, and a bare `raise` something to raise again."""
+    seen = []
+
+    class Protocol(DatagramRecorder):
+        def error_received(self, error):
+            seen.append((sys.exc_info()[1] is error, error.__traceback__ is not None))
+            super().error_received(error)
+
+    async def main():
+        with socket.socket(type=socket.SOCK_DGRAM) as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            address = nobody.getsockname()
+        transport, protocol = await loop.create_datagram_endpoint(Protocol, remote_addr=address)
+        transport.sendto(b"x")
+        await until(lambda: protocol.errors)
+        await close(transport)
+        assert seen == [(True, True)] * len(protocol.errors)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.promise("P23")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the error numbers are Linux's")
 @pytest.mark.parametrize("case", SEND_ERRORS)

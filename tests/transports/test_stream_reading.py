@@ -539,6 +539,58 @@ def test_data_received_counts_for_more_than_get_buffer(loop, connections, kind):
     run_until(loop, lambda: connection.protocol.received == b"DATA")
 
 
+class CountedBuffers(asyncio.BufferedProtocol):
+    """Notes each call; `at_get_buffer` is called in get_buffer()."""
+
+    at_get_buffer = None
+
+    def __init__(self):
+        self.calls = []
+        self.buffer = bytearray(4)
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def get_buffer(self, sizehint):
+        self.calls.append("get_buffer")
+        if self.at_get_buffer:
+            self.at_get_buffer()
+        return self.buffer
+
+    def buffer_updated(self, count):
+        self.calls.append(bytes(self.buffer[:count]))
+
+    def connection_lost(self, error):
+        self.calls.append(error)
+
+
+@every_kind
+def test_get_buffer_is_called_only_if_there_is_something_to_read(loop, connections, kind):
+    connection = connections.open(kind, CountedBuffers())
+    connection.send(b"12345678")
+    run_once(loop, 2 * TURNS)
+    assert connection.protocol.calls == ["get_buffer", b"1234", "get_buffer", b"5678"]
+    connection.transport.abort()
+    run_once(loop, TURNS)
+
+
+@every_kind
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_get_buffer_that_closes_its_transport_still_gets_the_data(loop, connections, kind, end):
+    connection = connections.open(kind, CountedBuffers())
+    connection.protocol.at_get_buffer = getattr(connection.transport, end)
+    connection.send(b"12345678")
+    run_once(loop, 2 * TURNS)
+    assert connection.protocol.calls == ["get_buffer", b"1234", None]
+
+
+def test_the_exception_of_a_lost_connection_has_a_traceback(connections):
+    connection = connections.open("tcp", Recorder())
+    connection.reset()
+    connection.run_until_lost()
+    assert connection.protocol.error.__traceback__ is not None
+
+
 @every_kind
 @pytest.mark.parametrize("delay", [None, 0, -1])
 def test_what_a_filled_buffer_has_queued_runs_before_the_next(impl, kind, delay):

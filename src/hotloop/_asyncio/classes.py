@@ -4,9 +4,14 @@ isinstance(task, asyncio.Task) asks for the task's `__class__` if its type does 
 answer with asyncio's classes. A program's subclass has a name, class attributes and a constructor of its own, which its
 methods reach through `self.__class__`. Its `__class__` is therefore a likeness: a class that is derived from asyncio's
 and forwards everything else to the subclass.
+
+The methods of asyncio's compiled classes refuse such an object. As callbacks they are replaced by its own: see
+own_method().
 """
 
 import copyreg
+from collections.abc import Callable
+from types import MethodDescriptorType
 from typing import Any
 
 
@@ -79,3 +84,16 @@ _class_of_object: Any = object.__dict__["__class__"]
 def assign_class(instance: object, cls: type) -> None:
     """`instance.__class__ = cls` for an instance whose `__class__` is a property."""
     _class_of_object.__set__(instance, _plain(cls))
+
+
+def own_method(callback: Callable[..., object], args: tuple[Any, ...]) -> Callable[..., object]:
+    """What to call with `args`: for call_soon_threadsafe(asyncio.Future.set_result, future, 1), for example, the method
+    of the future's own class. Any other callback is returned as it is."""
+    if type(callback) is MethodDescriptorType and args:
+        stated, own = callback.__objclass__, type(args[0]).__mro__
+        if stated not in own and isinstance(args[0], stated):
+            # Not that of a subclass, which may override it.
+            counterpart = next((cls for cls in reversed(own) if cls.__name__ == stated.__name__), stated)
+            found: Callable[..., object] = getattr(counterpart, callback.__name__)
+            return found
+    return callback

@@ -25,7 +25,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE, nanoseconds_in_a_tick, ticks_in_a_slice
 from hotloop._c.loop.polling cimport Polling, must_poll
-from hotloop._c.loop.replaceable_methods cimport declare_originals
+from hotloop._c.loop.replaceable_methods cimport clock_is_patched, declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
 from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
 from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch
@@ -69,6 +69,7 @@ from hotloop._c.tasks.future cimport Future, new_future
 from hotloop._c.tasks.task cimport Task, new_task
 
 import sys
+import time
 from asyncio import events
 
 cdef extern from "system/clock.h":
@@ -311,7 +312,7 @@ cdef class LoopCore(Polling):
 
     def time(self):
         """The loop's clock, in seconds: time.monotonic(). See loop.time()."""
-        return clock_seconds()
+        return time.monotonic() if clock_is_patched() else clock_seconds()
 
     def call_soon(self, callback, *args, context=None):
         """Call `callback` in the next iteration, in the order of the calls. See loop.call_soon()."""
@@ -337,7 +338,7 @@ cdef class LoopCore(Polling):
             self.check_schedule(callback, "call_at")
         if self.type_version != type_version_of(self):
             self.find_overrides()
-        if self.time_replacement is not None or not self.call_at_is_original:
+        if self.time_replacement is not None or not self.call_at_is_original or clock_is_patched():
             # The sum has the type that the clock and the delay give it.
             return self.call_at(self.time() + delay, callback, *args, context=context)
         now = clock_seconds()

@@ -16,7 +16,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE
-from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods
+from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods, clock_is_patched
 from hotloop._c.loop.state cimport TIMING_METRICS, loop_metrics, metrics_histogram, poll_backoff
 from hotloop._c.poller.poller cimport poller_batch, fork_number
 from hotloop._c.poller.selector cimport PollerSelector
@@ -73,6 +73,9 @@ cdef class Polling(ReplaceableMethods):
             self.empty_inbox()
         if self.timers.heap.live:
             now = self.current_time()
+            if clock_is_patched():
+                # It may jump at any time, so the next iteration polls, too.
+                self.poll_next = True
             due = self.due_until(now)
             first = self.timers.expire(due, self.ready)
             if first <= now:

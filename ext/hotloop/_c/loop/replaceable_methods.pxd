@@ -15,4 +15,5 @@ cdef class ReplaceableMethods(LoopState):
     cdef double due_until(self, double now) noexcept
 
 
+cdef bint clock_is_patched() noexcept
 cdef int declare_originals(type core) except -1

@@ -2,9 +2,10 @@
 
 A test clock takes the place of time(), a patched call_soon() or _run_once() that of asyncio's, on the class or on the
 loop object. The compiled code asks here whether a method is still the original before it takes a short cut. A test
-clock may also set how early timers fire, _clock_resolution.
+clock may also set how early timers fire, _clock_resolution, or take the place of time.monotonic(), which time() calls.
 """
 
+from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from libc.math cimport INFINITY, nextafter
 
@@ -12,7 +13,7 @@ from hotloop._c.loop.state cimport LoopState
 from hotloop._c.runtime.locking cimport store_release_bint, store_release_version
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
-from time import get_clock_info
+import time
 
 cdef extern from "Python.h":
     int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
@@ -28,7 +29,9 @@ cdef frozenset TAKEN_BACK = frozenset(
     ("_clock_resolution", "_debug", "_selector", "_stopping", "_task_factory", "_thread_id", "slow_callback_duration")
 )
 # What asyncio sets _clock_resolution to.
-cdef double RESOLUTION = get_clock_info("monotonic").resolution
+cdef double RESOLUTION = time.get_clock_info("monotonic").resolution
+cdef dict time_names = time.__dict__
+cdef object own_monotonic = time.monotonic
 
 
 cdef class ReplaceableMethods(LoopState):
@@ -81,11 +84,16 @@ cdef class ReplaceableMethods(LoopState):
             self.find_overrides()
         if self.time_replacement is not None:
             return self.time_replacement()
-        return clock_seconds()
+        return time.monotonic() if clock_is_patched() else clock_seconds()
 
     cdef double due_until(self, double now) noexcept:
         """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early."""
         return max(now, nextafter(now + self.early, -INFINITY)) if self.early > 0 else now
+
+
+cdef bint clock_is_patched() noexcept:
+    """Whether time.monotonic() is the program's, as freezegun's is."""
+    return PyDict_GetItem(time_names, "monotonic") != <PyObject *>own_monotonic
 
 
 cdef int declare_originals(type core) except -1:

@@ -34,6 +34,7 @@ cdef class SocketOperation:
     cdef Future waiter              # the future that the operation yielded last
     cdef Handle handle              # while it waits by add_reader() or add_writer(): the callback; else None
     cdef object callback_entry      # the poller's entry for `fd` with that callback
+    cdef object shown               # a coroutine that was made to show its frame; None: no tool has asked
     cdef tuple origin               # cr_origin, in debug mode; else None
 
     cdef int check_socket(self) except -1

@@ -47,8 +47,11 @@ from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
 import socket
 import sys
+import types
 import warnings
-from asyncio import base_events
+from asyncio import base_events, selector_events
+
+from hotloop._asyncio.coroutine_frames import stand_in
 
 cdef object socket_class = socket.socket
 
@@ -160,10 +163,41 @@ cdef class SocketOperation:
         """The same with the name of the class."""
         return f"EventLoop.{self.name}"
 
+    # -- what tools ask a coroutine for --------------------------------------------------------------------------------
+
+    @property
+    def __class__(self):
+        return types.CoroutineType
+
+    @property
+    def cr_await(self):
+        """What it waits for: the iterator of a future."""
+        return iter(self.waiter) if self.stage == WAITING else None
+
+    @property
+    def cr_code(self):
+        """The code of asyncio's own method."""
+        return asyncios_method(self).__code__
+
+    @property
+    def cr_frame(self):
+        """A frame of asyncio's own method, at the line where the coroutine is; None if it has ended."""
+        cdef int awaits = (2 if self.name == "sock_connect" else 1) if self.stage == WAITING else 0
+        if self.stage == CLOSED:
+            return None
+        self.shown = stand_in(
+            asyncios_method(self), (self.loop, self.sock, self.argument, self.second_argument), awaits
+        )
+        return self.shown.cr_frame
+
     @property
     def cr_running(self):
         """False: the coroutine has no Python code of its own to run."""
         return False
+
+    @property
+    def cr_suspended(self):
+        return self.stage == WAITING
 
     @property
     def cr_origin(self):
@@ -243,8 +277,12 @@ cdef class SocketOperation:
         self.stage = CLOSED
         if waiting:
             self.stop_waiting()
-        self.sock = self.argument = self.second_argument = self.view = self.waiter = None
+        self.sock = self.argument = self.second_argument = self.view = self.waiter = self.shown = None
         return 0
+
+
+cdef object asyncios_method(SocketOperation operation):
+    return getattr(selector_events.BaseSelectorEventLoop, operation.name)
 
 
 def wake_up(SocketOperation operation):

@@ -24,7 +24,10 @@ import asyncio
 import copyreg
 import sys
 import threading
+import types
 from asyncio import events, format_helpers
+
+from hotloop._asyncio.classes import own_method
 
 cdef extern from "runtime/vectorcall.h":
     object call_with_tuple(object callable, object args)
@@ -57,6 +60,7 @@ cdef extern from "runtime/context_cache.h":
     void context_cache_release(PyObject *context)
     void context_cache_release_of_callback(PyObject *context)
 
+cdef object MethodDescriptorType = types.MethodDescriptorType
 # Since 3.14 cancel() of a call_soon_threadsafe() handle waits for a callback that another thread is running.
 cdef bint threadsafe_handles = hasattr(events, "_ThreadSafeHandle")
 cdef free_list free_handles, free_threadsafe_handles
@@ -254,6 +258,8 @@ cdef class Handle(Runnable):
         section_leave(&section)
         if type(args) is not tuple:
             args = tuple(args)
+        if type(callback) is MethodDescriptorType:
+            callback = own_method(callback, args)
         context = self.context
         if not PyContext_CheckExact(context):
             # asyncio's handles take any object with a run() method.

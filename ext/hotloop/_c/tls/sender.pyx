@@ -243,12 +243,12 @@ cdef class TlsSender(TlsReceiver):
             if waiting > self.write_low:
                 return 0
             self.app_writing_paused = False
-            return call_flow_control(self, self.app, "resume_writing")
+            return call_flow_control(self, "resume_writing")
         # If both limits are equal and reached exactly, the protocol would be paused and resumed at once.
         if waiting < self.write_high or waiting <= self.write_low:
             return 0
         self.app_writing_paused = True
-        return call_flow_control(self, self.app, "pause_writing")
+        return call_flow_control(self, "pause_writing")
 
     cdef Py_ssize_t unsent_bytes(self) except -1:
         """How many bytes were not passed to the transport, because it is paused or the turn has not ended."""
@@ -307,16 +307,15 @@ cdef class TlsSender(TlsReceiver):
             if self.loop.debug:
                 logger.debug("%r: %s", self, message, exc_info=error)
         elif not isinstance(error, exceptions.CancelledError):
-            app = self if self.app is None else self.app
             self.loop.call_exception_handler(
-                {"message": message, "exception": error, "transport": transport, "protocol": app}
+                {"message": message, "exception": error, "transport": transport, "protocol": self}
             )
         return 0
 
 
-cdef int call_flow_control(TlsSender tls, object app, str method) except -1:
+cdef int call_flow_control(TlsSender tls, str method) except -1:
     try:
-        getattr(app, method)()
+        getattr(tls.app, method)()
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -325,7 +324,7 @@ cdef int call_flow_control(TlsSender tls, object app, str method) except -1:
                 "message": f"protocol.{method}() failed",
                 "exception": error,
                 "transport": tls.app_transport,
-                "protocol": app,
+                "protocol": tls,
             }
         )
     return 0

@@ -437,7 +437,11 @@ cdef Py_ssize_t as_size(object limit) except? -1:
 
 
 cdef object os_error(Py_ssize_t error):
-    return OSError(-error, os.strerror(-error))
+    """The exception for a negative errno, with a traceback, as one that was caught has."""
+    try:
+        raise OSError(-error, os.strerror(-error))
+    except OSError as raised:
+        return raised
 
 
 cdef extern from "Python.h":

@@ -112,9 +112,14 @@ cdef class DatagramTransport(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal read error on datagram transport")
             count = -EAGAIN
+        if count == -EAGAIN:
+            return False
         if count < 0:
-            if count != -EAGAIN:
-                self.protocol.error_received(os_error(count))
+            try:
+                raise os_error(count)
+            except OSError as error:
+                # Inside the handler, as under asyncio: it may log the exception, or raise it again.
+                self.protocol.error_received(error)
             return False
         metrics_received(&self.loop.metrics, count)
         self.sender_length = min(length, <socklen_t>sizeof(raw))

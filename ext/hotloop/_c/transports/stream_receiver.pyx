@@ -88,6 +88,9 @@ cdef class StreamReceiver(SocketTransport):
                     self.events &= ~(POLLER_READ | POLLER_MORE)
                 if reads == 0 or not self.buffer_filled or self.loop is None or waiting_work(self.loop):
                     break
+                if self.kind == BUFFERED:
+                    # get_buffer() is only called when there is something to read.
+                    break
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -171,7 +174,7 @@ cdef class StreamReceiver(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal error: protocol.get_buffer() call failed.")
             buffer = None
-        if buffer is None or self.fd < 0 or self.closing:
+        if buffer is None or self.fd < 0:
             return 0
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)

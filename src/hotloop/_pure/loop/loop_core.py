@@ -25,8 +25,10 @@ from itertools import repeat
 from math import inf, nextafter
 from selectors import BaseSelector
 from time import get_clock_info
+from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio.classes import own_method
 from hotloop._asyncio.internals import base_events, events
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
 from hotloop._pure.scheduler.handles import Handle, new_handle
@@ -359,6 +361,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         """Have `callback(*args)` called in the next iteration, in `context` or a copy of the current one."""
         if self._closed:
             self._check_closed()
+        if type(callback) is MethodDescriptorType:
+            callback = own_method(callback, args)
         if self._debug:
             self._check_thread()
             self._check_callback(callback, "call_soon")
@@ -388,6 +392,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
             raise TypeError("when cannot be None")
         if self._closed:
             self._check_closed()
+        if type(callback) is MethodDescriptorType:
+            callback = own_method(callback, args)
         if self._debug:
             self._check_thread()
             self._check_callback(callback, "call_at")
@@ -408,6 +414,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         """call_soon(), from any thread and from signal handlers."""
         if self._closed:
             self._check_closed()
+        if type(callback) is MethodDescriptorType:
+            callback = own_method(callback, args)
         handle: asyncio.Handle = _ThreadSafeHandle(callback, args, self, context)
         if self._debug:
             self._check_callback(callback, "call_soon_threadsafe")

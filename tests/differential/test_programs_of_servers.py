@@ -25,8 +25,10 @@ from support.interpreter import uses_hypothesis
 pytestmark = [
     pytest.mark.differential,
     uses_hypothesis,
-    # asyncio drops the connections whose transports it would make after the server was closed.
+    # asyncio drops the connections whose transports it would make after the server was closed. Since 3.13 their
+    # finalizers fail then.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:.*_SelectorTransport:pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.skipif(sys.platform != "linux", reason="tcp(7): other systems do not say what they have delivered"),
 ]
 

@@ -194,8 +194,9 @@ def test_a_callback_in_each_turn_keeps_its_place(happens_as_on_asyncio, kind, ne
     happens_as_on_asyncio(scenario)
 
 
-# asyncio drops a connection whose transport is made after that.
+# asyncio drops a connection whose transport is made after that. Its finalizer fails then since 3.13.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:.*_SelectorTransport:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("when", range(6))
 def test_the_server_is_closed_while_connections_come(happens_as_on_asyncio, kind, when, new_path):

@@ -285,9 +285,11 @@ cdef tuple CREATE_TASK = (NetworkCore.create_task, AsyncioTasks.create_task)
 
 
 cdef bint accepting_is_overridden(NetworkCore loop) except -1:
-    """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop, or the
-    program makes the tasks."""
-    return loop.task_factory is not None or "create_task" in loop.replaced_methods or not (
+    """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop, or if
+    the program makes the tasks."""
+    if loop.task_factory is not None or "create_task" in loop.replaced_methods:
+        return True
+    return not (
         type(loop).create_task in CREATE_TASK
         and is_method(loop._accept_connection2, loop, accept_connection2)
         and is_method(loop._make_socket_transport, loop, make_socket_transport)

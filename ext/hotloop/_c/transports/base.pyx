@@ -438,10 +438,12 @@ cdef Py_ssize_t as_size(object limit) except? -1:
 
 cdef object os_error(Py_ssize_t error):
     """The exception for a negative errno, with a traceback, as one that was caught has."""
+    cdef object caught
     try:
         raise OSError(-error, os.strerror(-error))
     except OSError as raised:
-        return raised
+        caught = raised
+    return caught
 
 
 cdef extern from "Python.h":

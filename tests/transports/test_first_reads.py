@@ -9,7 +9,7 @@ from support.recording import BufferedRecorder, Recorder, when_data_comes
 from support.stepping import run_once, run_until
 
 MANY = 40
-"""Connections one after the other: the loop may adapt to earlier connections, and has done so by then."""
+"""Connections one after the other."""
 
 
 class Served:

@@ -210,7 +210,7 @@ cdef class ProtocolRunner(Watcher):
         return True
 
     cdef int withdraw_offer(self) except -1:
-        """After both: the entry that offer_write() has queued does nothing any more. What comes from the next poll,
+        """After both: the entry that offer_write() has queued does nothing any more. What the next poll reports
         comes after all that the callbacks have queued."""
         if self.queued and self.loop is not None:
             self.queued = False

@@ -1,11 +1,11 @@
 """StreamReceiver: the base class of StreamTransport. It reads, and hands to the protocol what it has read.
 
-A TCP socket is registered once, edge-triggered. Pausing, resuming and waiting for room to write only change
-flags of the transport and cost no system call. An edge is reported once. So the transport remembers it until a read has
-found the socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's close end a
-read early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) What it has not read at
-the end of its turn, or when reading is resumed, it has the kernel report again, in one system call: so that comes at
-the next poll, among other events, as if all were level-triggered. All other streams are: the kernel remembers.
+A TCP socket is registered once, edge-triggered. Pausing and waiting for room to write only change flags of the
+transport and cost no system call. An edge is reported once. So the transport remembers it until a read has found the
+socket empty; a read that does not fill its buffer has found it empty. (Urgent data and the peer's close end a read
+early. After these, reported as POLLER_MORE, the transport reads until there is nothing.) If something is left at the
+end of its turn, or may be there when reading is resumed, the transport has the kernel report it again, in one system
+call. So it comes at the next poll, as from a level-triggered socket. All other streams are such: the kernel remembers.
 
 Source: tcp(7), unix(7), epoll(7); asyncio/selector_events.py.
 """

@@ -130,7 +130,9 @@ class Stage:
         self.sent = 0
 
     def report(self, loop, context):
-        self.trace.append(("reported", context["message"], type(context.get("exception")).__name__))
+        # A callback of what was held back may abort the connection: asyncio's transport reads on, and fails.
+        if not context["message"].startswith("Exception in callback SSLProtocol._resume_reading"):
+            self.trace.append(("reported", context["message"], type(context.get("exception")).__name__))
 
     def play(self, script):
         for number, step in enumerate(script):
@@ -283,6 +285,14 @@ def played(implementation, side, version, make_protocol, script):
 @pytest.mark.parametrize("make_protocol", RECORDERS)
 @pytest.mark.parametrize("side", SIDES)
 @hypothesis.settings(max_examples=30 if hypothesis.settings().max_examples < 1000 else 400)
+@hypothesis.example(
+    [
+        [Action("pause_reading")],
+        [Action("inside", ("data", Action("abort"))), Action("peer_send", (1,))],
+        [Action("peer_ends")],
+    ],
+    VERSIONS[0],
+)
 @hypothesis.given(script=scripts, version=st.sampled_from(VERSIONS))
 def test_any_script_comes_to_the_same_as_on_asyncio(
     load_implementation, impl, asyncio_log, side, make_protocol, script, version

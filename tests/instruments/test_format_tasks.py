@@ -171,7 +171,6 @@ def test_a_chain_through_other_awaitables(impl):
     impl.run(main())
 
 
-@pytest.mark.only("c", reason="asyncio's methods are coroutines in Python, whose lines the chain has")
 def test_a_socket_that_is_waited_for(impl, pair):
     async def receive(sock):
         return await asyncio.get_running_loop().sock_recv(sock, 1)
@@ -180,7 +179,7 @@ def test_a_socket_that_is_waited_for(impl, pair):
         task = asyncio.create_task(receive(pair[0]), name="receiver")
         await asyncio.sleep(0)
         _, blocks = picture(format_tasks(asyncio.get_running_loop()))
-        assert blocks["receiver"][0].endswith("waits for EventLoop.sock_recv()")
+        assert any(line.endswith(".sock_recv") for line in blocks["receiver"])
         pair[1].send(b"x")
         assert await task == b"x"
 

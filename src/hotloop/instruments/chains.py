@@ -58,16 +58,6 @@ def await_chain(coroutine: Any) -> list[Place]:
     return [place for place in places if place.name != "Future.__await__"]
 
 
-def innermost(coroutine: Any) -> Any:
-    """The awaitable at the end of a coroutine's chain; the coroutine itself if it awaits nothing."""
-    for _ in range(_DEEPEST):
-        awaited = _awaited(coroutine)
-        if awaited is None:
-            break
-        coroutine = awaited
-    return coroutine
-
-
 def _frames(coroutine: Any) -> Iterator[FrameType]:
     for _ in range(_DEEPEST):
         for name in ("cr_frame", "gi_frame", "ag_frame"):

@@ -8,7 +8,6 @@ from typing import Any
 from hotloop.instruments.chains import (
     await_chain,
     function_name,
-    innermost,
     name_key,
     name_of,
     stack_of_thread,
@@ -73,10 +72,6 @@ def _waiting(task: Any, awaited: list[Any]) -> str:
     awaited = [child for child in getattr(future, "_children", ()) if not child.done()] or awaited
     if awaited:
         return f"waits for {_names(awaited)}"
-    awaitable = innermost(task.get_coro())
-    if hasattr(awaitable, "cr_running") and not hasattr(awaitable, "cr_frame"):
-        # The coroutine is not written in Python: the chain does not show it.
-        return f"waits for {function_name(awaitable)}()"
     return f"waits for {name_of(future)}"
 
 

@@ -10,10 +10,12 @@ import asyncio
 import functools
 import os
 import weakref
+from collections.abc import Callable
 from importlib import import_module
 from selectors import BaseSelector
 from typing import TYPE_CHECKING, Any, Literal
 
+from hotloop._asyncio.classes import own_method
 from hotloop._asyncio.literal_connection import LiteralConnections
 from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.name_resolver import NameResolver, NameThreads, check_size
@@ -87,6 +89,10 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
                 self._give_up()
                 raise
             alive.add(self)
+
+        def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+            # asyncio makes a handle of its own for the callback.
+            super().add_signal_handler(sig, own_method(callback, args), *args)
 
         def _give_up(self) -> None:
             """Release the resources of a loop whose constructor failed. __del__() must not call close() on it, which

@@ -4,10 +4,13 @@ import asyncio
 import collections
 import gc
 import heapq
+import os
+import subprocess
 import sys
 import threading
 import time
 import unittest.mock
+import weakref
 
 import pytest
 from support.stepping import run_once
@@ -157,6 +160,28 @@ def test_a_patched_monotonic_clock_is_the_loops(loop):
     loop.run_until_complete(main())
 
 
+IMPORTED_WHILE_PATCHED = """
+import time
+
+own = time.monotonic
+time.monotonic = lambda: 1000.0
+import hotloop
+
+loop = hotloop.new_event_loop()
+assert loop.time() == 1000.0
+time.monotonic = own
+assert own() <= loop.time() <= own()
+loop.close()
+"""
+
+
+@pytest.mark.only("c", "python", reason="it is about the import of hotloop")
+def test_hotloop_is_first_imported_while_the_clock_is_patched(impl):
+    """The clock is the program's then, and the system's again afterwards."""
+    environment = os.environ | {"HOTLOOP_IMPL": impl.name}
+    subprocess.run([sys.executable, "-W", "error", "-c", IMPORTED_WHILE_PATCHED], env=environment, check=True)
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("slow_callback_duration", 5.0), ("_clock_resolution", 0.5), ("_debug", True)]
 )
@@ -169,13 +194,30 @@ def test_mock_patches_a_setting_and_gives_it_back(loop, name, value):
         assert getattr(loop, name) == before
 
 
-@pytest.mark.parametrize("name", ["_selector", "_task_factory", "_thread_id"])
-def test_mock_patches_what_the_loop_works_with(loop, name):
+@pytest.mark.parametrize(
+    "name", ["_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration"]
+)
+def test_mock_patches_nest_and_give_back_what_was_set_before(loop, name):
     before = getattr(loop, name)
-    with unittest.mock.patch.object(loop, name, 1) as patched:
-        assert getattr(loop, name) == patched
+    with unittest.mock.patch.object(loop, name, 1):
+        with unittest.mock.patch.object(loop, name, 0):
+            assert getattr(loop, name) == 0
+        assert getattr(loop, name) == 1
+        setattr(loop, name, 0)
     assert getattr(loop, name) is before
     loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_a_setting_that_was_replaced_is_not_kept(loop):
+    class Factory:
+        def __call__(self, loop, coro, **options):
+            return asyncio.Task(coro, loop=loop, **options)
+
+    loop.set_task_factory(Factory())
+    reference = weakref.ref(loop.get_task_factory())
+    loop.set_task_factory(None)
+    gc.collect()
+    assert reference() is None
 
 
 def test_a_subclass_may_run_all_its_callbacks_itself(impl):

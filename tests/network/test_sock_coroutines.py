@@ -2,10 +2,12 @@
 
 import asyncio
 import errno
+import gc
 import inspect
 import socket
 import ssl
 import types
+import weakref
 
 import pytest
 from support.endpoints import assert_free, cancelled, settle, started, until
@@ -223,6 +225,24 @@ def test_tools_see_a_coroutine(loop, pair, name):
             await cancelled(task)
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
         assert coroutine.cr_frame is None and coroutine.cr_await is None
+
+    loop.run_until_complete(main())
+
+
+def test_a_task_that_was_looked_at_keeps_no_buffer(loop, pair):
+    class Buffer(bytearray):
+        pass
+
+    async def main():
+        buffer = Buffer(10)
+        reference = weakref.ref(buffer)
+        task = await started(loop.sock_recv_into(pair[0], buffer))
+        del buffer
+        assert task.get_stack()
+        pair[1].send(b"data")
+        assert await task == 4
+        gc.collect()
+        assert reference() is None
 
     loop.run_until_complete(main())
 

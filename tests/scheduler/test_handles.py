@@ -6,6 +6,8 @@ import copy
 import decimal
 import fractions
 import functools
+import os
+import signal
 import sys
 import weakref
 
@@ -439,6 +441,14 @@ def test_methods_of_asyncios_classes_as_callbacks(loop):
                 await task
 
     loop.run_until_complete(main())
+
+
+def test_methods_of_asyncios_classes_as_signal_handlers(loop):
+    future = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, asyncio.Future.set_result, future, 1)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert loop.run_until_complete(future) == 1
+    assert loop.remove_signal_handler(signal.SIGUSR1)
 
 
 def test_methods_of_asyncios_classes_with_something_else(loop):

@@ -2,14 +2,16 @@
 connection is not lost."""
 
 import asyncio
+import contextlib
 import os
+import select
 import sys
 
 import pytest
 from support.endpoints import datagram_sockets, fill_pipe, pipe_files, reports_of
 from support.recording import RECORDERS, DatagramRecorder, Recorder, when_data_comes
 from support.stepping import run_once
-from support.stream_connections import KINDS, connected_sockets, connections_on, sockets_of
+from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, sockets_of
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -228,3 +230,49 @@ def test_a_task_of_a_connection_that_runs_the_loop(loop, connections):
 
     loop.run_until_complete(main())
     assert connection.protocol.received == b"data"
+
+
+def test_a_poll_in_resume_writing_reports_new_data(loop):
+    """Reading and writing are reported at once, and the poll in the callback reports only reading, by an edge."""
+
+    class Filling(asyncio.Protocol):
+        received = b""
+        polled = False
+
+        def data_received(self, data):
+            self.received += data
+
+        def resume_writing(self):
+            if self.polled:
+                return
+            self.polled = True
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(number, bytes(10_000))
+            peer.sendall(b"hello")
+            select.select([number], [], [])
+            loop._process_events(loop._selector.select(0))
+
+    async def main():
+        transport, protocol = await loop.create_connection(Filling, sock=ours)
+        transport.set_write_buffer_limits(high=0)
+        transport.write(bytes(MORE_THAN_FITS))
+        await asyncio.sleep(0)
+        while not protocol.polled:
+            # The kernel has room again, and there is something to read, before the loop polls.
+            with contextlib.suppress(BlockingIOError):
+                while peer.recv(1 << 20):
+                    pass
+            peer.sendall(b"x")
+            select.select([number], [], [])
+            await asyncio.sleep(0)
+        while not protocol.received.endswith(b"hello"):
+            await asyncio.sleep(0)
+        transport.abort()
+        await asyncio.sleep(0)
+
+    ours, peer = connected_sockets("tcp")
+    number = ours.fileno()
+    peer.setblocking(False)
+    with peer:
+        loop.run_until_complete(main())

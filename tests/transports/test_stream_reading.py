@@ -584,6 +584,17 @@ def test_a_get_buffer_that_closes_its_transport_still_gets_the_data(loop, connec
     assert connection.protocol.calls == ["get_buffer", b"1234", None]
 
 
+@every_kind
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_get_buffer_that_closes_its_transport_still_gets_the_end(loop, connections, kind, end):
+    connection = connections.open(kind, CountedBuffers())
+    connection.protocol.at_get_buffer = getattr(connection.transport, end)
+    connection.protocol.eof_received = lambda: connection.protocol.calls.append("eof_received")
+    connection.end()
+    run_once(loop, 2 * TURNS)
+    assert connection.protocol.calls == ["get_buffer", "eof_received", None]
+
+
 def test_the_exception_of_a_lost_connection_has_a_traceback(connections):
     connection = connections.open("tcp", Recorder())
     connection.reset()

@@ -7,7 +7,6 @@ cdef class ReplaceableMethods(LoopState):
     cdef bint process_events_is_original
     cdef bint call_at_is_original
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
-    cdef dict values_before         # of the settings in TAKEN_BACK, what each was before it was set last
     cdef double early               # in seconds: timers may fire so much early, if the program sets _clock_resolution
 
     cdef int find_overrides(self) except -1
@@ -15,5 +14,5 @@ cdef class ReplaceableMethods(LoopState):
     cdef double due_until(self, double now) noexcept
 
 
-cdef bint clock_is_patched() noexcept
+cdef bint clock_is_patched() except -1
 cdef int declare_originals(type core) except -1

@@ -14,6 +14,7 @@ from hotloop._c.runtime.locking cimport store_release_bint, store_release_versio
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
 import time
+from types import BuiltinFunctionType
 
 cdef extern from "Python.h":
     int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
@@ -23,15 +24,15 @@ cdef extern from "system/clock.h":
 
 # LoopCore's own methods, by name: see declare_originals().
 cdef dict ORIGINALS = {}
-# Settings that get their previous value back when they are deleted. They are no entries of the loop's __dict__, so
-# mock.patch.object() takes them for the class's, and deletes its own value at its end.
-cdef frozenset TAKEN_BACK = frozenset(
-    ("_clock_resolution", "_debug", "_selector", "_stopping", "_task_factory", "_thread_id", "slow_callback_duration")
+# Settings that the loop's __dict__ has, too, as asyncio's does: there mock.patch.object() looks for what it has to put
+# back. All are set by name only.
+cdef frozenset SHOWN = frozenset(
+    ("_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration")
 )
 # What asyncio sets _clock_resolution to.
 cdef double RESOLUTION = time.get_clock_info("monotonic").resolution
 cdef dict time_names = time.__dict__
-cdef object own_monotonic = time.monotonic
+cdef object own_monotonic = None        # time.monotonic(), from the first time that it is not the program's
 
 
 cdef class ReplaceableMethods(LoopState):
@@ -39,12 +40,11 @@ cdef class ReplaceableMethods(LoopState):
 
     def __cinit__(self, *args, **kwargs):
         self.replaced_methods = set()
-        self.values_before = {}
 
     def __setattr__(self, name, value):
-        if name in TAKEN_BACK:
-            self.values_before[name] = getattr(self, name)
         PyObject_GenericSetAttr(self, name, value)
+        if name in SHOWN:
+            self.__dict__[name] = value
         if name in ORIGINALS:
             self.replaced_methods.add(name)
             self.find_overrides()
@@ -52,10 +52,6 @@ cdef class ReplaceableMethods(LoopState):
             self.early = value if isinstance(value, (int, float)) and value != RESOLUTION else 0.0
 
     def __delattr__(self, name):
-        if name in self.values_before:
-            self.__setattr__(name, self.values_before[name])
-            del self.values_before[name]
-            return
         delete_attribute(self, name)
         if name in ORIGINALS:
             self.replaced_methods.discard(name)
@@ -91,9 +87,20 @@ cdef class ReplaceableMethods(LoopState):
         return max(now, nextafter(now + self.early, -INFINITY)) if self.early > 0 else now
 
 
-cdef bint clock_is_patched() noexcept:
+cdef bint clock_is_patched() except -1:
     """Whether time.monotonic() is the program's, as freezegun's is."""
-    return PyDict_GetItem(time_names, "monotonic") != <PyObject *>own_monotonic
+    global own_monotonic
+    cdef PyObject *found = PyDict_GetItem(time_names, "monotonic")
+    if found == <PyObject *>own_monotonic:
+        return False
+    if own_monotonic is None and found != NULL and is_the_clock(<object>found):
+        own_monotonic = <object>found
+        return False
+    return True
+
+
+cdef bint is_the_clock(object function) except -1:
+    return type(function) is BuiltinFunctionType and function.__self__ is time and function.__name__ == "monotonic"
 
 
 cdef int declare_originals(type core) except -1:

@@ -124,6 +124,11 @@ cdef class AcceptedConnection(Runnable):
     def _run(self):
         self.run()
 
+    @property
+    def _callback(self):
+        """What a report of slow callbacks names: the protocol factory."""
+        return self.arguments[PROTOCOL_FACTORY]
+
 
 cdef object make_protocol(LoopCore loop, tuple arguments, object context):
     """The transport's protocol: the application's, or a TlsProtocol with the application's behind it."""

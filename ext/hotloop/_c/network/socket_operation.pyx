@@ -325,7 +325,7 @@ cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject 
     cdef PySendResult status = advance_unchecked(operation, value, result)
     if self.stage == CLOSED:
         # A task may keep the coroutine object, which must not keep the buffer.
-        self.sock = self.argument = self.second_argument = self.view = None
+        self.sock = self.argument = self.second_argument = self.view = self.waiter = self.shown = None
     return status
 
 

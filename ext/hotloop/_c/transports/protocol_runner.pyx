@@ -215,6 +215,9 @@ cdef class ProtocolRunner(Watcher):
         if self.queued and self.loop is not None:
             self.queued = False
             self.withdrawn += 1
+            if self.events:
+                # A callback has polled, so the next poll would not report them.
+                self.rearm(self.events)
         return 0
 
     cdef int run_nested(self, int events) except -1:

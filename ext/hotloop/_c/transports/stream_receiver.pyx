@@ -114,6 +114,7 @@ cdef class StreamReceiver(SocketTransport):
 
     cdef bint check_read(self, Py_ssize_t count, Py_ssize_t room) except -1:
         """Handle the result of a read of at most `room` bytes; True if the protocol gets data."""
+        cdef Py_ssize_t lost
         if count > 0:
             metrics_received(&self.loop.metrics, count)
             self.buffer_filled = count == room
@@ -123,10 +124,11 @@ cdef class StreamReceiver(SocketTransport):
         if count == 0:
             # The protocol has written before it learns of the end. If that fails now, as asyncio's write() would have,
             # the connection is broken, and has no end.
+            lost = self.lost
             self.flush_early()
             # The events are cleared after the call: if KeyboardInterrupt ends it, the loop reports the end of file
             # again when it next runs.
-            if not self.lost:
+            if self.lost == lost:
                 self.on_eof()
             self.events &= ~(POLLER_READ | POLLER_MORE)
         elif count == -EAGAIN:

@@ -90,7 +90,10 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
                 raise
             alive.add(self)
 
-        def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        def add_signal_handler(  # type: ignore[override]
+            self, sig: int, callback: Callable[..., object], *args: Any
+        ) -> None:
+            """Call `callback` in the loop when the signal comes. See loop.add_signal_handler()."""
             # asyncio makes a handle of its own for the callback.
             super().add_signal_handler(sig, own_method(callback, args), *args)
 

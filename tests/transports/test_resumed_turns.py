@@ -107,17 +107,22 @@ async def scenario(play, kind):
     return await play(asyncio.get_running_loop(), kind)
 
 
+async def paused_with_data(loop, kind):
+    transport, protocol, send, close_peer = await open_reading(loop, kind)
+    await turns(5)
+    transport.pause_reading()
+    send()
+    wait_for(transport.get_extra_info("socket"), select.POLLIN)
+    await turns(3)
+    return transport, protocol, close_peer
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_that_polls_itself_finds_what_is_to_be_read_again(loop, kind):
     """It asks the selector without a limit of time, hands what that returns to the loop, and runs the handles."""
 
     async def main():
-        transport, protocol, send, close_peer = await open_reading(loop, kind)
-        await turns(5)
-        transport.pause_reading()
-        send()
-        wait_for(transport.get_extra_info("socket"), select.POLLIN)
-        await turns(3)
+        transport, protocol, close_peer = await paused_with_data(loop, kind)
         transport.resume_reading()
         loop._process_events(loop._selector.select())
         while loop._ready:
@@ -135,12 +140,7 @@ def test_a_program_that_polls_itself_finds_what_is_to_be_read_again(loop, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_selector_is_put_in_before_it_is_read_again(loop, kind):
     async def main():
-        transport, protocol, send, close_peer = await open_reading(loop, kind)
-        await turns(5)
-        transport.pause_reading()
-        send()
-        wait_for(transport.get_extra_info("socket"), select.POLLIN)
-        await turns(3)
+        transport, protocol, close_peer = await paused_with_data(loop, kind)
         own = loop._selector
         transport.resume_reading()
         loop._selector = selectors.SelectSelector()

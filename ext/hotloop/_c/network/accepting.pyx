@@ -39,6 +39,7 @@ cdef bint can_accept(object sock) except -1:
     """Whether accept_connections() can convert the addresses of this listening socket's peers."""
     return address_is_native(family_member.__get__(sock))
 
+
 # Indices of the arguments of loop._start_serving().
 cdef enum:
     PROTOCOL_FACTORY
@@ -60,7 +61,7 @@ cdef int accept_connections(
     cdef bint no_delay = sock.proto == IPPROTO_TCP
     cdef AcceptedConnection connection
     for _ in range(backlog + 1):
-        # First, because what has no memory must leave the connection to be accepted later.
+        # Before accept(): if there is no memory for it, the connection goes on waiting in the kernel.
         connection = AcceptedConnection.__new__(AcceptedConnection)
         fd = socket_accept(listener, &peer, &length)
         if fd == -ECONNABORTED:

@@ -43,6 +43,7 @@ cdef class SocketOperation:
     cdef int wait_by_callback(self) except -1
     cdef int stop_waiting(self) except -1
     cdef int end(self) except -1
+    cdef int drop_references(self) noexcept
 
 
 cdef SocketOperation new_operation(

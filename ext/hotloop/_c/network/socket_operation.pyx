@@ -277,6 +277,10 @@ cdef class SocketOperation:
         self.stage = CLOSED
         if waiting:
             self.stop_waiting()
+        return self.drop_references()
+
+    cdef int drop_references(self) noexcept:
+        """A task may keep the coroutine object, which must not keep the buffer."""
         self.sock = self.argument = self.second_argument = self.view = self.waiter = self.shown = None
         return 0
 
@@ -324,8 +328,7 @@ cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject 
     cdef SocketOperation self = <SocketOperation>operation
     cdef PySendResult status = advance_unchecked(operation, value, result)
     if self.stage == CLOSED:
-        # A task may keep the coroutine object, which must not keep the buffer.
-        self.sock = self.argument = self.second_argument = self.view = self.waiter = self.shown = None
+        self.drop_references()
     return status
 
 

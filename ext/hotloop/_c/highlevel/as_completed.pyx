@@ -36,7 +36,8 @@ from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport Future, waiting_task
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:

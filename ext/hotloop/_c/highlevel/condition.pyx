@@ -46,7 +46,8 @@ from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_c
 from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
-from hotloop._c.tasks.future cimport PENDING, Future, state_of
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport PENDING, state_of
 
 cdef extern from *:
     """

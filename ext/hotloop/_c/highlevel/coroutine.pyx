@@ -24,7 +24,8 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport FINISHED, PENDING, state_of
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport (
     exception_matches,

@@ -14,7 +14,8 @@ from hotloop._c.highlevel.coroutine cimport Coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, queue_of, state_of, waiting_task
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport FINISHED, PENDING, queue_of, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:

@@ -42,7 +42,8 @@ from hotloop._c.highlevel.waiters cimport (
 )
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
-from hotloop._c.tasks.future cimport PENDING, Future, state_of
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport PENDING, state_of
 
 cdef extern from *:
     """

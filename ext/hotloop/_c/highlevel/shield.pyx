@@ -17,7 +17,8 @@ from hotloop._c.highlevel.timeouts cimport runs_on_hotloop
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of, waiting_task
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport FINISHED, PENDING, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:

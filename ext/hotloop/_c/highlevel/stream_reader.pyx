@@ -33,7 +33,8 @@ from hotloop._c.runtime.byte_arrays cimport (
 )
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef
-from hotloop._c.tasks.future cimport CANCELLED, Future, state_of
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport CANCELLED, state_of
 from hotloop._c.tasks.thrown_exceptions cimport exception_matches
 
 cdef extern from *:

@@ -23,7 +23,8 @@ from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
-from hotloop._c.tasks.future cimport CANCELLED, Future, new_future, state_of, waiting_task
+from hotloop._c.tasks.future cimport Future, new_future
+from hotloop._c.tasks.future_core cimport CANCELLED, state_of, waiting_task
 from hotloop._c.tasks.task cimport Task, new_task
 
 cdef extern from *:

@@ -25,7 +25,8 @@ from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, state_of, waiting_task
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport FINISHED, PENDING, state_of, waiting_task
 
 cdef extern from *:
     """

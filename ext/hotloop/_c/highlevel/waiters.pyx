@@ -1,7 +1,8 @@
 """The futures by which locks, events and queues make tasks wait."""
 
 from hotloop._c.highlevel.deque cimport deque_delete, deque_install, deque_item, deque_popleft, deque_size
-from hotloop._c.tasks.future cimport CANCELLED, PENDING, Future, state_of
+from hotloop._c.tasks.future cimport Future
+from hotloop._c.tasks.future_core cimport CANCELLED, PENDING, state_of
 
 from asyncio import events
 from collections import deque

@@ -15,7 +15,7 @@ cdef class LoopCore(Polling):
     cdef int run_iteration(self, bint repeat) except -1
     cdef int run_batches(self, bint repeat) except -1
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1
-    cdef int run_and_time(self, Runnable item) except -1
+    cdef int run_and_time(self, PyObject *running) except -1
     cdef int note_last_batch(self, PyObject *last) except -1
     cdef int begin_metrics(self) noexcept
     cdef int end_metrics(self) noexcept

@@ -265,7 +265,7 @@ cdef class LoopCore(Polling):
             self.metrics.items += 1
             if ready.entered_task is not None and not isinstance(<object>running[0], Task):
                 self.leave_current_task()
-            if (self.run_and_time(<Runnable>running[0]) if self.timing else (<Runnable>running[0]).run()):
+            if (self.run_and_time(running[0]) if self.timing else (<Runnable>running[0]).run()):
                 self.metrics.cancelled += 1
             if todo[0]:
                 retire(running[0])
@@ -284,7 +284,7 @@ cdef class LoopCore(Polling):
                 metrics_begin_batch(&self.metrics, todo[0])
         return 0
 
-    cdef int run_and_time(self, Runnable item) except -1:
+    cdef int run_and_time(self, PyObject *running) except -1:
         """Run an item and time it: `timing` has the reasons."""
         cdef loop_metrics *metrics = &self.metrics
         cdef int64_t cpu_began = -1
@@ -292,12 +292,12 @@ cdef class LoopCore(Polling):
         cdef uint64_t passed
         cdef int cancelled = 0
         try:
-            cancelled = run_in_debug_mode(self, item) if self.debug else item.run()
+            cancelled = run_in_debug_mode(self, <Runnable>running) if self.debug else (<Runnable>running).run()
         finally:
             metrics.last_reading = clock_ticks()
             passed = metrics_passed(began, metrics.last_reading)
             if not cancelled and (passed > metrics.slice_ticks or self.timing & TIMING_HOOK):
-                report_slow(self, item, passed, cpu_began, 1)
+                report_slow(self, <object>running, passed, cpu_began, 1)
         return cancelled
 
     cdef int note_last_batch(self, PyObject *last) except -1:

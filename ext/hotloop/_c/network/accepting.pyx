@@ -84,7 +84,6 @@ cdef int accept_connections(
 
 
 @cython.final
-@cython.freelist(32)
 cdef class AcceptedConnection(Runnable):
     """A connection that waits for the next turn. Owns its descriptor until then."""
     cdef LoopCore loop

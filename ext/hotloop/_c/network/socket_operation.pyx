@@ -41,7 +41,8 @@ from hotloop._c.runtime.send_slots cimport (
 )
 from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.scheduler.ready_queue cimport push
-from hotloop._c.tasks.future cimport FINISHED, PENDING, Future, new_future
+from hotloop._c.tasks.future cimport Future, new_future
+from hotloop._c.tasks.future_core cimport FINISHED, PENDING
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 

@@ -25,15 +25,6 @@ static inline void join_asyncios_list(int word) { view_head_word = word; }
 /* The list that a new task joins. */
 static inline task_link *task_list(void) { return view_head_word < 0 ? &live_tasks : view_list(view_head_word); }
 
-static inline void unlink_task(task_link *link)
-{
-    if (link->previous == NULL)
-        return;
-    link->previous->next = link->next;
-    link->next->previous = link->previous;
-    link->previous = link->next = NULL;
-}
-
 static inline void forget_parents_tasks(void)
 {
 #if PY_VERSION_HEX >= 0x030E0000

@@ -3,7 +3,7 @@
  * CPython 3.14 and 3.15 publish for them where an asyncio.Task has its name, its coroutine, the task that waits for it
  * and its link in a list of all tasks, and where each thread state has the head of that list (`_AsyncioDebug` in
  * Modules/_asynciomodule.c). A Task of ours has these fields at the same offsets, and joins the list of its thread:
- * future.pxd and task.pxd declare them in that order. The interpreter's own code follows only the links, when
+ * future_core.pxd and task_core.pxd declare them in that order. The interpreter's own code follows only the links, when
  * asyncio.all_tasks() copies the lists and when a thread ends, and of a task not exactly of its own type it then calls
  * the methods.
  *
@@ -34,6 +34,16 @@ typedef struct task_link {
     struct task_link *next;
     struct task_link *previous; /* NULL: in no list */
 } task_link;
+
+/* Take it out of its list, if it is in one. */
+static inline void unlink_task(task_link *link)
+{
+    if (link->previous == NULL)
+        return;
+    link->previous->next = link->next;
+    link->next->previous = link->previous;
+    link->previous = link->next = NULL;
+}
 
 /* The number of a task that has no name, in the form of a Python int: the tools make "Task-<number>" of it. It is part
  * of the task, and no Python code gets hold of it. */

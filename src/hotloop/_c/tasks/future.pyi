@@ -2,12 +2,9 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, Never, TypeVar, final
 
-from typing_extensions import disjoint_base
-
 _T = TypeVar("_T")
 
 # At run time not a subclass of asyncio.Future: isinstance() follows a `__class__` property.
-@disjoint_base
 class Future(asyncio.Future[_T]):
     def __init__(self, *args: Never, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
 

@@ -2,12 +2,9 @@ import asyncio
 from contextvars import Context
 from typing import Any, TypeVar
 
-from typing_extensions import disjoint_base
-
 _T = TypeVar("_T")
 
 # At run time a subclass of hotloop's Future; isinstance() for asyncio.Task follows a `__class__` property.
-@disjoint_base
 class Task(asyncio.Task[_T]):
     def get_context(self) -> Context: ...
 

@@ -18,6 +18,7 @@ from hotloop._c.network.socket_methods cimport (
     send_all,
     send_to,
 )
+from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.weak_references cimport referent_of
 from hotloop._c.system.socket_class cimport socket_class_is_patched
@@ -69,12 +70,22 @@ cdef class NetworkCore(LoopCore):
         self.connected_socket = None
         return False
 
-    def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
+    cdef bint has_own_transport_for(self, object sock) except -1:
+        """Whether hotloop has a transport for this socket. RuntimeError if the socket has a transport already."""
+        cdef object entry
         if self.poller is None or type(sock) is not Socket:
+            return False
+        self._ensure_fd_no_transport(sock)
+        # A sock_*() method may be waiting for it, or a callback of add_writer(). Only beside asyncio's transport, which
+        # consists of callbacks itself, do they go on.
+        entry = self.poller.entry(sock.fileno())
+        return not isinstance(entry, Watcher) or isinstance(entry, Transport) or (<Watcher>entry).is_idle()
+
+    def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
+        if not self.has_own_transport_for(sock):
             return super()._make_socket_transport(
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
-        self._ensure_fd_no_transport(sock)
         exposed = self.is_held_by_program(sock, server)
         return open_stream(self, sock, exposed, -1, None, False, protocol, context, waiter, extra, server)
 
@@ -93,7 +104,7 @@ cdef class NetworkCore(LoopCore):
         **timeouts,
     ):
         cdef TlsProtocol tls
-        if self.poller is None or type(rawsock) is not Socket:
+        if not self.has_own_transport_for(rawsock):
             return super()._make_ssl_transport(
                 rawsock,
                 protocol,
@@ -106,7 +117,6 @@ cdef class NetworkCore(LoopCore):
                 **timeouts,
                 **with_context(context),
             )
-        self._ensure_fd_no_transport(rawsock)
         tls = new_tls(
             self, protocol, sslcontext, waiter, server_side, server_hostname, False, context, timeouts
         )
@@ -168,9 +178,8 @@ cdef class NetworkCore(LoopCore):
         return transport
 
     def _make_datagram_transport(self, sock, protocol, address=None, waiter=None, extra=None):
-        if self.poller is None or type(sock) is not Socket:
+        if not self.has_own_transport_for(sock):
             return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
-        self._ensure_fd_no_transport(sock)
         return open_datagram(self, sock, protocol, address, waiter, extra)
 
     def _accept_connection(
@@ -274,6 +283,9 @@ cdef class NetworkCore(LoopCore):
             raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")
         if user is None and self.poller.is_registered(number):
             raise RuntimeError(f"File descriptor {fd!r} is used by a transport that is paused")
+        if self._transports:
+            # asyncio's own, for sockets of which there is no transport here.
+            super()._ensure_fd_no_transport(fd)
 
 
 cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2

@@ -243,13 +243,14 @@ cdef class SocketOperation:
             loop.check_thread()
         backoff_reset(&loop.metrics.backoff)
         if not self.may_register or loop.poller is None or not watch_socket(loop.poller, self, again):
-            self.wait_by_callback()
+            self.wait_by_callback(again)
         return 0
 
-    cdef int wait_by_callback(self) except -1:
+    cdef int wait_by_callback(self, bint again) except -1:
         cdef LoopCore loop = self.loop
         self.fd = self.sock.fileno()
-        loop._ensure_fd_no_transport(self.fd)
+        if not again:
+            loop._ensure_fd_no_transport(self.fd)
         add = loop._add_reader if self.event == POLLER_READ else loop._add_writer
         self.handle = add(self.fd, wake_up, self)
         self.callback_entry = None if loop.poller is None else loop.poller.entry(self.fd)
@@ -449,7 +450,7 @@ cdef class SocketWatcher(Watcher):
             operation = self.set_operation(event, None)
             if is_pending(operation):
                 try:
-                    operation.wait_by_callback()
+                    operation.wait_by_callback(True)
                 except Exception as error:
                     # This operation gets the error; the other one still gets its callback.
                     operation.waiter.fail(error)

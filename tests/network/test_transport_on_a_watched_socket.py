@@ -1,0 +1,108 @@
+"""A transport for a socket for which something else waits already: that goes on, as under asyncio."""
+
+import asyncio
+import socket
+
+import pytest
+from support.endpoints import started
+
+# More than a pair of sockets holds.
+MUCH = b"x" * 5_000_000
+
+
+@pytest.fixture
+def reports(loop):
+    """The exceptions of what was reported. asyncio reports the callback that ends a sock_sendall() as misuse."""
+    found = []
+    loop.set_exception_handler(lambda loop, context: found.append(context["exception"]))
+    return found
+
+
+async def connected(loop, sock):
+    return (await loop.create_connection(asyncio.Protocol, sock=sock))[0]
+
+
+async def received(loop, sock, size):
+    """How many bytes came from it, `size` at most."""
+    count = 0
+    while count < size:
+        data = await loop.sock_recv(sock, 1 << 20)
+        if not data:
+            break
+        count += len(data)
+    return count
+
+
+def test_sock_sendall_goes_on(loop, pair, reports):
+    one, other = pair
+
+    async def main():
+        sending = await started(loop.sock_sendall(one, MUCH))
+        transport = await connected(loop, one)
+        assert await received(loop, other, len(MUCH)) == len(MUCH)
+        await sending
+        transport.close()
+
+    loop.run_until_complete(asyncio.wait_for(main(), 60))
+    assert {type(error) for error in reports} <= {RuntimeError}
+
+
+def test_a_callback_for_writing_goes_on(loop, pair):
+    one, _ = pair
+
+    async def main():
+        twice = asyncio.Event()
+        calls = 0
+
+        def writable():
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                twice.set()
+
+        loop.add_writer(one, writable)
+        assert calls == 0
+        transport = await connected(loop, one)
+        await twice.wait()
+        with pytest.raises(RuntimeError, match="is used by transport"):
+            loop.remove_writer(one)
+        with pytest.raises(RuntimeError, match="is used by transport"):
+            loop.add_reader(one, writable)
+        transport.close()
+
+    loop.run_until_complete(asyncio.wait_for(main(), 60))
+
+
+def test_sock_sendto_goes_on_beside_a_datagram_transport(loop, reports):
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.setblocking(False)
+    other.setblocking(False)
+
+    async def main():
+        with pytest.raises(BlockingIOError):
+            while True:
+                one.send(b"a datagram")
+        sending = await started(loop.sock_sendall(one, b"the last"))
+        transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=one)
+        while await loop.sock_recv(other, 100) != b"the last":
+            pass
+        await sending
+        transport.close()
+
+    with one, other:
+        loop.run_until_complete(asyncio.wait_for(main(), 60))
+
+
+def test_the_transport_of_a_socket_that_sock_methods_are_done_with(loop, pair, impl):
+    """The registration that they leave is no obstacle."""
+    one, other = pair
+
+    async def main():
+        receiving = await started(loop.sock_recv(one, 100))
+        other.send(b"data")
+        assert await receiving == b"data"
+        transport = await connected(loop, one)
+        assert type(transport).__name__ == ("StreamTransport" if impl.name == "c" else "_SelectorSocketTransport")
+        transport.close()
+
+    loop.run_until_complete(main())

@@ -16,6 +16,12 @@ def nested_run(test):
     return pytest.mark.only("c", "python", reason="asyncio 3.13.0")(test) if NESTED_RUNS_BREAK_THE_ORACLE else test
 
 
+# asyncio's loop has _run_forever_setup() and _run_forever_cleanup() since CPython 3.13.
+without_halves = pytest.mark.only(
+    *("c", "python"), *(["asyncio"] if sys.version_info >= (3, 13) else []), reason="asyncio has them since 3.13"
+)
+
+
 async def nothing():
     pass
 
@@ -294,3 +300,49 @@ def test_a_loop_that_cannot_be_made_leaves_nothing_behind(impl):
             raise AssertionError("a loop was made")
         gc.collect()
         """)
+
+
+@without_halves
+def test_the_two_halves_of_run_forever_are_overridden(impl):
+    """asyncio has them since 3.13, for loops that integrate another event loop, such as a user interface's."""
+    calls = []
+
+    class Integrated(impl.EventLoop):
+        def _run_forever_setup(self):
+            calls.append("setup")
+            super()._run_forever_setup()
+            assert asyncio._get_running_loop() is self
+
+        def _run_forever_cleanup(self):
+            calls.append("cleanup")
+            super()._run_forever_cleanup()
+            assert asyncio._get_running_loop() is None
+
+    loop = Integrated()
+    hooks = sys.get_asyncgen_hooks()
+    loop.call_soon(lambda: calls.append(sys.get_asyncgen_hooks() != hooks))
+    loop.run_until_complete(nothing())
+    assert calls == ["setup", True, "cleanup"]
+    assert sys.get_asyncgen_hooks() == hooks
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.run_forever()
+
+
+@without_halves
+def test_code_that_drives_the_loop_itself(impl):
+    """Without run_forever(): what qasync and the like do with a toolkit's own loop."""
+    loop = impl.new_event_loop()
+    task = loop.create_task(asyncio.sleep(0.001, "done"))
+    loop._run_forever_setup()
+    try:
+        assert loop.is_running()
+        assert asyncio.get_running_loop() is loop
+        while not task.done():
+            loop._run_once()
+    finally:
+        loop._run_forever_cleanup()
+    assert not loop.is_running()
+    assert task.result() == "done"
+    assert loop.run_until_complete(asyncio.sleep(0, "runs")) == "runs"
+    loop.close()

@@ -82,6 +82,13 @@ def test_no_fallback_wanted(loop, pair):
     loop.run_until_complete(main())
 
 
+def test_the_reason_why_there_is_no_native_sendfile_is_shown(loop, pair):
+    with pytest.raises(asyncio.SendfileNotAvailableError) as raised:
+        loop.run_until_complete(loop.sock_sendfile(pair[0], io.BytesIO(DATA), fallback=False))
+    assert isinstance(raised.value.__context__, io.UnsupportedOperation)
+    assert not raised.value.__suppress_context__
+
+
 def test_a_cancelled_sendfile_leaves_nothing_behind(loop, pair, file):
     one, other = pair
 

@@ -16,6 +16,22 @@ def a_bad_descriptor(world):
 
 
 @case()
+def removing_numbers_that_no_file_has(world):
+    numbers = (2**31, 2**70)
+    return list(map(world.loop.remove_reader, numbers)), list(map(world.loop.remove_writer, numbers))
+
+
+@case()
+def adding_a_number_below_every_int_of_c(world):
+    world.loop.add_writer(-(2**40), int)
+
+
+@case()
+def removing_a_number_below_every_int_of_c(world):
+    world.loop.remove_reader(-(2**40))
+
+
+@case()
 def a_descriptor_that_is_text(world):
     world.loop.add_reader("text", int)
 
@@ -116,6 +132,24 @@ def a_registration_of_nothing(world):
 def a_registration_for_no_event(world):
     with world.impl.DefaultSelector() as selector:
         selector.register(0, 0)
+
+
+@case()
+def unregistering_a_number_that_no_file_has(world):
+    with world.impl.DefaultSelector() as selector:
+        selector.unregister(2**31)
+
+
+@case()
+def modifying_a_number_that_no_file_has(world):
+    with world.impl.DefaultSelector() as selector:
+        selector.modify(2**31, selectors.EVENT_READ)
+
+
+@case()
+def looking_up_a_number_that_no_file_has(world):
+    with world.impl.DefaultSelector() as selector:
+        return selector.get_map().get(2**31), selector.get_key(2**31)
 
 
 @case()

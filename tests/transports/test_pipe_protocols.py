@@ -136,6 +136,19 @@ def test_a_transport_that_is_dropped_closes_its_pipe_if_warnings_are_errors(impl
     assert any(message.startswith("unclosed transport") for message in unraisable)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_pipe_is_closed_if_its_protocol_cannot_be_told_of_it(loop, kind):
+    reading, writing = pipe_files()
+    ours, other = (reading, writing) if kind == "read" else (writing, reading)
+    connect = loop.connect_read_pipe if kind == "read" else loop.connect_write_pipe
+    with other:
+        with pytest.raises(AttributeError, match="connection_made"):
+            loop.run_until_complete(connect(object, ours))
+        gc.collect()
+        assert ours.closed
+
+
 @pytest.mark.parametrize("failing", ["data_received", "eof_received", "connection_lost"])
 def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
     class Failing(Recorder):

@@ -379,3 +379,35 @@ def test_nothing_else_is_written_during_sendfile(loop, connections, tmp_path):
     loop.run_until_complete(main())
     connection.transport.close()
     assert connection.receive_all().endswith(b"afterwards")
+
+
+async def written_lines(loop, lines):
+    """What the peer gets of writelines(lines), and the exception that it raises."""
+    one, other = socket.socketpair()
+    other.setblocking(False)
+    with other:
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=one)
+        try:
+            transport.writelines(lines)
+        except TypeError as error:
+            raised = type(error)
+        else:
+            raised = None
+        transport.close()
+        await asyncio.sleep(0)
+        return await loop.sock_recv(other, 100), raised
+
+
+@pytest.mark.parametrize("lines", [[b"a", None, b"b"], ["", b"a"], [0, []], [b"", bytearray(), b"a"], [b"a", "text"]])
+def test_lines_that_are_false(loop, load_implementation, lines):
+    oracle = load_implementation("asyncio").new_event_loop()
+    try:
+        expected = oracle.run_until_complete(written_lines(oracle, lines))
+    finally:
+        oracle.close()
+    received, raised = loop.run_until_complete(written_lines(loop, lines))
+    assert raised == expected[1]
+    if raised is None:
+        assert received == expected[0]
+    else:
+        assert received == b""

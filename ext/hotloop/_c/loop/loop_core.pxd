@@ -11,6 +11,8 @@ cdef class LoopCore(Polling):
     cdef Py_ssize_t last_received   # bytes that the last sock_recv() returned
     cdef Unflushed unflushed        # the transports that callbacks of this batch have written to
 
+    cdef int begin_running(self) except -1
+    cdef int end_running(self) except -1
     cdef int run_until_stopped(self) except -1
     cdef int run_iteration(self, bint repeat) except -1
     cdef int run_batches(self, bint repeat) except -1

@@ -128,29 +128,63 @@ cdef class LoopCore(Polling):
 
     def run_forever(self):
         """Run until stop() is called. See loop.run_forever()."""
+        cdef bint overridden
         self._check_closed()
         self._check_running()
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        overridden = not self.run_forever_halves_are_original
+        try:
+            if overridden:
+                self._run_forever_setup()
+            else:
+                self.begin_running()
+            self.begin_metrics()
+            begin_caching_contexts()
+            try:
+                self.run_until_stopped()
+            finally:
+                self.end_metrics()
+                try:
+                    self.leave_current_task()
+                finally:
+                    end_caching_contexts()
+        finally:
+            if overridden:
+                self._run_forever_cleanup()
+            else:
+                self.end_running()
+
+    # The two halves of run_forever(): subclasses override them, and code that drives the loop itself calls them.
+    # asyncio has them since Python 3.13.
+
+    def _run_forever_setup(self):
+        self._check_closed()
+        self._check_running()
+        self.begin_running()
+
+    def _run_forever_cleanup(self):
+        self.end_running()
+
+    cdef int begin_running(self) except -1:
         self._set_coroutine_origin_tracking(self.debug)
-        hooks = sys.get_asyncgen_hooks()
+        self._old_agen_hooks = sys.get_asyncgen_hooks()
         self.inbox.claim()
         store_release_id(&self.thread_id, PyThread_get_thread_ident())
-        self.begin_metrics()
-        try:
-            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
-            events._set_running_loop(self)
-            begin_caching_contexts()
-            self.run_until_stopped()
-        finally:
-            self.end_metrics()
-            try:
-                self.leave_current_task()
-            finally:
-                end_caching_contexts()
-                self.stopping = False
-                store_release_id(&self.thread_id, 0)
-                events._set_running_loop(None)
-                self._set_coroutine_origin_tracking(False)
-                sys.set_asyncgen_hooks(*hooks)
+        sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+        events._set_running_loop(self)
+        return 0
+
+    cdef int end_running(self) except -1:
+        cdef object hooks = self._old_agen_hooks
+        self.stopping = False
+        store_release_id(&self.thread_id, 0)
+        events._set_running_loop(None)
+        self._set_coroutine_origin_tracking(False)
+        if hooks is not None:
+            self._old_agen_hooks = None
+            sys.set_asyncgen_hooks(*hooks)
+        return 0
 
     cdef int run_until_stopped(self) except -1:
         while True:

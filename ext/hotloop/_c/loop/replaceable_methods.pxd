@@ -5,6 +5,7 @@ cdef class ReplaceableMethods(LoopState):
     cdef object time_replacement    # a replacement of time(); None: time() is time.monotonic()
     cdef bint run_once_is_original  # _run_once() is not overridden; other threads read it
     cdef bint process_events_is_original
+    cdef bint run_forever_halves_are_original   # neither _run_forever_setup() nor _run_forever_cleanup() is overridden
     cdef bint call_at_is_original
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
     cdef double early               # in seconds: timers may fire so much early, if the program sets _clock_resolution

@@ -71,6 +71,7 @@ cdef class ReplaceableMethods(LoopState):
         self.call_at_is_original = "call_at" not in replaced
         self.create_task_is_original = "create_task" not in replaced
         self.process_events_is_original = "_process_events" not in replaced
+        self.run_forever_halves_are_original = replaced.isdisjoint(("_run_forever_setup", "_run_forever_cleanup"))
         store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
         self.update_short_cuts()
         return 0
@@ -105,7 +106,10 @@ cdef bint is_the_clock(object function) except -1:
 
 cdef int declare_originals(type core) except -1:
     """Tell which class has the original methods."""
-    for name in ("time", "call_soon", "call_at", "create_task", "_run_once", "_process_events"):
+    for name in (
+        *("time", "call_soon", "call_at", "create_task", "_process_events"),
+        *("_run_once", "_run_forever_setup", "_run_forever_cleanup"),
+    ):
         ORIGINALS[name] = getattr(core, name)
     return 0
 

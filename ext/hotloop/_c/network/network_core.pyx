@@ -4,6 +4,8 @@ asyncio's BaseEventLoop asks for transports through a handful of hooks, once for
 and make hotloop's transports. On another selector than hotloop's they call asyncio's own.
 """
 
+from libc.limits cimport INT_MAX
+
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.network.accepting cimport accept_connections, can_accept
 from hotloop._c.network.child_process cimport program_set_child_watcher, watch_process
@@ -267,8 +269,7 @@ cdef class NetworkCore(LoopCore):
 
     def _ensure_fd_no_transport(self, fd):
         """RuntimeError if a transport uses this descriptor; ValueError if `fd` has no descriptor."""
-        cdef object user
-        cdef int number
+        cdef object user, number
         if self.poller is None:
             return super()._ensure_fd_no_transport(fd)
         if isinstance(fd, int):
@@ -278,6 +279,8 @@ cdef class NetworkCore(LoopCore):
                 number = int(fd.fileno())
             except (AttributeError, TypeError, ValueError):
                 raise ValueError(f"Invalid file object: {fd!r}") from None
+        if not 0 <= number <= INT_MAX:
+            return
         user = self.poller.entry(number)
         if isinstance(user, Transport) and not user.is_closing():
             raise RuntimeError(f"File descriptor {fd!r} is used by transport {user!r}")

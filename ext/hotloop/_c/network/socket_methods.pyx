@@ -414,7 +414,7 @@ async def send_file(loop, sock, file, offset, count):
         source = file.fileno()
         size = os.fstat(source).st_size
     except (AttributeError, io.UnsupportedOperation, OSError):
-        raise exceptions.SendfileNotAvailableError("not a regular file") from None
+        raise exceptions.SendfileNotAvailableError("not a regular file")
     block = count or size
     if not block:
         return 0

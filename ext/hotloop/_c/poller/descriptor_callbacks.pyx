@@ -93,7 +93,7 @@ cdef CallbackWatcher callback_watcher(PollerSelector poller, int fd):
 
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):
     """Queue `handle` whenever `event` is reported, in place of the previous receiver: a handle that is cancelled."""
-    cdef int fd = poller.descriptor(fileobj)
+    cdef int fd = poller.descriptor_to_add(fileobj)
     cdef CallbackWatcher watcher = callback_watcher(poller, fd)
     if watcher is None:
         watcher = new_watcher(poller, fd, event, handle)

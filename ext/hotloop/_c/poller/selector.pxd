@@ -9,7 +9,8 @@ cdef class PollerSelector(Poller):
     cdef bint class_select_is_original  # the class has no select() but PollerSelector's
 
     cdef bint select_is_original(self) except -1
-    cdef int descriptor(self, object fileobj) except -1
+    cdef int descriptor(self, object fileobj) except? -1
+    cdef int descriptor_to_add(self, object fileobj) except -1
     cdef list descriptors_in_map(self)
     cdef object entry_in_map(self, int fd)
     cdef object key(self, int fd)

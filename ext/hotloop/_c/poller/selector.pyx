@@ -11,6 +11,7 @@ Source: the documentation of `selectors`; epoll(7), kqueue(2).
 
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.limits cimport INT_MAX
 from libc.math cimport ceil, isnan
 from libc.stdint cimport INT64_MAX, int64_t
 
@@ -130,7 +131,7 @@ cdef class PollerSelector(Poller):
         Raises ValueError for invalid events or an invalid file object, KeyError if it is registered, OSError if the
         kernel refuses it (PermissionError: a regular file). See selectors.BaseSelector.register."""
         cdef int wanted = check_events(events)
-        cdef int fd = self.descriptor(fileobj)
+        cdef int fd = self.descriptor_to_add(fileobj)
         cdef object key
         if self.entry_in_map(fd) is not None:
             raise KeyError(f"{fileobj!r} (FD {fd}) is already registered")
@@ -246,8 +247,15 @@ cdef class PollerSelector(Poller):
     def __exit__(self, *exc_info):
         self.close()
 
-    cdef int descriptor(self, object fileobj) except -1:
-        """The descriptor of a file object. If the file object is closed: the descriptor that it was registered with."""
+    cdef int descriptor_to_add(self, object fileobj) except -1:
+        cdef int fd = self.descriptor(fileobj)
+        if fd < 0:
+            raise OverflowError("Python int too large to convert to C int")
+        return fd
+
+    cdef int descriptor(self, object fileobj) except? -1:
+        """The descriptor of a file object. If the file object is closed: the descriptor that it was registered with.
+        -1, for which nothing is registered, for a number that no file has."""
         cdef int fd
         try:
             fd = descriptor_of(fileobj)
@@ -302,7 +310,7 @@ cdef int check_events(object events) except -1:
     return events
 
 
-cdef int descriptor_of(object fileobj) except -1:
+cdef int descriptor_of(object fileobj) except? -1:
     cdef object number
     if isinstance(fileobj, int):
         number = fileobj
@@ -313,7 +321,7 @@ cdef int descriptor_of(object fileobj) except -1:
             raise ValueError(f"Invalid file object: {fileobj!r}") from None
     if number < 0:
         raise ValueError(f"Invalid file descriptor: {number}")
-    return number
+    return number if number <= INT_MAX else -1
 
 
 cdef class EpollSelector(PollerSelector):

@@ -19,8 +19,9 @@ from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
 from hotloop._c.transports.write_queue cimport write_queue_append_data
 
-import warnings
 from asyncio import constants, sslproto
+
+from hotloop._asyncio.unclosed import warn_unclosed
 
 cdef extern from *:
     """
@@ -53,8 +54,10 @@ cdef class SSLTransport:
     def __del__(self):
         if self.tls is None or self.tls.closed:
             return
-        self.tls.closed = True
-        warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+        try:
+            warn_unclosed(self, sslproto._SSLProtocolTransport)
+        finally:
+            self.tls.closed = True
 
     def __repr__(self):
         info = [type(self).__name__]

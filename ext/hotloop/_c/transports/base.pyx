@@ -19,8 +19,9 @@ from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_e
 from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 
 import os
-import warnings
 from asyncio import base_events, constants, transports
+
+from hotloop._asyncio.unclosed import warn_unclosed
 
 cdef extern from *:
     """
@@ -62,7 +63,7 @@ cdef class Transport(ProtocolRunner):
             return
         try:
             # Raises if warnings are errors. Then the descriptor must not stay open either.
-            warnings.warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+            warn_unclosed(self, self.counterpart())
         finally:
             self.release_dropped()
 
@@ -79,6 +80,10 @@ cdef class Transport(ProtocolRunner):
         return 0
 
     # -- what each subclass supplies -----------------------------------------------------------------------------------
+
+    cdef object counterpart(self):
+        """asyncio's own class of such transports."""
+        raise NotImplementedError
 
     cdef int end_reading(self) except -1:
         """Ask the poller to report no more reads, unless that costs a system call that can wait. Idempotent."""

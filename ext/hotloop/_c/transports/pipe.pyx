@@ -31,14 +31,13 @@ from hotloop._c.transports.write_queue cimport (
     iovec,
     write_queue_append,
     write_queue_clear,
-    write_queue_truncate,
     write_queue_send,
 )
 
 import os
 import stat
 import sys
-from asyncio import base_events, transports
+from asyncio import base_events, transports, unix_events
 
 cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
@@ -165,6 +164,9 @@ cdef class ReadPipeTransport(PipeTransport):
 
     max_size = READ_SIZE
 
+    cdef object counterpart(self):
+        return unix_events._UnixReadPipeTransport
+
     @property
     def __class__(self):
         return transports.ReadTransport
@@ -250,6 +252,9 @@ cdef class ReadPipeTransport(PipeTransport):
 cdef class WritePipeTransport(PipeTransport):
     """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
 
+    cdef object counterpart(self):
+        return unix_events._UnixWritePipeTransport
+
     def __dealloc__(self):
         write_queue_clear(&self.unsent)
 
@@ -331,33 +336,8 @@ cdef class WritePipeTransport(PipeTransport):
         self.maybe_pause_protocol()
 
     def writelines(self, list_of_data):
-        """Like write() for each item, but in one system call."""
-        cdef bint waiting = self.unsent.bytes > 0
-        cdef int before
-        cdef list chunks = []
-        if FREE_THREADED and runs_in_other_thread(self.loop):
-            return call_in_loop_thread(self.loop, self.write, (b"".join(list_of_data),))
-        if self.device:
-            self.write(b"".join(list_of_data))
-            return
-        for data in list_of_data:
-            chunks.append(data if type(data) is bytes else bytes(memoryview(data)))
-        if self.closing:
-            if any(chunks):
-                self.ignore_write()
-            return
-        before = self.unsent.count
-        try:
-            for data in chunks:
-                if data:
-                    self.enqueue(data, 0)
-        except BaseException:
-            write_queue_truncate(&self.unsent, before)
-            raise
-        if not waiting:
-            self.send_queued()
-        if not self.lost:
-            self.maybe_pause_protocol()
+        """Write the items joined."""
+        self.write(b"".join(list_of_data))
 
     cdef int send(self, object data) except -1:
         """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""
@@ -454,12 +434,13 @@ cdef class WritePipeTransport(PipeTransport):
 cdef int open_pipe(
     PipeTransport transport, LoopCore loop, object pipe, int fd, object protocol, object waiter, object extra
 ) except -1:
-    """Open the transport on `pipe`, which it owns from here on."""
+    """Open the transport on `pipe`, which it owns from here on, also if that fails: nothing refers to the transport
+    then, and it closes the pipe."""
     os.set_blocking(fd, False)
     transport.extra = {**(extra or {}), "pipe": pipe}
     transport.fd = fd
-    transport.open(loop, protocol, None, waiter)
     transport.pipe = pipe
+    transport.open(loop, protocol, None, waiter)
     return 0
 
 cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):

@@ -25,7 +25,7 @@ from hotloop._c.transports.base cimport Transport, os_error
 import socket
 import weakref
 from _socket import socket as socket_base
-from asyncio import base_events, trsock
+from asyncio import base_events, selector_events, trsock
 
 cdef extern from "system/socket_object.h":
     bint socket_object_find_functions(object type)
@@ -64,6 +64,9 @@ cdef object own_set_no_delay = base_events._set_nodelay
 
 cdef class SocketTransport(Transport):
     """A transport that owns a socket."""
+
+    cdef object counterpart(self):
+        return selector_events._SelectorTransport
 
     cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1:
         """Take over a Python socket object. `extra`: answers for get_extra_info(), or None."""

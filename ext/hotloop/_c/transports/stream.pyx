@@ -34,6 +34,8 @@ from hotloop._c.transports.write_queue cimport (
 import sys
 from asyncio import constants, selector_events
 
+from hotloop._asyncio import writelines
+
 cdef extern from "system/socket_calls.h":
     int socket_close(int fd)
     int socket_finish_writing(int fd)
@@ -47,6 +49,7 @@ cdef size_t MAX_WAITING = 16 * 1024
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
 # Before 3.12 asyncio's writelines() joined its argument and called write(), so errors were those of joining.
 cdef bint joins_lines = sys.version_info < (3, 12)
+cdef bint skips_falsy_lines = writelines.SKIPS_FALSY_ITEMS
 # The words for the accepted types in asyncio's TypeError; they changed in 3.14 and a late 3.13.
 cdef str WRITE_TYPES = (
     "a bytes, bytearray, or memoryview object"
@@ -137,7 +140,7 @@ cdef class StreamTransport(StreamReceiver):
         self.check_writable("writelines")
         if not list_of_data:
             return
-        chunks = bytes_or_views(list_of_data)
+        chunks = bytes_or_views([data for data in list_of_data if data] if skips_falsy_lines else list_of_data)
         if self.lost:
             self.count_lost_write()
             return

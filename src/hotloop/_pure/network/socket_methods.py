@@ -207,7 +207,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 source = file.fileno()
                 size = os.fstat(source).st_size
             except (AttributeError, io.UnsupportedOperation, OSError):
-                raise SendfileNotAvailableError("not a regular file") from None
+                raise SendfileNotAvailableError("not a regular file")  # noqa: B904 - the context, as asyncio's
             if not (count or size):
                 return 0
             sent = 0

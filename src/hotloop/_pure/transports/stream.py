@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import selector_events
+from hotloop._asyncio.writelines import SKIPS_FALSY_ITEMS
 from hotloop._pure.transports.protocol_kind import takes_buffers
 
 # asyncio's transports allocate 256 KiB for each read and give most of it back at once. glibc maps, faults in and unmaps
@@ -47,4 +48,5 @@ class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
             if self._eof or self._empty_waiter is not None:
                 super().writelines(list_of_data)  # raises RuntimeError
             elif list_of_data:
-                self.write(b"".join(map(memoryview, list_of_data)))
+                chunks: Iterable[Any] = filter(None, list_of_data) if SKIPS_FALSY_ITEMS else list_of_data
+                self.write(b"".join(map(memoryview, chunks)))

@@ -106,3 +106,22 @@ def test_the_transport_of_a_socket_that_sock_methods_are_done_with(loop, pair, i
         transport.close()
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="the standard library's selector fails for the number of a closed socket that it has")
+def test_a_callback_for_a_closed_socket_is_not_called_for_the_next_one(loop):
+    one, other = socket.socketpair()
+    fd = one.fileno()
+    loop.add_writer(one, pytest.fail, "a callback of the closed socket was called")
+    one.close()
+    other.close()
+    one, other = socket.socketpair()
+    assert one.fileno() == fd
+
+    async def main():
+        transport = await connected(loop, one)
+        await asyncio.sleep(0.01)
+        transport.close()
+
+    with one, other:
+        loop.run_until_complete(main())

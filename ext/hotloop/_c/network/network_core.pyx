@@ -78,10 +78,9 @@ cdef class NetworkCore(LoopCore):
         if self.poller is None or type(sock) is not Socket:
             return False
         self._ensure_fd_no_transport(sock)
-        # A sock_*() method may be waiting for it, or a callback of add_writer(). Only beside asyncio's transport, which
-        # consists of callbacks itself, do they go on.
+        # What waits for it already goes on only beside asyncio's transport, which consists of callbacks itself.
         entry = self.poller.entry(sock.fileno())
-        return not isinstance(entry, Watcher) or isinstance(entry, Transport) or (<Watcher>entry).is_idle()
+        return not (isinstance(entry, Watcher) and (<Watcher>entry).waits_for(sock))
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
         if not self.has_own_transport_for(sock):

@@ -426,6 +426,9 @@ cdef class SocketWatcher(Watcher):
     cdef bint is_idle(self) noexcept:
         return self.awaited_events() == 0
 
+    cdef bint waits_for(self, object sock) except -1:
+        return self.awaited_events() and refers_to(self.socket, sock)
+
     cdef int add_operation(self, SocketOperation operation, bint again) except -1:
         """Let `operation` wait here, in place of any other. One that waits `again`, woken too early, displaces none."""
         cdef int event = operation.event

@@ -63,6 +63,10 @@ cdef class CallbackWatcher(Watcher):
     cdef object fileobj(self, int fd):
         return self.file
 
+    cdef bint waits_for(self, object sock) except -1:
+        # Of a mere number it is not known whether its file was closed.
+        return self.file is sock or isinstance(self.file, int) or self.file.fileno() == self.fd
+
     cdef Runnable receiver(self, int event):
         return self.reader if event == POLLER_READ else self.writer
 

@@ -16,4 +16,5 @@ cdef class Watcher(Runnable):
     cdef object data(self)
     cdef object fileobj(self, int fd)
     cdef bint is_idle(self) noexcept
+    cdef bint waits_for(self, object sock) except -1
     cdef int yield_to_callback(self) except -1

@@ -346,3 +346,51 @@ def test_code_that_drives_the_loop_itself(impl):
     assert task.result() == "done"
     assert loop.run_until_complete(asyncio.sleep(0, "runs")) == "runs"
     loop.close()
+
+
+@without_halves
+def test_the_set_up_may_put_another_loop_aside(impl):
+    """So it is called before anything is checked."""
+
+    class Inner(impl.EventLoop):
+        def _run_forever_setup(self):
+            self.outer = asyncio._get_running_loop()
+            asyncio._set_running_loop(None)
+            super()._run_forever_setup()
+
+        def _run_forever_cleanup(self):
+            super()._run_forever_cleanup()
+            asyncio._set_running_loop(self.outer)
+
+    outer, inner = impl.new_event_loop(), Inner()
+
+    async def main():
+        inner.call_soon(inner.stop)
+        inner.run_forever()
+        return asyncio.get_running_loop() is outer
+
+    assert outer.run_until_complete(main())
+    outer.close()
+    inner.close()
+
+
+@pytest.mark.only(
+    *("c", "python"), *(["asyncio"] if sys.version_info < (3, 13) else []), reason="asyncio forgets them since 3.13"
+)
+def test_a_nested_run_leaves_the_outer_hooks_of_asynchronous_generators(loop, monkeypatch):
+    before = sys.get_asyncgen_hooks()
+
+    def nested():
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        asyncio._set_running_loop(loop)
+        loop.stop()
+
+    monkeypatch.setattr(loop, "_check_running", lambda: None)
+    loop.call_soon(nested)
+    sys.set_asyncgen_hooks(firstiter=print)
+    try:
+        loop.run_forever()
+        assert sys.get_asyncgen_hooks().firstiter is print
+    finally:
+        sys.set_asyncgen_hooks(*before)

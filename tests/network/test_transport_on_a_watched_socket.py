@@ -47,6 +47,57 @@ def test_sock_sendall_goes_on(loop, pair, reports):
     assert {type(error) for error in reports} <= {RuntimeError}
 
 
+async def all_received(loop, sock):
+    """What comes from it until nothing has come for a while."""
+    data = bytearray()
+    while True:
+        try:
+            data += await asyncio.wait_for(loop.sock_recv(sock, 1 << 20), 0.5)
+        except TimeoutError:
+            return data
+
+
+@pytest.mark.only("c", reason="asyncio's loop cuts off either the one or the other, and keeps the callback registered")
+@pytest.mark.parametrize("turns", range(5))
+def test_a_transport_that_writes_displaces_sock_sendall(loop, pair, reports, turns):
+    one, other = pair
+
+    async def main():
+        sending = await started(loop.sock_sendall(one, MUCH))
+        transport = await connected(loop, one)
+        data = bytearray(other.recv(1 << 18))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        transport.write(b"y" * 1_000_000)
+        data += await all_received(loop, other)
+        buffered = transport.get_write_buffer_size()
+        transport.abort()
+        sending.cancel()
+        await asyncio.wait([sending])
+        return data.count(b"y"), buffered
+
+    assert loop.run_until_complete(main()) == (1_000_000, 0)
+
+
+@pytest.mark.only("c", reason="asyncio's loop cuts off the sock_sendall() at some turns")
+@pytest.mark.parametrize("turns", range(5))
+def test_sock_sendall_goes_on_if_the_transport_is_made_between_two_of_its_waits(loop, pair, reports, turns):
+    one, other = pair
+
+    async def main():
+        sending = await started(loop.sock_sendall(one, MUCH))
+        size = len(other.recv(1 << 18))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        transport = await connected(loop, one)
+        size += len(await all_received(loop, other))
+        assert sending.done()
+        transport.abort()
+        return size
+
+    assert loop.run_until_complete(main()) == len(MUCH)
+
+
 def test_a_callback_for_writing_goes_on(loop, pair):
     one, _ = pair
 

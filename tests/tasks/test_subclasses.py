@@ -1,5 +1,6 @@
 """Subclasses of Future and Task: `__class__` is the subclass, and isinstance() takes their instances for asyncio's."""
 
+import abc
 import asyncio
 import copy
 import operator
@@ -208,3 +209,25 @@ def test_a_method_that_is_set_on_a_subclass_later(impl, loop):
     loop.call_later(0.001, future.set_result, 1)
     assert loop.run_until_complete(task) == 1
     assert calls[:2] == ["add", "result"]
+
+
+def test_a_subclass_of_an_abstract_base_class(impl, loop):
+    class Base(abc.ABC):  # noqa: B024 - its metaclass is what counts
+        pass
+
+    class Own(Base, impl.Future):
+        pass
+
+    class OwnTask(Base, impl.Task):
+        pass
+
+    async def nothing():
+        pass
+
+    future, task = Own(loop=loop), OwnTask(nothing(), loop=loop)
+    assert isinstance(future, Base)
+    assert isinstance(task, Base)
+    assert issubclass(Own, Base)
+    assert issubclass(OwnTask, Base)
+    assert not isinstance(loop.create_future(), Base)
+    loop.run_until_complete(task)

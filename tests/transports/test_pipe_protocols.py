@@ -149,6 +149,24 @@ def test_a_pipe_is_closed_if_its_protocol_cannot_be_told_of_it(loop, kind):
         assert ours.closed
 
 
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_a_pipe_that_cannot_be_made_non_blocking_is_closed(loop, kind, monkeypatch):
+    def refuse(fd, blocking):
+        raise OSError("refused")
+
+    reading, writing = pipe_files()
+    ours, other = (reading, writing) if kind == "read" else (writing, reading)
+    connect = loop.connect_read_pipe if kind == "read" else loop.connect_write_pipe
+    with other:
+        monkeypatch.setattr(os, "set_blocking", refuse)
+        with pytest.raises(OSError, match="refused"):
+            loop.run_until_complete(connect(Recorder, ours))
+        monkeypatch.undo()
+        gc.collect()
+        assert ours.closed
+
+
 @pytest.mark.parametrize("failing", ["data_received", "eof_received", "connection_lost"])
 def test_exceptions_in_the_callbacks_of_a_read_pipe(loop, failing):
     class Failing(Recorder):

@@ -93,3 +93,43 @@ peer.close()
 """
     )
     assert shown.stdout.split() == ["True", "False"]
+
+
+def test_a_transport_that_lives_until_the_interpreter_exits(impl):
+    """The modules are emptied by then. Whether the warning is shown depends on what was emptied before."""
+    done = impl.run_script(
+        """
+import asyncio, socket
+one, other = socket.socketpair()
+loop = impl.new_event_loop()
+transport, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=one))
+transport.pause_reading()
+loop.close()
+asyncio.kept = transport
+other.detach()
+""",
+        "-Wdefault",
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
+
+
+@pytest.mark.only("c", reason="asyncio keeps no count")
+def test_a_socket_that_the_protocol_factory_has_closed(impl, pair):
+    loop = impl.new_event_loop()
+    one, _ = pair
+
+    def made():
+        one.close()
+        return asyncio.Protocol()
+
+    async def main():
+        await loop.create_connection(made, sock=one)
+
+    loop.set_exception_handler(lambda loop, context: None)
+    loop.run_until_complete(main())
+    gc.collect()
+    assert loop.metrics().transports["stream"] == 0
+    loop.close()

@@ -10,6 +10,7 @@ own_method().
 """
 
 import copyreg
+from abc import ABCMeta
 from collections.abc import Callable
 from types import MethodDescriptorType
 from typing import Any
@@ -75,6 +76,11 @@ def likeness(cls: type, counterpart: type) -> type:
     if known is None or type.__getattribute__(known, "__base__") is not counterpart:
         known = _Likeness(cls, counterpart)
         type.__setattr__(cls, _KEPT_AS, known)
+        for base in cls.__mro__:
+            if isinstance(base, ABCMeta):
+                # It looks at a likeness's own bases, finds nothing, and keeps that for the model, which is equal. What
+                # it has found for the model before it keeps for the likeness.
+                issubclass(cls, base)
     return known
 
 

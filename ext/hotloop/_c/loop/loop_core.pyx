@@ -128,16 +128,18 @@ cdef class LoopCore(Polling):
 
     def run_forever(self):
         """Run until stop() is called. See loop.run_forever()."""
+        cdef object outer_hooks = self._old_agen_hooks
         cdef bint overridden
-        self._check_closed()
-        self._check_running()
         if self.type_version != type_version_of(self):
             self.find_overrides()
         overridden = not self.run_forever_halves_are_original
+        if overridden:
+            self._run_forever_setup()
+        else:
+            self._check_closed()
+            self._check_running()
         try:
-            if overridden:
-                self._run_forever_setup()
-            else:
+            if not overridden:
                 self.begin_running()
             self.begin_metrics()
             begin_caching_contexts()
@@ -150,10 +152,13 @@ cdef class LoopCore(Polling):
                 finally:
                     end_caching_contexts()
         finally:
-            if overridden:
-                self._run_forever_cleanup()
-            else:
+            # The program may have replaced them meanwhile.
+            if self.run_forever_halves_are_original:
                 self.end_running()
+            else:
+                self._run_forever_cleanup()
+            # Of the run that this one was nested in.
+            self._old_agen_hooks = outer_hooks
 
     # The two halves of run_forever(): subclasses override them, and code that drives the loop itself calls them.
     # asyncio has them since Python 3.13.

@@ -26,6 +26,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport backoff_reset
+from hotloop._c.poller.descriptor_callbacks cimport receiver_of
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.locking cimport FREE_THREADED
@@ -42,7 +43,7 @@ from hotloop._c.runtime.send_slots cimport (
 from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.tasks.future cimport Future, new_future
-from hotloop._c.tasks.future_core cimport FINISHED, PENDING
+from hotloop._c.tasks.future_core cimport PENDING
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
@@ -221,8 +222,7 @@ cdef class SocketOperation:
             raise RuntimeError("cannot reuse already awaited coroutine")
         if waiter.state == PENDING:
             raise RuntimeError("await wasn't used with future")
-        if self.handle is not None or waiter.state != FINISHED:
-            self.stop_waiting()
+        self.stop_waiting()
         error = waiter.take_error()
         if error is not None:
             self.end()
@@ -251,6 +251,9 @@ cdef class SocketOperation:
         self.fd = self.sock.fileno()
         if not again:
             loop._ensure_fd_no_transport(self.fd)
+        elif loop.poller is not None and receiver_of(loop.poller, self.fd, self.event) is not None:
+            # Something has taken the place of this operation's callback since. As under asyncio, it waits in vain.
+            return 0
         add = loop._add_reader if self.event == POLLER_READ else loop._add_writer
         self.handle = add(self.fd, wake_up, self)
         self.callback_entry = None if loop.poller is None else loop.poller.entry(self.fd)
@@ -385,8 +388,9 @@ cdef class SocketWatcher(Watcher):
         self.run()
 
     cdef bint wake_operation(self, int event) except -1:
-        """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it."""
-        cdef SocketOperation operation = self.set_operation(event, None)
+        """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it. Until then
+        the operation stays here, because it may have to wait again."""
+        cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
         if not is_pending(operation):
             return False
         operation.waiter.finish(None)
@@ -427,7 +431,7 @@ cdef class SocketWatcher(Watcher):
         return self.awaited_events() == 0
 
     cdef bint waits_for(self, object sock) except -1:
-        return self.awaited_events() and refers_to(self.socket, sock)
+        return (self.reader is not None or self.writer is not None) and refers_to(self.socket, sock)
 
     cdef int add_operation(self, SocketOperation operation, bint again) except -1:
         """Let `operation` wait here, in place of any other. One that waits `again`, woken too early, displaces none."""

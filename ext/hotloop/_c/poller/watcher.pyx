@@ -52,8 +52,8 @@ cdef class Watcher(Runnable):
         return False
 
     cdef bint waits_for(self, object sock) except -1:
-        """Whether the program waits for this socket by a callback or a sock_*() method: that goes on beside a transport.
-        False if it has closed the one that it waited for, and this one has its number now."""
+        """Whether the program waits for this socket by a callback or a sock_*() method: that goes on beside a
+        transport. False if it has closed the one that it waited for, and this one has its number now."""
         return False
 
     cdef int yield_to_callback(self) except -1:

@@ -21,7 +21,9 @@ from hotloop._c.transports.write_queue cimport write_queue_append_data
 
 from asyncio import constants, sslproto
 
-from hotloop._asyncio.unclosed import warn_unclosed
+from hotloop._asyncio.unclosed import unclosed_warning
+
+cdef object warn_unclosed = unclosed_warning(sslproto._SSLProtocolTransport)
 
 cdef extern from *:
     """
@@ -55,7 +57,7 @@ cdef class SSLTransport:
         if self.tls is None or self.tls.closed:
             return
         try:
-            warn_unclosed(self, sslproto._SSLProtocolTransport)
+            warn_unclosed(self)
         finally:
             self.tls.closed = True
 

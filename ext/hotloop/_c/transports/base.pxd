@@ -18,7 +18,7 @@ cdef class Transport(ProtocolRunner):
     cdef int metrics_kind           # the METRICS_ kind under which it counts as open; 0: none
     cdef tuple limits               # (low, high) as the caller gave them; None: the defaults
 
-    cdef object counterpart(self)
+    cdef int warn_unclosed(self) except -1
     cdef int end_reading(self) except -1
     cdef int release_resources(self) except -1
     cdef int close_dropped(self) except -1

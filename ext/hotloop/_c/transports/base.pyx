@@ -21,8 +21,6 @@ from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 import os
 from asyncio import base_events, constants, transports
 
-from hotloop._asyncio.unclosed import warn_unclosed
-
 cdef extern from *:
     """
     #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
@@ -60,10 +58,13 @@ cdef class Transport(ProtocolRunner):
 
     def __del__(self):
         if not self.is_open():
+            if self.metrics_kind:
+                # The program has closed the descriptor itself before the transport was opened.
+                self.release_dropped()
             return
         try:
             # Raises if warnings are errors. Then the descriptor must not stay open either.
-            warn_unclosed(self, self.counterpart())
+            self.warn_unclosed()
         finally:
             self.release_dropped()
 
@@ -81,8 +82,8 @@ cdef class Transport(ProtocolRunner):
 
     # -- what each subclass supplies -----------------------------------------------------------------------------------
 
-    cdef object counterpart(self):
-        """asyncio's own class of such transports."""
+    cdef int warn_unclosed(self) except -1:
+        """Warn that the transport was dropped unclosed. Raises if warnings are errors."""
         raise NotImplementedError
 
     cdef int end_reading(self) except -1:

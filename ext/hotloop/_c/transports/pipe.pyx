@@ -39,6 +39,11 @@ import stat
 import sys
 from asyncio import base_events, transports, unix_events
 
+from hotloop._asyncio.unclosed import unclosed_warning
+
+cdef object warn_unclosed_read_pipe = unclosed_warning(unix_events._UnixReadPipeTransport)
+cdef object warn_unclosed_write_pipe = unclosed_warning(unix_events._UnixWritePipeTransport)
+
 cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
     Py_ssize_t pipe_write(int fd, const void *data, size_t size)
@@ -164,8 +169,9 @@ cdef class ReadPipeTransport(PipeTransport):
 
     max_size = READ_SIZE
 
-    cdef object counterpart(self):
-        return unix_events._UnixReadPipeTransport
+    cdef int warn_unclosed(self) except -1:
+        warn_unclosed_read_pipe(self)
+        return 0
 
     @property
     def __class__(self):
@@ -252,8 +258,9 @@ cdef class ReadPipeTransport(PipeTransport):
 cdef class WritePipeTransport(PipeTransport):
     """The transport that loop.connect_write_pipe() makes: see asyncio.WriteTransport."""
 
-    cdef object counterpart(self):
-        return unix_events._UnixWritePipeTransport
+    cdef int warn_unclosed(self) except -1:
+        warn_unclosed_write_pipe(self)
+        return 0
 
     def __dealloc__(self):
         write_queue_clear(&self.unsent)
@@ -436,10 +443,10 @@ cdef int open_pipe(
 ) except -1:
     """Open the transport on `pipe`, which it owns from here on, also if that fails: nothing refers to the transport
     then, and it closes the pipe."""
-    os.set_blocking(fd, False)
     transport.extra = {**(extra or {}), "pipe": pipe}
     transport.fd = fd
     transport.pipe = pipe
+    os.set_blocking(fd, False)
     transport.open(loop, protocol, None, waiter)
     return 0
 

@@ -27,6 +27,8 @@ import weakref
 from _socket import socket as socket_base
 from asyncio import base_events, selector_events, trsock
 
+from hotloop._asyncio.unclosed import unclosed_warning
+
 cdef extern from "system/socket_object.h":
     bint socket_object_find_functions(object type)
     int socket_object_family(object sock) except? -1
@@ -58,6 +60,7 @@ cdef extern from *:
 socket_object_find_functions(socket_base)
 cdef int SOCK_STREAM = socket.SOCK_STREAM
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
+cdef object warn_unclosed_socket = unclosed_warning(selector_events._SelectorTransport)
 # asyncio's own function, as it was when this module was imported.
 cdef object own_set_no_delay = base_events._set_nodelay
 
@@ -65,8 +68,9 @@ cdef object own_set_no_delay = base_events._set_nodelay
 cdef class SocketTransport(Transport):
     """A transport that owns a socket."""
 
-    cdef object counterpart(self):
-        return selector_events._SelectorTransport
+    cdef int warn_unclosed(self) except -1:
+        warn_unclosed_socket(self)
+        return 0
 
     cdef int adopt_socket(self, object sock, object extra, bint exposed) except -1:
         """Take over a Python socket object. `extra`: answers for get_extra_info(), or None."""

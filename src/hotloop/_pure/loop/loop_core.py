@@ -91,12 +91,18 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     # -- running -------------------------------------------------------------------------------------------------------
 
+    _old_agen_hooks: Any = None
+
     def run_forever(self) -> None:
         """Run until stop() is called."""
-        self._check_closed()
-        self._check_running()
+        outer_hooks, outer_thread = self._old_agen_hooks, self._thread_id
         try:
             self._run_forever_setup()
+        except BaseException:
+            if self._thread_id != outer_thread:
+                self._run_forever_cleanup()
+            raise
+        try:
             self.__begin()
             while True:
                 self._run_once()
@@ -108,11 +114,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     self._measurements.end(self._measurements.clock())
             finally:
                 self._run_forever_cleanup()
+                # Of the run that this one was nested in.
+                self._old_agen_hooks = outer_hooks
 
     if sys.version_info < (3, 13):
         # The two halves of run_forever(). asyncio has them from Python 3.13 on, for loops that other code drives.
-
-        _old_agen_hooks: Any = None
 
         def _run_forever_setup(self) -> None:
             self._check_closed()

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import contextvars
 import dataclasses
+import inspect
 import itertools
 import sys
 
@@ -382,6 +383,10 @@ class Machine:
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
         self.trace.append([self.state(one) for one in (*self.tasks, *self.futures)])
+        for task in self.tasks:
+            # A callback of the last turn has made it. Python warns of a coroutine that was never awaited.
+            if not task.done() and inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:
+                task.get_coro().close()
         return self.trace.copy()  # those that never end are reported when they are collected
 
 

@@ -6,7 +6,9 @@ import gc
 import inspect
 import socket
 import ssl
+import sys
 import types
+import unittest.mock
 import weakref
 
 import pytest
@@ -272,5 +274,28 @@ def test_a_thread_may_ask(loop, pair):
         pair[1].send(b"for a thread")
         assert await waiting == b"for a thre"
         await loop.shutdown_default_executor()
+
+    loop.run_until_complete(main())
+
+
+can_be_marked = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="before Python 3.12 a compiled method cannot be marked as a coroutine function"
+)
+
+
+@can_be_marked
+def test_the_coroutine_functions_are_asyncios(loop):
+    own = asyncio.SelectorEventLoop
+    names = [name for name in dir(own) if not name.startswith("__")]
+    expected = [name for name in names if inspect.iscoroutinefunction(getattr(own, name))]
+    assert [name for name in names if inspect.iscoroutinefunction(getattr(loop, name))] == expected
+
+
+@can_be_marked
+@pytest.mark.parametrize("name", CALLS)
+def test_a_mocked_method_can_be_awaited(loop, pair, name):
+    async def main():
+        with unittest.mock.patch.object(loop, name, return_value="mocked"):
+            assert await CALLS[name](loop, pair[0]) == "mocked"
 
     loop.run_until_complete(main())

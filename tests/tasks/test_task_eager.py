@@ -158,16 +158,6 @@ def test_the_eager_task_factory(impl, loop):
     assert loop.run_until_complete(start()) == "slept"
 
 
-def test_asyncios_own_eager_factory(loop):
-    async def start():
-        loop.set_task_factory(asyncio.eager_task_factory)
-        task = asyncio.create_task(returning("value"))
-        assert task.done() and isinstance(task, asyncio.Task)
-        return await asyncio.create_task(asyncio.sleep(0, "slept"))
-
-    assert loop.run_until_complete(start()) == "slept"
-
-
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="create_task(eager_start=) came with CPython 3.14")
 def test_create_task_takes_eager_start(impl, loop):
     async def start():

@@ -123,14 +123,14 @@ class Rows:
 
         return register
 
-    def in_task(self, operations: int, *, in_turns: bool = False) -> Callable[[CoroutineFunction], CoroutineFunction]:
-        """A coroutine function(loop, n), run in a task of its own."""
+    def in_task(self, operations: int, **settings: Any) -> Callable[[CoroutineFunction], CoroutineFunction]:
+        """A coroutine function(loop, n), run in a task of its own; the settings are those of Row."""
 
         def register(function: CoroutineFunction) -> CoroutineFunction:
             def run(loop: asyncio.AbstractEventLoop, n: int) -> object:
                 return loop.run_until_complete(function(loop, n))
 
-            self._add(function, "event loop", operations, run, opened_loop, in_turns=in_turns)
+            self._add(function, "event loop", operations, run, opened_loop, **settings)
             return function
 
         return register

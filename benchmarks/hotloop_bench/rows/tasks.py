@@ -1,6 +1,7 @@
 """What does a task cost: to create, to step, and to wake through a future?"""
 
 import asyncio
+from typing import Any
 
 from .registry import Rows
 
@@ -57,6 +58,24 @@ async def create_task_await(loop: asyncio.AbstractEventLoop, n: int) -> None:
     """What does it cost to run a coroutine in a task of its own, from creating the task to its awaited result?"""
     for _ in range(n):
         await asyncio.create_task(child())
+
+
+eager_task_factory: Any = getattr(asyncio, "eager_task_factory", None)
+
+
+def without_eager_tasks() -> str | None:
+    return "eager tasks came with Python 3.12" if eager_task_factory is None else None
+
+
+@rows.in_task(operations=20_000, unavailable=without_eager_tasks)
+async def create_task_eager(loop: asyncio.AbstractEventLoop, n: int) -> None:
+    """What does it cost in an eager task, whose first step runs at once and is the last?"""
+    loop.set_task_factory(eager_task_factory)
+    try:
+        for _ in range(n):
+            await asyncio.create_task(child())
+    finally:
+        loop.set_task_factory(None)
 
 
 @rows.in_task(operations=100)

@@ -302,7 +302,7 @@ cdef inline bint is_true(PyCFunction method, object task) except -1:
 
 
 cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
-    """task_is_done(), for a task of asyncio's own class: on another loop, or made by eager_task_factory()."""
+    """task_is_done(), for a task of asyncio's own class: on another loop, or made by a task factory."""
     cdef object waited = group._on_completed_fut
     cdef bint has_ended
     if own_task_done != NULL and own_task_cancelled != NULL and has_no_own_attributes(task):

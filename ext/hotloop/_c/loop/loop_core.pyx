@@ -24,6 +24,7 @@ from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE, nanoseconds_in_a_tick, ticks_in_a_slice
+from hotloop._c.loop.eager_factory cimport create_eager_task
 from hotloop._c.loop.polling cimport Polling, must_poll
 from hotloop._c.loop.replaceable_methods cimport clock_is_patched, declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
@@ -420,15 +421,18 @@ cdef class LoopCore(Polling):
 
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
-        if eager_start is not ... and (self.task_factory is not None or self.debug or not passes_keywords_on):
-            kwargs["eager_start"] = eager_start
-        if self.task_factory is not None:
+        if self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs):
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
-            given = {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
-            return super().create_task(coro, **given, **kwargs)
+            given = (("name", name), ("context", context), ("eager_start", eager_start))
+            kwargs |= {key: value for key, value in given if value is not ...}
+            return super().create_task(coro, **kwargs)
+        if eager_start is not ... and (self.debug or not passes_keywords_on):
+            kwargs["eager_start"] = eager_start
         self.check_open()
         name = None if name is ... else name
         context = None if context is ... else context
+        if self.starts_eagerly:
+            return create_eager_task(coro, self, self.ready, name, context, self.debug, self.thread_id != 0)
         if kwargs and not passes_keywords_on:
             raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if kwargs or self.debug:
@@ -589,11 +593,14 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
 
 cdef bint can_create_plain_task(PyObject *loop) noexcept:
     cdef LoopCore core = <LoopCore>loop
-    return core.task_factory is None and not core.closed and not core.debug
+    return (core.task_factory is None or core.starts_eagerly) and not core.closed and not core.debug
 
 
 cdef object create_plain_task(object loop, object coro):
-    return new_task(coro, loop, (<LoopCore>loop).ready, None, None, False)
+    cdef LoopCore core = <LoopCore>loop
+    if core.starts_eagerly:
+        return create_eager_task(coro, core, core.ready, None, None, False, core.thread_id != 0)
+    return new_task(coro, core, core.ready, None, None, False)
 
 
 fast_method_install(<PyTypeObject *>LoopCore, "create_task", can_create_plain_task, create_plain_task)

@@ -1,7 +1,10 @@
+# cython: binding=True
 """NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
 
 asyncio's BaseEventLoop asks for transports through a handful of hooks, once for each connection. These hooks are here,
 and make hotloop's transports. On another selector than hotloop's they call asyncio's own.
+
+The directive above makes its methods objects that can be marked as coroutine functions, and costs a call little.
 """
 
 from libc.limits cimport INT_MAX
@@ -31,7 +34,9 @@ from hotloop._c.transports.datagram cimport open_datagram
 from hotloop._c.transports.pipe cimport open_read_pipe, open_write_pipe
 from hotloop._c.transports.stream cimport StreamTransport, open_stream
 
+import inspect
 import socket
+import sys
 import weakref
 from asyncio import constants, selector_events, tasks, unix_events
 
@@ -289,6 +294,17 @@ cdef class NetworkCore(LoopCore):
             # asyncio's own, for sockets of which there is no transport here.
             super()._ensure_fd_no_transport(fd)
 
+
+cdef int mark_coroutine_functions() except -1:
+    """Mark what is `async def` in asyncio, since Python 3.12: unittest.mock asks before it replaces a method."""
+    for name, method in vars(NetworkCore).items():
+        if inspect.iscoroutinefunction(getattr(unix_events._UnixSelectorEventLoop, name, None)):
+            inspect.markcoroutinefunction(method)
+    return 0
+
+
+if sys.version_info >= (3, 12):
+    mark_coroutine_functions()
 
 cdef object accept_connection2 = selector_events.BaseSelectorEventLoop._accept_connection2
 cdef object connect_sock = NetworkCore._connect_sock

@@ -19,7 +19,7 @@ from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, STREAM_READER, ByteProtocol, kind_of
-from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, wake_reader
+from hotloop._c.transports.reader_feed cimport reader_to_feed, reserve_space, wake_reader
 
 from asyncio import constants, sslproto
 

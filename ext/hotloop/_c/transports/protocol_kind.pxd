@@ -4,7 +4,7 @@ from hotloop._c.poller.watcher cimport Watcher
 cdef enum ProtocolKind:
     PLAIN                           # data_received()
     BUFFERED                        # get_buffer() and buffer_updated()
-    STREAM_READER                   # asyncio.StreamReaderProtocol itself, or the compiled one: see stream_reader.pyx
+    STREAM_READER                   # asyncio.StreamReaderProtocol itself, or the compiled one: see reader_feed.pyx
     COMPILED                        # ByteProtocol.bytes_received()
 
 

@@ -1,7 +1,7 @@
 """How a protocol takes received data: decided once, when the protocol is set, not for every packet."""
 
 from hotloop._c.poller.watcher cimport Watcher
-from hotloop._c.transports.stream_reader cimport is_stream_reader_protocol
+from hotloop._c.transports.reader_feed cimport is_stream_reader_protocol
 
 from asyncio import protocols
 

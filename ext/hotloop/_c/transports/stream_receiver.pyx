@@ -25,7 +25,7 @@ from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receiv
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.transports.socket_transport cimport SocketTransport
-from hotloop._c.transports.stream_reader cimport reader_to_feed, reserve_space, return_space, wake_reader
+from hotloop._c.transports.reader_feed cimport reader_to_feed, reserve_space, return_space, wake_reader
 
 from asyncio import base_events
 

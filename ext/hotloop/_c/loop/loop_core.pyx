@@ -107,6 +107,8 @@ cdef extern from "system/receive.h":
 cdef Py_ssize_t PREFETCHED_FROM = 1000
 # Since 3.13.3 create_task() passes unknown keywords on to the task.
 cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
+# Since 3.14 it passes all on to a task factory, and that is all it does with one.
+cdef bint factory_gets_all = sys.version_info >= (3, 14)
 
 
 cdef inline bint slice_is_over(LoopCore self) noexcept:
@@ -425,7 +427,10 @@ cdef class LoopCore(Polling):
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = (("name", name), ("context", context), ("eager_start", eager_start))
             kwargs |= {key: value for key, value in given if value is not ...}
-            return super().create_task(coro, **kwargs)
+            if not factory_gets_all:
+                return super().create_task(coro, **kwargs)
+            self._check_closed()
+            return self.task_factory(self, coro, **kwargs)
         if eager_start is not ... and (self.debug or not passes_keywords_on):
             kwargs["eager_start"] = eager_start
         self.check_open()

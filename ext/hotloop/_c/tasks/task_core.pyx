@@ -27,13 +27,13 @@ from hotloop._c.scheduler.ready_queue cimport (
     section_enter,
     section_leave,
 )
-from hotloop._c.tasks.current_task cimport enter_task, leave_task
+from hotloop._c.tasks.current_task cimport current_task, enter_task, leave_task
 from hotloop._c.tasks.future cimport Future
 from hotloop._c.tasks.future_core cimport FINISHED, PENDING, state_of
 from hotloop._c.tasks.thrown_exceptions cimport exception_matches
 
 import inspect
-from asyncio import exceptions, tasks
+from asyncio import exceptions, futures, tasks
 
 cdef object CancelledError = exceptions.CancelledError
 cdef object InvalidStateError = exceptions.InvalidStateError
@@ -45,6 +45,14 @@ cdef extern from "tasks/coroutine.h":
     int coroutine_install() except -1
     PyObject *coroutine_throw(object coroutine, object error) noexcept
     object coroutine_result(object stopped)
+
+cdef extern from "tasks/own_future.h":
+    int own_future_find(object future, object task, object wakeup) except -1
+    bint is_own_future(object) noexcept
+    object own_future_loop(object future)
+    bint own_future_is_blocking(object future) except -1
+    int own_future_wait(object future, object task, object context) except -1
+    object own_future_get_result(object future)
 
 cdef extern from "tasks/tasks_in_view.h":
     void unlink_task(task_link *)
@@ -150,7 +158,10 @@ cdef class TaskCore(Future):
             error = error_to_throw(future)
         else:
             try:
-                future.result()
+                if is_own_future(future):
+                    own_future_get_result(future)
+                else:
+                    future.result()
             except BaseException as raised:
                 error = raised
         self.step_in_context(error)
@@ -160,11 +171,17 @@ cdef class TaskCore(Future):
         cdef object loop = self.loop
         if self.queue is not None and self.queue.entered_task is self:
             self.stop_being_current()
-        tasks._enter_task(loop, self)
+        if current_task(loop) is None:
+            enter_task(loop, self)
+        else:
+            tasks._enter_task(loop, self)       # raises the error
         try:
             self.step(error)
         finally:
-            tasks._leave_task(loop, self)
+            if current_task(loop) is self:
+                leave_task(loop, self)
+            else:
+                tasks._leave_task(loop, self)   # raises the error
         return 0
 
     cdef int step(self, object error) except -1:
@@ -247,6 +264,8 @@ cdef class TaskCore(Future):
 
     cdef int wait_on_other_object(self, object yielded) except -1:
         cdef object blocking, text
+        if is_own_future(yielded):
+            return self.wait_on_own_future(yielded)
         blocking = getattr(yielded, "_asyncio_future_blocking", None)
         if blocking is not None:
             return self.wait_on_foreign_future(yielded, blocking)
@@ -269,8 +288,18 @@ cdef class TaskCore(Future):
             self.cancel_awaited()
         return 0
 
+    cdef int wait_on_own_future(self, object awaited) except -1:
+        """A future or a task of asyncio's own class."""
+        if self.rejects_awaited(awaited, own_future_loop(awaited), own_future_is_blocking(awaited)):
+            return 0
+        own_future_wait(awaited, self, self.context)
+        set_waiter(self, awaited)
+        if self.must_cancel:
+            self.cancel_awaited()
+        return 0
+
     cdef int wait_on_foreign_future(self, object awaited, object blocking) except -1:
-        """A future of a subclass, of asyncio's, or of any class that follows the protocol."""
+        """A future of a subclass, or of any class that follows the protocol."""
         get_loop = getattr(awaited, "get_loop", None)
         if self.rejects_awaited(awaited, awaited._loop if get_loop is None else get_loop(), blocking):
             return 0
@@ -304,6 +333,9 @@ cdef class TaskCore(Future):
         if awaited.cancel(msg=message):
             self.must_cancel = False
         return 0
+
+
+own_future_find(futures.Future, tasks.Task, TaskCore._wakeup)
 
 
 cdef inline int set_waiter(TaskCore task, object awaited) except -1:

@@ -363,3 +363,26 @@ def test_the_call_graph_is_printed(loop):
     loop.run_until_complete(loop.create_task(outer(), name="outer task"))
     text = file.getvalue()
     assert "inner task" in text and "outer task" in text and "inner()" in text
+
+
+@pytest.mark.only("c", "python", reason="asyncio's compiled task refuses it; greenback then writes into the object")
+def test_another_coroutine_in_the_place_of_a_tasks(impl, loop):
+    steps = []
+
+    async def original():
+        steps.append("original")
+        await asyncio.sleep(0)
+        return "result"
+
+    async def in_front(coroutine):
+        steps.append("in front")
+        return await coroutine
+
+    async def main():
+        task = impl.Task(original(), loop=loop)
+        task._coro = in_front(task.get_coro())
+        assert task.get_coro().__name__ == "in_front"
+        return await task
+
+    assert loop.run_until_complete(main()) == "result"
+    assert steps == ["in front", "original"]

@@ -32,6 +32,7 @@ from hotloop._c.highlevel.plain_class cimport (
 from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
@@ -368,3 +369,4 @@ if AsCompletedIterator is not None:
     plain_class_record(&iterator_class, AsCompletedIterator)
 
 as_completed = own_as_completed if AsCompletedIterator is None else compiled_function(own_as_completed, as_completed_)
+remove_constructor(<PyTypeObject *>CompletionCallback)

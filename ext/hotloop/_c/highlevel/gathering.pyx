@@ -12,6 +12,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.future cimport Future
@@ -291,3 +292,4 @@ cdef PyObject *gather_short_cut(PyObject **arguments, Py_ssize_t count, PyObject
 
 
 gather = own_gather if own_callback is None else compiled_function(own_gather, gather_short_cut)
+remove_constructor(<PyTypeObject *>ChildCallback)

@@ -14,6 +14,7 @@ from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.timeouts cimport runs_on_hotloop
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.current_task cimport current_task
@@ -205,3 +206,4 @@ shield = (
     if nested.names <= KNOWN and nested.variables <= {"inner", "outer", "cur_task"}
     else own_shield
 )
+remove_constructor(<PyTypeObject *>ShieldCallback)

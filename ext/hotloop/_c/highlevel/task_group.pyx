@@ -21,6 +21,7 @@ from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
 from hotloop._c.tasks.future cimport Future, new_future
@@ -544,3 +545,4 @@ def make_task_group():
 
 TaskGroup = make_task_group()
 plain_class_record(&group_class, TaskGroup)
+remove_constructor(<PyTypeObject *>GroupCallback)

@@ -21,6 +21,7 @@ from hotloop._c.highlevel.coroutine cimport (
 )
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
@@ -273,3 +274,4 @@ wait = (
     if nested.names == {"_on_completion"} and nested.variables <= KNOWN
     else own_wait
 )
+remove_constructor(<PyTypeObject *>WaitCallback)

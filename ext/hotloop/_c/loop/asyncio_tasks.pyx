@@ -5,11 +5,11 @@ without keywords that this version of asyncio may not know.
 """
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.replaceable_methods cimport is_asyncios
 
 from asyncio import base_events, futures, tasks
 
 cdef object create_future = base_events.BaseEventLoop.create_future
-cdef object create_task = base_events.BaseEventLoop.create_task
 
 
 class AsyncioTasks:
@@ -22,9 +22,10 @@ class AsyncioTasks:
     def create_task(self, coro, *, name=..., context=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         cdef LoopCore loop = self
-        if loop.task_factory is not None or loop.debug or kwargs:
+        cdef bint plain = is_asyncios(base_events.BaseEventLoop.create_task)
+        if not plain or loop.task_factory is not None or loop.debug or kwargs:
             kwargs |= {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
-            return create_task(self, coro, **kwargs)
+            return base_events.BaseEventLoop.create_task(self, coro, **kwargs)
         loop.check_open()
         if name is ... and context is ...:
             return tasks.Task(coro, loop=self)

@@ -423,11 +423,14 @@ cdef class LoopCore(Polling):
 
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
-        if self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs):
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        by_factory = self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
+        if by_factory or self.asyncio_creates_tasks:
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = (("name", name), ("context", context), ("eager_start", eager_start))
             kwargs |= {key: value for key, value in given if value is not ...}
-            if not factory_gets_all:
+            if not factory_gets_all or self.asyncio_creates_tasks:
                 return super().create_task(coro, **kwargs)
             self._check_closed()
             return self.task_factory(self, coro, **kwargs)
@@ -598,7 +601,11 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
 
 cdef bint can_create_plain_task(PyObject *loop) noexcept:
     cdef LoopCore core = <LoopCore>loop
-    return (core.task_factory is None or core.starts_eagerly) and not core.closed and not core.debug
+    return (
+        (core.task_factory is None or core.starts_eagerly)
+        and core.type_version == type_version_of(core)
+        and not (core.asyncio_creates_tasks or core.closed or core.debug)
+    )
 
 
 cdef object create_plain_task(object loop, object coro):

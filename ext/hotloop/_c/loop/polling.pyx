@@ -28,6 +28,18 @@ from hotloop._c.tasks.current_task cimport leave_task
 
 from sys import getswitchinterval
 
+from hotloop._asyncio.bytecode import run_bytecode
+
+cdef extern from *:
+    """
+    /* Whether PyThreadState_SetAsyncExc() has set an exception for this thread. */
+    static inline int has_async_exception(void)
+    {
+        return __atomic_load_n(&PyThreadState_Get()->async_exc, __ATOMIC_RELAXED) != NULL;
+    }
+    """
+    bint has_async_exception() noexcept
+
 cdef extern from "system/clock.h":
     uint64_t clock_ticks()
 
@@ -135,6 +147,9 @@ cdef class Polling(ReplaceableMethods):
             self.dispatch(poller, batch, count)
         finally:
             poller.recycle_batch(batch)
+        if release_gil and has_async_exception():
+            # Raised here it ends the run, as under asyncio. A callback would take it for an error of its own.
+            run_bytecode()
         return 0
 
     cdef bint gil_is_due(self) noexcept:

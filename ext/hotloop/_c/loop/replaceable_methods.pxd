@@ -16,4 +16,5 @@ cdef class ReplaceableMethods(LoopState):
 
 
 cdef bint clock_is_patched() except -1
+cdef bint is_asyncios(object method) noexcept
 cdef int declare_originals(type core) except -1

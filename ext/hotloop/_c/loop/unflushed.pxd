@@ -10,6 +10,7 @@ cdef class Unflushed:
     cdef list spare                 # the list that replaces `watchers` while those are flushed; None: in use
 
     cdef int add(self, Watcher watcher) except -1
+    cdef int send_early(self) noexcept
     cdef int flush(self, LoopState loop) except -1
 
 

@@ -60,6 +60,14 @@ cdef class Unflushed:
         self.count += 1
         return 0
 
+    cdef int send_early(self) noexcept:
+        """Before something else leaves the process that must not overtake what was written: send what the kernel takes.
+        flush() still comes."""
+        cdef Py_ssize_t index
+        for index in range(self.count):
+            (<Watcher>PyList_GET_ITEM(self.watchers, index)).send_early()
+        return 0
+
     cdef int flush(self, LoopState loop) except -1:
         """Have each watcher send. Not in a forked child: the parent sends what was written before the fork, and what
         the child writes does not wait."""
@@ -109,10 +117,7 @@ cdef void leave_batch(PyObject *outer) noexcept:
 
 cdef void send_before_fork() noexcept:
     """Called with the GIL, by the thread that runs the callbacks."""
-    cdef Unflushed unflushed = <Unflushed>unflushed_here
-    cdef Py_ssize_t index
-    for index in range(unflushed.count):
-        (<Watcher>PyList_GET_ITEM(unflushed.watchers, index)).send_before_fork()
+    (<Unflushed>unflushed_here).send_early()
 
 
 if unflushed_watch_forks(send_before_fork) != 0:

@@ -80,7 +80,7 @@ cdef class NetworkCore(LoopCore):
     cdef bint has_own_transport_for(self, object sock) except -1:
         """Whether hotloop has a transport for this socket. RuntimeError if the socket has a transport already."""
         cdef object entry
-        if self.poller is None or type(sock) is not Socket:
+        if self.poller is None or type(sock) is not Socket or socket_class_is_patched():
             return False
         self._ensure_fd_no_transport(sock)
         # What waits for it already goes on only beside asyncio's transport, which consists of callbacks itself.

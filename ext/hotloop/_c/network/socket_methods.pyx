@@ -103,7 +103,10 @@ socket_object_find_functions(_socket.socket)
 
 
 cdef bint can_call_kernel(SocketOperation self) except -1:
-    """Whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is closed."""
+    """Before each attempt: whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is
+    closed."""
+    if self.loop.unflushed.count:
+        self.loop.unflushed.send_early()
     self.may_register = type(self.sock) is socket_class and not socket_class_is_patched()
     if self.may_register:
         self.fd = socket_object_fileno(self.sock)

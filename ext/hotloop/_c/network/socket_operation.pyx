@@ -30,6 +30,7 @@ from hotloop._c.poller.descriptor_callbacks cimport receiver_of
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.locking cimport FREE_THREADED
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -490,3 +491,7 @@ cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint ag
     poller.attach(fd, watcher, operation.event | POLLER_EDGE)
     watcher.set_operation(operation.event, operation)
     return True
+
+
+remove_constructor(<PyTypeObject *>SocketOperation)
+remove_constructor(<PyTypeObject *>SocketWatcher)

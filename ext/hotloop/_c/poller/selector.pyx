@@ -91,22 +91,30 @@ class SelectorMapping(Mapping):
         self._selector = selector
 
     def __len__(self):
-        return len((<PollerSelector>self._selector).descriptors_in_map())
+        return len(selector_of(self).descriptors_in_map())
 
     def get(self, fileobj, default=None):
-        cdef PollerSelector selector = self._selector
+        cdef PollerSelector selector = selector_of(self)
         cdef object key = selector.key(selector.descriptor(fileobj))
         return default if key is None else key
 
     def __getitem__(self, fileobj):
-        cdef PollerSelector selector = self._selector
+        cdef PollerSelector selector = selector_of(self)
         cdef object key = selector.key(selector.descriptor(fileobj))
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
         return key
 
     def __iter__(self):
-        return iter((<PollerSelector>self._selector).descriptors_in_map())
+        return iter(selector_of(self).descriptors_in_map())
+
+
+cdef PollerSelector selector_of(object mapping):
+    """TypeError if a program has made the mapping for something else."""
+    cdef object selector = mapping._selector
+    if not isinstance(selector, PollerSelector):
+        raise TypeError(f"expected a selector, got {selector!r}")
+    return selector
 
 
 cdef class PollerSelector(Poller):

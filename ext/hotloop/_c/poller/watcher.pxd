@@ -11,7 +11,7 @@ cdef extern from "poller/poller.h":
 cdef class Watcher(Runnable):
     cdef int on_events(self, int events) except -1
     cdef int flush(self) except -1
-    cdef int send_before_fork(self) noexcept
+    cdef int send_early(self) noexcept
     cdef int leave_to_parent(self) except -1
     cdef object data(self)
     cdef object fileobj(self, int fd)

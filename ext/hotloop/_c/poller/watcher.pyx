@@ -29,9 +29,9 @@ cdef class Watcher(Runnable):
         """Send what callbacks have written in this turn: see loop/unflushed.pyx."""
         raise NotImplementedError
 
-    cdef int send_before_fork(self) noexcept:
-        """Just before this thread forks: send what the kernel takes at once, without Python code. flush() still comes.
-        """
+    cdef int send_early(self) noexcept:
+        """Just before this thread forks, or sends in another way: send what the kernel takes at once, without Python
+        code. flush() still comes."""
         return 0
 
     cdef int leave_to_parent(self) except -1:

@@ -30,7 +30,7 @@ cdef dict REPLACEABLE = {
     name: getattr(socket_class, name)
     for name in (
         "fileno", "family", "type", "proto", "gettimeout", "getpeername", "getsockopt", "setsockopt", "connect",
-        "accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendto",
+        "accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendmsg", "sendto",
     )
 }
 # The version tag that socket.socket had when none of them was replaced; 0: unknown.

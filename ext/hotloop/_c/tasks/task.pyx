@@ -363,6 +363,12 @@ cdef class Task(TaskCore):
     def _coro(self):
         return self.coro
 
+    @_coro.setter
+    def _coro(self, value):
+        # greenback puts a coroutine of its own in front of the task's.
+        self.coro = value
+        self.coro_in_view = <PyObject *>value if PyCoro_CheckExact(value) else NULL
+
     @property
     def _context(self):
         return self.context

@@ -136,7 +136,7 @@ cdef class TlsSender(TlsReceiver):
                 self.leave_to_parent()
         return 0
 
-    cdef int send_before_fork(self) noexcept:
+    cdef int send_early(self) noexcept:
         cdef StreamTransport stream = self.stream
         if stream is None or stream.blocked or stream.lost or self.sending_paused or self.state != OPEN:
             return 0
@@ -148,7 +148,7 @@ cdef class TlsSender(TlsReceiver):
         except Exception:
             # The next record fails as well, and that is reported.
             pass
-        return stream.send_before_fork()
+        return stream.send_early()
 
     cdef int leave_to_parent(self) except -1:
         """In a forked child: drop what was written in the turn of the fork. It is encrypted before, because the child's

@@ -15,6 +15,7 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_set,
 )
 from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
 from hotloop._c.transports.write_queue cimport write_queue_append_data
@@ -255,3 +256,4 @@ cdef SSLTransport new_tls_transport(TlsProtocol tls):
 
 
 instance_dict_install(<PyTypeObject *>SSLTransport)
+remove_constructor(<PyTypeObject *>SSLTransport)

@@ -385,6 +385,10 @@ cdef class Transport(ProtocolRunner):
         finally:
             section_leave(&section)
 
+    @_protocol.setter
+    def _protocol(self, value):
+        self.set_protocol(value)
+
     @property
     def _closing(self):
         return self.closing

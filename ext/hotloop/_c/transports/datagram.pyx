@@ -158,6 +158,8 @@ cdef class DatagramTransport(SocketTransport):
             return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
+        if self.loop is not None and self.loop.unflushed.count:
+            self.loop.unflushed.send_early()
         if self.address is not None:
             if addr is not None and addr is not self.address and addr != self.address:
                 raise ValueError(f"Invalid address: must be None or {self.address}")

@@ -352,6 +352,8 @@ cdef class WritePipeTransport(PipeTransport):
         cdef Py_ssize_t sent = 0
         if self.unsent.bytes:
             return self.enqueue(data, 0)
+        if self.loop.unflushed.count:
+            self.loop.unflushed.send_early()
         self.check_descriptor()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         sent = pipe_write(self.fd, view.buf, view.len)

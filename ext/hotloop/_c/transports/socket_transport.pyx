@@ -311,7 +311,7 @@ class FlushingSocket(trsock.TransportSocket):
 
     __slots__ = ("_plain", "_transport")
 
-    def __init__(self, transport, sock):
+    def __init__(self, SocketTransport transport not None, sock):
         self._plain = sock
         # A strong reference would be a cycle, so that only the garbage collector would free the transport.
         self._transport = weakref.ref(transport)

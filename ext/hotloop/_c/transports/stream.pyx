@@ -228,7 +228,7 @@ cdef class StreamTransport(StreamReceiver):
             self.send_now()
         return 0
 
-    cdef int send_before_fork(self) noexcept:
+    cdef int send_early(self) noexcept:
         cdef Py_ssize_t sent
         cdef int full = False
         if self.blocked or self.lost or self.loop.is_inherited_by_fork():

@@ -41,6 +41,7 @@ from hotloop._pure.tasks.task import Task
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
 
 _TIME = base_events.BaseEventLoop.time
+_CREATE_TASK = base_events.BaseEventLoop.create_task
 # What asyncio sets _clock_resolution to.
 _RESOLUTION = get_clock_info("monotonic").resolution
 
@@ -479,8 +480,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
         """Have the loop run a coroutine. Returns its Task, or the result of the task factory.
 
         Keywords: those of Task, except `loop`."""
-        if self._task_factory is not None:
-            # The arguments of a factory depend on the version of Python.
+        if self._task_factory is not None or base_events.BaseEventLoop.create_task is not _CREATE_TASK:
+            # Tracers replace it in asyncio. The arguments of a factory depend on the version of Python.
             return super().create_task(coro, **kwargs)
         self._check_closed()
         task = Task(coro, loop=self, **kwargs)

@@ -1,0 +1,101 @@
+"""Methods that a program replaces in asyncio's own classes, as tracers and tests do."""
+
+import asyncio
+import functools
+import socket
+from asyncio import base_events
+from unittest import mock
+
+import pytest
+
+
+def test_create_task_of_asyncios_loop_is_wrapped(impl, loop):
+    def count(loop):
+        own, seen = base_events.BaseEventLoop.create_task, []
+
+        @functools.wraps(own)
+        def traced(self, coro, **keywords):
+            seen.append((coro.__name__, sorted(keywords)))
+            return own(self, coro, **keywords)
+
+        async def main():
+            await asyncio.create_task(asyncio.sleep(0))
+            await asyncio.gather(asyncio.sleep(0), loop.create_task(asyncio.sleep(0), name="named"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+            if hasattr(asyncio, "eager_task_factory"):
+                loop.set_task_factory(asyncio.eager_task_factory)
+                await loop.create_task(asyncio.sleep(0))
+
+        async def afterwards():
+            await asyncio.create_task(asyncio.sleep(0))
+
+        loop.run_until_complete(afterwards())
+        with mock.patch.object(base_events.BaseEventLoop, "create_task", traced):
+            loop.run_until_complete(main())
+        loop.set_task_factory(None)
+        loop.run_until_complete(afterwards())
+        return seen
+
+    own = asyncio.SelectorEventLoop()
+    try:
+        expected = count(own)
+    finally:
+        own.close()
+    assert count(loop) == expected
+    assert len(expected) >= 5
+
+
+@pytest.mark.parametrize("method", ["send", "recv"])
+def test_methods_of_the_socket_class_are_replaced_before_a_transport_is_made(loop, method):
+    calls = []
+    own = getattr(socket.socket, method)
+
+    def replaced(sock, *arguments):
+        calls.append(method)
+        return own(sock, *arguments)
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs, mock.patch.object(socket.socket, method, replaced):
+            received = loop.create_future()
+
+            class Receiver(asyncio.Protocol):
+                def data_received(self, data):
+                    received.set_result(data)
+
+            transport, _ = await loop.connect_accepted_socket(Receiver, ours)
+            del ours
+            transport.write(b"data")
+            theirs.sendall(b"answer")
+            assert await received == b"answer"
+            transport.abort()
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(main())
+    assert calls
+
+
+def test_a_protocol_that_is_set_as_an_attribute(loop):
+    """As programs did before set_protocol()."""
+
+    class Receiver(asyncio.Protocol):
+        def __init__(self):
+            self.received = loop.create_future()
+
+        def data_received(self, data):
+            self.received.set_result(data)
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            transport, first = await loop.connect_accepted_socket(Receiver, ours)
+            del ours
+            second = transport._protocol = Receiver()
+            theirs.sendall(b"data")
+            assert await second.received == b"data" and not first.received.done()
+            assert transport.get_protocol() is second
+            transport.abort()
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(main())

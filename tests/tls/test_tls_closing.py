@@ -6,6 +6,7 @@ does; test_tls_timeouts.py has more tests of this promise.
 """
 
 import asyncio
+import functools
 import os
 import socket
 import ssl
@@ -456,3 +457,40 @@ assert any("unclosed transport" in message for message in messages), messages
 peer.close()
 """
     )
+
+
+@every_side
+def test_methods_that_a_program_replaces_to_hear_of_the_end(tls, side):
+    """The way in which programs wait until aiohttp's TLS connections are closed: aio-libs/aiohttp#1925."""
+    connection = tls.open(side)
+    calls = []
+    tls_protocol = connection.transport._ssl_protocol
+
+    def noted(own, *arguments):
+        calls.append(own.__name__)
+        return own(*arguments)
+
+    for own in (tls_protocol.eof_received, tls_protocol.connection_lost):
+        setattr(tls_protocol, own.__name__, functools.partial(noted, own))
+    connection.transport.abort()
+    connection.run_until_lost()
+    assert connection.protocol.lost and calls == ["connection_lost"]
+    del tls_protocol.connection_lost
+    assert set(vars(tls_protocol)) >= {"eof_received"}
+
+
+@every_side
+def test_a_replaced_method_at_the_peers_end(tls, side):
+    connection = tls.open(side)
+    calls = []
+    tls_protocol = connection.transport._ssl_protocol
+    own = tls_protocol.eof_received
+
+    def eof_received():
+        calls.append("eof_received")
+        return own()
+
+    tls_protocol.eof_received = eof_received
+    connection.peer.socket.shutdown(socket.SHUT_WR)
+    connection.run_until_lost()
+    assert calls == ["eof_received"]

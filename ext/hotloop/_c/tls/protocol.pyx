@@ -26,8 +26,15 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Exit
+from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_set,
+)
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport ciphertext
@@ -43,8 +50,26 @@ from asyncio.log import logger
 cdef Py_ssize_t RECEIVE_BUFFER_SIZE = 64 * 1024
 
 
+cdef extern from *:
+    """
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_3tls_8protocol_TlsProtocol
+    """
+
+
 @cython.final
 cdef class TlsProtocol(TlsSender):
+    def __cinit__(self):
+        # Programs that wait for the end of aiohttp's connections set connection_lost() and eof_received() on it.
+        instance_dict_clear(self)
+
+    @property
+    def __dict__(self):
+        return instance_dict_get(self)
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
+
     @property
     def __class__(self):
         return sslproto.SSLProtocol
@@ -531,3 +556,6 @@ cdef TlsProtocol new_tls(
     tls.set_write_limits(None, None)
     tls.set_app(app)
     return tls
+
+
+instance_dict_install(<PyTypeObject *>TlsProtocol)

@@ -9,6 +9,8 @@
 
 #include <Python.h>
 
+#include "runtime/no_constructor.h"
+
 /* Make Cython's class what a coroutine's is. It gets the slots by which the interpreter awaits a coroutine, also by
  * `yield from` in a generator of types.coroutine(), and the method for programs. The iteration gets no name in the
  * class: a coroutine is not iterable. Nor can programs make one. */
@@ -23,21 +25,16 @@ static inline int complete_coroutine_type(PyTypeObject *type, unaryfunc await, u
 
     slots.am_await = await;
     type->tp_as_async = &slots;
-    type->tp_new = NULL;
-    type->tp_vectorcall = NULL;
-    type->tp_flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
     type->tp_iter = iterate;
     definition.ml_meth = method;
     descriptor = PyDescr_NewMethod(type, &definition);
-    failed = descriptor == NULL || PyDict_DelItemString(type->tp_dict, "__new__") < 0
-             || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
+    failed = descriptor == NULL || PyDict_SetItemString(type->tp_dict, "__await__", descriptor) < 0;
 #if PY_VERSION_HEX < 0x030F0000
     /* Before, a coroutine has no such attribute. */
     failed = failed || PyDict_DelItemString(type->tp_dict, "cr_state") < 0;
 #endif
     Py_XDECREF(descriptor);
-    PyType_Modified(type);
-    return failed ? -1 : 0;
+    return failed ? -1 : remove_constructor(type);
 }
 
 /* The flags of the Python code that runs; 0: there is none. */

@@ -48,6 +48,7 @@ from hotloop._c.tasks.future_core cimport PENDING
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
 
+import inspect
 import socket
 import sys
 import types
@@ -55,6 +56,9 @@ import warnings
 from asyncio import base_events, selector_events
 
 from hotloop._asyncio.coroutine_frames import stand_in
+
+# What `cr_state` says, in Stage's order.
+cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED)
 
 cdef object socket_class = socket.socket
 
@@ -201,6 +205,11 @@ cdef class SocketOperation:
     @property
     def cr_suspended(self):
         return self.stage == WAITING
+
+    @property
+    def cr_state(self):
+        """What inspect.getcoroutinestate() returns, which asks for it since Python 3.15."""
+        return STATES[<int>self.stage]
 
     @property
     def cr_origin(self):

@@ -99,3 +99,71 @@ def test_a_protocol_that_is_set_as_an_attribute(loop):
             await asyncio.sleep(0)
 
     loop.run_until_complete(main())
+
+
+TRACERS = {
+    "another function": """
+        own = BaseEventLoop.create_task
+        def create_task(self, coro, **keywords):
+            traced.append(coro.__qualname__)
+            task = own(self, coro, **keywords)
+            task.add_done_callback(lambda task: None)
+            return task
+        def patch():
+            BaseEventLoop.create_task = create_task
+    """,
+    "a function that wraps the coroutine": """
+        own = BaseEventLoop.create_task
+        async def wrap(coro):
+            return await coro
+        def create_task(self, coro, *, name=None, context=None, **keywords):
+            traced.append(coro.__qualname__)
+            return own(self, wrap(coro), name=name, context=context, **keywords)
+        def patch():
+            BaseEventLoop.create_task = create_task
+    """,
+    "another code": """
+        function = BaseEventLoop.create_task
+        own = type(function)(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+        own.__kwdefaults__ = function.__kwdefaults__
+        function.__globals__["traced_create_task"] = lambda self, coro, keywords: (
+            traced.append(coro.__qualname__) or own(self, coro, **keywords)
+        )
+        def create_task(self, coro, **keywords):
+            return traced_create_task(self, coro, keywords)
+        def patch():
+            function.__code__ = create_task.__code__
+            function.__kwdefaults__ = None
+    """,
+}
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before the import", "after the import"])
+@pytest.mark.parametrize("tracer", TRACERS.values(), ids=TRACERS)
+def test_a_tracer_of_create_task(impl, tracer, early):
+    """ddtrace, for one, replaces the code in place, and does so before the program begins."""
+    script = f"""if True:
+        import asyncio, importlib, sys, warnings
+        from asyncio.base_events import BaseEventLoop
+        warnings.simplefilter("error")
+        traced = []
+        {tracer}
+        early, package = {early}, {"asyncio" if impl.is_oracle else "hotloop"!r}
+        if early:
+            patch()
+        module = importlib.import_module(package)
+        if not early:
+            patch()
+        async def child():
+            pass
+        async def main():
+            await asyncio.create_task(child())
+            await asyncio.gather(child(), child())
+            asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+            await asyncio.create_task(child())
+        module.run(main())
+        assert [name for name in traced if name == "child"] == ["child"] * 4, traced
+        if package == "hotloop":
+            assert module.implementation == {impl.name!r}, module.implementation
+    """
+    impl.run_script(script)

@@ -5,6 +5,8 @@ releases: the factory gets the name, or the task does, after it was made; and a 
 from asyncio import base_events
 from typing import Any
 
+from hotloop._asyncio.own_create_task import create_task_is_asyncios
+
 EagerNames = tuple[bool, bool]
 
 
@@ -33,7 +35,10 @@ def _calls(**keywords: Any) -> list[object]:
 
 def eager_names() -> EagerNames | None:
     """Whether a factory gets the name, and whether a task that was given none is named None afterwards. None for a
-    create_task() that does neither of what asyncio's have done so far."""
+    create_task() that does neither of what asyncio's have done so far, and for one that is not asyncio's: a tracer that
+    has replaced it would be called with no coroutine."""
+    if not create_task_is_asyncios():
+        return None
     without_name, with_name = _calls(), _calls(name="name", context="context")
     if with_name == [{"name": "name", "context": "context"}] and without_name == [{}]:
         return True, False

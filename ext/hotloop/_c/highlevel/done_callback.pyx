@@ -64,7 +64,7 @@ cdef class DoneCallback(Runnable):
         return repr(self.handle())
 
     def _run(self):
-        run_reporting(self, self.future.loop)
+        run_reporting(self, self._loop)
 
     def cancel(self):
         """Make sure that the callback will not be called. Idempotent."""
@@ -92,7 +92,8 @@ cdef class DoneCallback(Runnable):
 
     @property
     def _loop(self):
-        return self.future.loop
+        # A program can make an object of this class, which then belongs to no future.
+        return None if self.future is None else self.future.loop
 
     @property
     def _source_traceback(self):

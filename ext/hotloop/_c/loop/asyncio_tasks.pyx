@@ -5,7 +5,6 @@ without keywords that this version of asyncio may not know.
 """
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.loop.replaceable_methods cimport is_asyncios
 
 from asyncio import base_events, futures, tasks
 
@@ -22,8 +21,7 @@ class AsyncioTasks:
     def create_task(self, coro, *, name=..., context=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         cdef LoopCore loop = self
-        cdef bint plain = is_asyncios(base_events.BaseEventLoop.create_task)
-        if not plain or loop.task_factory is not None or loop.debug or kwargs:
+        if loop.task_factory is not None or loop.debug or kwargs or loop.tasks_are_asyncios():
             kwargs |= {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
             return base_events.BaseEventLoop.create_task(self, coro, **kwargs)
         loop.check_open()

@@ -423,14 +423,13 @@ cdef class LoopCore(Polling):
 
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
-        if self.type_version != type_version_of(self):
-            self.find_overrides()
+        by_asyncio = self.tasks_are_asyncios()
         by_factory = self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
-        if by_factory or self.asyncio_creates_tasks:
+        if by_factory or by_asyncio:
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = (("name", name), ("context", context), ("eager_start", eager_start))
             kwargs |= {key: value for key, value in given if value is not ...}
-            if not factory_gets_all or self.asyncio_creates_tasks:
+            if by_asyncio or not factory_gets_all:
                 return super().create_task(coro, **kwargs)
             self._check_closed()
             return self.task_factory(self, coro, **kwargs)

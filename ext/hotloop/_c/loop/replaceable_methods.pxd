@@ -11,10 +11,10 @@ cdef class ReplaceableMethods(LoopState):
     cdef double early               # in seconds: timers may fire so much early, if the program sets _clock_resolution
 
     cdef int find_overrides(self) except -1
+    cdef bint tasks_are_asyncios(self) except -1
     cdef double current_time(self) except? -1
     cdef double due_until(self, double now) noexcept
 
 
 cdef bint clock_is_patched() except -1
-cdef bint is_asyncios(object method) noexcept
 cdef int declare_originals(type core) except -1

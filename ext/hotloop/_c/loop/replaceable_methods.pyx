@@ -14,8 +14,9 @@ from hotloop._c.runtime.locking cimport store_release_bint, store_release_versio
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
 import time
-from asyncio import base_events
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType
+
+from hotloop._asyncio.own_create_task import create_task_is_asyncios
 
 cdef extern from "Python.h":
     int PyObject_GenericDelAttr "PyObject_GenericSetAttr" (object, object, PyObject *) except -1
@@ -71,12 +72,18 @@ cdef class ReplaceableMethods(LoopState):
         self.call_soon_is_original = "call_soon" not in replaced
         self.call_at_is_original = "call_at" not in replaced
         self.create_task_is_original = "create_task" not in replaced
-        self.asyncio_creates_tasks = not is_asyncios(base_events.BaseEventLoop.create_task)
+        self.asyncio_creates_tasks = not create_task_is_asyncios()
         self.process_events_is_original = "_process_events" not in replaced
         self.run_forever_halves_are_original = replaced.isdisjoint(("_run_forever_setup", "_run_forever_cleanup"))
         store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
         self.update_short_cuts()
         return 0
+
+    cdef bint tasks_are_asyncios(self) except -1:
+        """Whether a program has replaced BaseEventLoop.create_task(), which makes all tasks then."""
+        if self.type_version != type_version_of(self):
+            self.find_overrides()
+        return self.asyncio_creates_tasks
 
     cdef double current_time(self) except? -1:
         if self.type_version != type_version_of(self):
@@ -104,10 +111,6 @@ cdef bint clock_is_patched() except -1:
 
 cdef bint is_the_clock(object function) except -1:
     return type(function) is BuiltinFunctionType and function.__self__ is time and function.__name__ == "monotonic"
-
-
-cdef bint is_asyncios(object method) noexcept:
-    return type(method) is FunctionType and method.__globals__ is base_events.__dict__
 
 
 cdef int declare_originals(type core) except -1:

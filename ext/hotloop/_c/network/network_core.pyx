@@ -317,7 +317,7 @@ cdef tuple CREATE_TASK = (NetworkCore.create_task, AsyncioTasks.create_task)
 cdef bint accepting_is_overridden(NetworkCore loop) except -1:
     """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop, or if
     the program makes the tasks."""
-    if loop.task_factory is not None or "create_task" in loop.replaced_methods:
+    if loop.task_factory is not None or "create_task" in loop.replaced_methods or loop.tasks_are_asyncios():
         return True
     return not (
         type(loop).create_task in CREATE_TASK

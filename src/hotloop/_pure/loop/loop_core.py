@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.classes import own_method
 from hotloop._asyncio.internals import base_events, events
+from hotloop._asyncio.own_create_task import create_task_is_asyncios
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
 from hotloop._pure.scheduler.handles import Handle, new_handle
 from hotloop._pure.scheduler.ready_queue import ReadyQueue
@@ -41,7 +42,6 @@ from hotloop._pure.tasks.task import Task
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
 
 _TIME = base_events.BaseEventLoop.time
-_CREATE_TASK = base_events.BaseEventLoop.create_task
 # What asyncio sets _clock_resolution to.
 _RESOLUTION = get_clock_info("monotonic").resolution
 
@@ -480,7 +480,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         """Have the loop run a coroutine. Returns its Task, or the result of the task factory.
 
         Keywords: those of Task, except `loop`."""
-        if self._task_factory is not None or base_events.BaseEventLoop.create_task is not _CREATE_TASK:
+        if self._task_factory is not None or not create_task_is_asyncios():
             # Tracers replace it in asyncio. The arguments of a factory depend on the version of Python.
             return super().create_task(coro, **kwargs)
         self._check_closed()

@@ -80,6 +80,7 @@ def test_the_keywords_of_create_task(loop, keywords, debug):
     assert_same(loop, scenario)
 
 
+@pytest.mark.only("c", "asyncio", reason="in the pure implementation asyncio's factory makes asyncio's tasks")
 def test_the_loops_own_class_of_tasks(impl, loop):
     async def start():
         loop.set_task_factory(asyncio.eager_task_factory)

@@ -5,8 +5,8 @@
 
 #include <Python.h>
 
-/* To be called at the end of the class's module: Cython's own `Class.__new__(Class)`, in that module, goes on working. No
- * class of another module may derive from the class. */
+/* To be called at the end of the class's module: Cython's own `Class.__new__(Class)`, in that module, goes on working.
+ * No class of another module may derive from the class. */
 static inline int remove_constructor(PyTypeObject *type)
 {
     type->tp_new = NULL;

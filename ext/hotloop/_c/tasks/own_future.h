@@ -92,6 +92,9 @@ static inline int own_future_wait(PyObject *future, PyObject *task, PyObject *co
 }
 
 /* future.result() */
-static inline PyObject *own_future_get_result(PyObject *future) { return PyObject_CallOneArg(own_future_result, future); }
+static inline PyObject *own_future_get_result(PyObject *future)
+{
+    return PyObject_CallOneArg(own_future_result, future);
+}
 
 #endif

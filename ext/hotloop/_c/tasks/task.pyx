@@ -366,8 +366,9 @@ cdef class Task(TaskCore):
     @_coro.setter
     def _coro(self, value):
         # greenback puts a coroutine of its own in front of the task's.
-        self.coro = value
+        # In view first: a tool must not find the old one, which may be freed by then.
         self.coro_in_view = <PyObject *>value if PyCoro_CheckExact(value) else NULL
+        self.coro = value
 
     @property
     def _context(self):

@@ -332,6 +332,34 @@ def test_ended_by_hand(loop, pair, method):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [ZeroDivisionError()],
+        ["nonsense"],
+        [ValueError, "two arguments"],
+        [ValueError("instance"), "and value"],
+        [ValueError, None, "no traceback"],
+    ],
+    ids=str,
+)
+def test_throw_into_an_ended_coroutine(loop, pair, arguments):
+    """CPython 3.15 does not look at what is thrown, earlier versions do."""
+
+    async def ends():
+        pass
+
+    def refusal(coroutine):
+        coroutine.close()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(Exception) as refused:
+                coroutine.throw(*arguments)
+        return refused.type, [(warning.category, str(warning.message)) for warning in caught]
+
+    assert refusal(loop.sock_recv(pair[0], 100)) == refusal(ends())
+
+
 def test_driven_by_hand(loop, pair):
     one, other = pair
 

@@ -32,6 +32,8 @@ from hotloop._c.tasks.thrown_exceptions cimport (
     exception_to_throw,
     is_exception,
     is_exception_class,
+    refuses_before_it_looks,
+    warn_of_signature,
 )
 
 cdef extern from *:
@@ -390,6 +392,10 @@ cdef object thrown(Coroutine coroutine, tuple arguments):
     kind = arguments[0]
     value = arguments[1] if len(arguments) > 1 else None
     traceback = arguments[2] if len(arguments) > 2 else None
+    if refuses_before_it_looks and coroutine.progress in (RUNNING, CLOSED):
+        if len(arguments) > 1:
+            warn_of_signature()
+        check_first_step(coroutine, None, None)
     if coroutine.progress != SUSPENDED:
         if not is_exception(kind) and not is_exception_class(kind):
             raise TypeError(

@@ -46,7 +46,7 @@ from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.tasks.future cimport Future, new_future
 from hotloop._c.tasks.future_core cimport PENDING
 from hotloop._c.tasks.stop_iteration cimport end_iteration
-from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw
+from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw, refuses_before_it_looks, warn_of_signature
 
 import inspect
 import socket
@@ -141,7 +141,11 @@ cdef class SocketOperation:
 
     def throw(self, kind, value=None, traceback=None, /):
         """End the operation, and raise an exception out of it."""
-        error = exception_to_throw(kind, value, traceback)
+        error = None
+        if self.stage != CLOSED or not refuses_before_it_looks:
+            error = exception_to_throw(kind, value, traceback)
+        elif value is not None or traceback is not None:
+            warn_of_signature()
         if self.stage == CLOSED:
             raise RuntimeError("cannot reuse already awaited coroutine")
         self.end()

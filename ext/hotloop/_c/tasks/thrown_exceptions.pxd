@@ -18,5 +18,8 @@ cdef inline object traceback_of(object error):
     return None if found == NULL else steal(found)
 
 
+cdef bint refuses_before_it_looks
+
+cdef int warn_of_signature() except -1
 cdef object exception_to_throw(object kind, object value, object traceback)
 cdef object replace_stop_iteration(object error)

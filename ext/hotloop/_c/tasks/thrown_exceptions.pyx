@@ -6,16 +6,25 @@ import warnings
 
 cdef bint warns_of_throw = sys.version_info >= (3, 12)
 cdef bint explains_stop_iteration = sys.version_info >= (3, 13)
+# Whether a coroutine that runs or has ended refuses throw() before it looks at the arguments.
+refuses_before_it_looks = sys.version_info >= (3, 15)
 
 
-cdef object exception_to_throw(object kind, object value, object traceback):
-    """The exception that throw(kind, value, traceback) is to raise. Raises the errors of a coroutine's throw()."""
-    if warns_of_throw and (value is not None or traceback is not None):
+cdef int warn_of_signature() except -1:
+    """throw() was called with more than one argument."""
+    if warns_of_throw:
         warnings.warn(
             "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead.",
             DeprecationWarning,
             stacklevel=1,
         )
+    return 0
+
+
+cdef object exception_to_throw(object kind, object value, object traceback):
+    """The exception that throw(kind, value, traceback) is to raise. Raises the errors of a coroutine's throw()."""
+    if value is not None or traceback is not None:
+        warn_of_signature()
     if traceback is not None and not isinstance(traceback, types.TracebackType):
         raise TypeError("throw() third argument must be a traceback")
     if is_exception_class(kind):

@@ -404,8 +404,12 @@ cdef object read_step(Coroutine coroutine, object outcome, object error):
 cdef object take_from_any(object reader, Py_ssize_t count):
     """The end of read(), whatever the reader has become."""
     cdef object front = slice(count)    # of any object, which may be no sequence
-    cdef object data = bytes(reader._buffer[front])
-    del reader._buffer[front]
+    cdef object data
+    if takes_bytes:
+        data = reader._buffer.take_bytes(min(len(reader._buffer), count))
+    else:
+        data = bytes(reader._buffer[front])
+        del reader._buffer[front]
     reader._maybe_resume_transport()
     return data
 
@@ -513,6 +517,8 @@ cdef object anext_step(Coroutine coroutine, object outcome, object error):
 # -- the class ---------------------------------------------------------------------------------------------------------
 
 cdef object Own = streams.StreamReader
+# Whether asyncio's own has the buffer's take_bytes() cut off what it returns, as since Python 3.15.
+cdef bint takes_bytes = "take_bytes" in Own.read.__code__.co_names
 cdef object own_wakeup_waiter = Own._wakeup_waiter
 cdef object compiled_feed_data = compiled_function(Own.feed_data, feed_data)
 cdef Operation read_operation = new_operation(read_step, Own.read)

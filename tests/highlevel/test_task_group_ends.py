@@ -283,3 +283,155 @@ def test_cancel_of_the_group(loop, when):
         return await outcome(asyncio.create_task(body())), attributes(group)
 
     same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("uncancelled", [False, True])
+@pytest.mark.parametrize("fails", [1, 2])
+@pytest.mark.parametrize("cancels", ["before", "with", "after", "twice"])
+def test_a_failure_and_a_cancellation_from_outside(loop, cancels, fails, uncancelled):
+    """Whether the cancellation is lost differs between the versions: python/cpython#155433."""
+
+    async def stubborn(number):
+        try:
+            await turns(20)
+        except asyncio.CancelledError:
+            await turns(number)
+
+    async def use(module):
+        async def body():
+            async with module.TaskGroup() as group:
+                for name in range(fails):
+                    group.create_task(fail(ValueError(name), 3 + name))
+                for number in (3, 5):
+                    group.create_task(stubborn(number))
+
+        task = asyncio.create_task(body())
+        for turn in range(14):
+            await turns(1)
+            if turn in {"before": [1], "with": [3], "after": [6], "twice": [5, 7]}[cancels]:
+                task.cancel(f"outside {turn}")
+            if turn == 9 and uncancelled:
+                task.uncancel()
+        return await outcome(task), task.cancelling()
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.skipif(not CAN_BE_CANCELLED, reason="TaskGroup.cancel() came with CPython 3.15")
+@pytest.mark.parametrize("again", [None, "parent", "group", "uncancel"])
+@pytest.mark.parametrize("number", [2, 5, 8])
+def test_cancel_of_a_group_and_its_parent(loop, number, again):
+    async def stubborn():
+        try:
+            await turns(20)
+        except asyncio.CancelledError:
+            await turns(3)
+
+    async def use(module):
+        group = module.TaskGroup()
+
+        async def body():
+            async with group:
+                group.create_task(stubborn())
+                group.create_task(give(1, 20))
+
+        task = asyncio.create_task(body())
+        for turn in range(14):
+            await turns(1)
+            if turn == 3:
+                group.cancel()
+            if turn == number and again is not None:
+                {"parent": task.cancel, "group": group.cancel, "uncancel": task.uncancel}[again]()
+        return await outcome(task), task.cancelling(), attributes(group)
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("errors", [0, 1])
+def test_generator_exit_from_the_body(loop, errors):
+    """Since CPython 3.15 it leaves the group as it is, if no task has failed."""
+
+    async def use(module):
+        async def body():
+            async with module.TaskGroup() as group:
+                for number in range(errors):
+                    group.create_task(fail(ValueError(number), 1))
+                group.create_task(give(1, 5))
+                raise GeneratorExit("body")
+
+        task = asyncio.create_task(body())
+        await asyncio.wait([task])
+        return describe(task.exception())
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_an_asynchronous_generator_that_is_closed_inside_a_group(loop, waiting):
+    async def use(module):
+        async def generator():
+            async with module.TaskGroup() as group:
+                group.create_task(give(1, 5 if waiting else 0))
+                yield 1
+                yield 2
+
+        running = generator()
+        assert await anext(running) == 1
+        return await outcome(running.aclose())
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_task_that_cancels_its_group(loop, eager):
+    """Since CPython 3.15 also one that does so before create_task() has returned."""
+    if not hasattr(asyncio, "eager_task_factory"):
+        pytest.skip("eager tasks came with CPython 3.12")
+
+    async def use(module):
+        log = []
+
+        async def child(group):
+            group._abort()
+            try:
+                await turns(3)
+            except asyncio.CancelledError:
+                log.append("cancelled")
+                raise
+
+        async def body():
+            async with module.TaskGroup() as group:
+                group.create_task(child(group))
+                log.append([len(group._tasks), await outcome(turns(2))])
+
+        loop.set_task_factory(asyncio.eager_task_factory if eager else None)
+        try:
+            return await outcome(asyncio.create_task(body())), log
+        finally:
+            loop.set_task_factory(None)
+
+    same_on_both(loop, use)
+
+
+@pytest.mark.skipif(not hasattr(asyncio.TaskGroup, "_aexit"), reason="_aexit() came with CPython 3.13.2 and 3.14")
+@pytest.mark.parametrize("place", ["object", "class"])
+def test_an_aexit_that_is_overridden_while_the_group_waits(loop, place):
+    async def use(module):
+        log = []
+        kind = type("TaskGroup", (module.TaskGroup,), {}) if place == "class" else module.TaskGroup
+        group = kind()
+
+        async def overriding(*arguments):
+            log.append(arguments)
+
+        async def body():
+            async with group:
+                group.create_task(give(1, 4))
+
+        task = asyncio.create_task(body())
+        await turns(3)
+        setattr(group if place == "object" else kind, "_aexit", overriding)
+        found = await outcome(task)
+        return found, log, "_aexit" in vars(group)
+
+    same_on_both(loop, use)

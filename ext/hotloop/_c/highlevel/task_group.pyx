@@ -484,8 +484,14 @@ cdef int start_plain(TaskGroupFields group, object own, Future stand_in) except 
 
 
 cdef int start(object group, object own, Future stand_in) except -1:
-    """The same for a group that is not plain: the program may have deleted attributes."""
+    """The same for a group that is not plain: the program may have deleted attributes, and overridden _aexit() since
+    __aexit__() called it."""
     cdef dict kept = {name: getattr(group, name) for name in STOOD_IN_FOR if hasattr(group, name)}
+    cdef dict attributes = group.__dict__
+    if own_inner is not None:
+        if INNER in attributes:
+            kept[INNER] = attributes[INNER]
+        attributes[INNER] = PyMethod_New(own_inner, group)
     group._tasks = STAND_INS
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
@@ -497,11 +503,15 @@ cdef int start(object group, object own, Future stand_in) except -1:
                 setattr(group, name, kept[name])
             else:
                 delattr(group, name)
+        if INNER in kept:
+            attributes[INNER] = kept[INNER]
+        else:
+            attributes.pop(INNER, None)
     return 0
 
 
 # Whether __aexit__() may begin again once all tasks have ended: up to 3.12 it uncancels the parent task at its start.
-# While it waits after a failure, it forgets each CancelledError.
+# After a failure, a CancelledError that it gets while it waits changes nothing.
 cdef bint may_start_anew = sys.version_info >= (3, 13)
 
 
@@ -516,6 +526,7 @@ def find_result_of_leaving():
 
 cdef object NO_LOOP = object()     # nothing ever waits for the future that has it
 cdef set STAND_INS = {None}
+cdef object INNER = "_aexit"
 cdef tuple STOOD_IN_FOR = ("_tasks", "_on_completed_fut", "_parent_cancel_requested")
 cdef object result_of_leaving = find_result_of_leaving()
 cdef object own_enter = OwnTaskGroup.__aenter__

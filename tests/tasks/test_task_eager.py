@@ -265,3 +265,29 @@ def test_an_eager_step_may_end_the_program(impl, loop, error, asyncio_log):
     # The task has the exception as well, and no code has a reference to the task.
     (message,) = asyncio_log.take()
     assert message.startswith("Task exception was never retrieved")
+
+
+@pytest.mark.only("c", "python", reason="in asyncio before Python 3.15 the task stays the current one")
+@pytest.mark.parametrize("how", ["Task", "factory"])
+def test_an_eager_start_that_fails_leaves_no_task(impl, loop, asyncio_log, how):
+    """Its context is entered already: the constructor raises, and no task was "destroyed but pending"."""
+
+    def create(coroutine, context):
+        if how == "Task":
+            return impl.Task(coroutine, loop=loop, eager_start=True, context=context)
+        loop.set_task_factory(asyncio.eager_task_factory)
+        try:
+            return loop.create_task(coroutine, context=context)
+        finally:
+            loop.set_task_factory(None)
+
+    async def main():
+        context, coroutine, this = contextvars.copy_context(), returning("value"), asyncio.current_task()
+        with pytest.raises(RuntimeError, match="is already entered"):
+            context.run(create, coroutine, context)
+        coroutine.close()
+        assert asyncio.current_task() is this
+
+    loop.run_until_complete(main())
+    gc.collect()
+    assert asyncio_log.take() == []

@@ -234,6 +234,19 @@ def test_what_has_no_run_method_is_no_context(loop, context):
     gc.collect()
 
 
+@pytest.mark.skipif(not checks_context, reason="CPython 3.15 was the first to refuse it")
+@pytest.mark.parametrize("context", [5, 0, False, ""], ids=repr)
+def test_what_is_no_context_is_refused(impl, loop, context):
+    def refusal(task_class):
+        coroutine = returning(1)
+        with pytest.raises(TypeError) as refused:
+            task_class(coroutine, loop=loop, context=context)
+        coroutine.close()
+        return str(refused.value)
+
+    assert refusal(impl.Task) == refusal(asyncio.Task)
+
+
 def test_get_coro(loop):
     coroutine = returning(1)
     task = loop.create_task(coroutine)

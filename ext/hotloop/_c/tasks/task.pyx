@@ -210,7 +210,7 @@ cdef class Task(TaskCore):
             self.context = acquire_context()
         elif checks_context and not PyContext_CheckExact(context):
             self.log_destroy_pending = False
-            raise TypeError(f"context must be a Context object, not {type(context).__name__}")
+            raise TypeError(f"a contextvars.Context was expected, got {type(context).__name__}")
         else:
             self.context = context
         if self.fut_waiter is not None:
@@ -262,6 +262,10 @@ cdef class Task(TaskCore):
             finally:
                 if not all_tasks_reads_list:
                     tasks._unregister_eager_task(self)
+        except BaseException:
+            # The caller hears of it, and gets no task.
+            self.log_destroy_pending = False
+            raise
         finally:
             swap_task(self.loop, before)
             if self.queue is not None:

@@ -430,7 +430,7 @@ def test_an_aexit_that_is_overridden_while_the_group_waits(loop, place):
 
         task = asyncio.create_task(body())
         await turns(3)
-        setattr(group if place == "object" else kind, "_aexit", overriding)
+        (group if place == "object" else kind)._aexit = overriding
         found = await outcome(task)
         return found, log, "_aexit" in vars(group)
 

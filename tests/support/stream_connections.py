@@ -217,6 +217,15 @@ def connections_on(loop: asyncio.SelectorEventLoop) -> Iterator[Connections]:
         connections.close()
 
 
+# From 3.15 on (python/cpython#140947) asyncio's transports run their callbacks in a context of their own, and a context
+# cannot be entered within itself.
+called_within_itself = pytest.mark.only(
+    "c",
+    *(["python", "asyncio"] if sys.version_info < (3, 15) else []),
+    reason="asyncio's transports of CPython 3.15 cannot be called within one of their callbacks",
+)
+
+
 def is_asyncio_transport(transport: object) -> bool:
     """Whether the transport is the standard library's or a subclass, as those of the pure implementation are."""
     modules = [base.__module__ for base in type(transport).__mro__]

@@ -185,7 +185,8 @@ def test_pdb_steps_over_an_await(impl, tmp_path):
 
     program = tmp_path / "session.py"
     program.write_text(textwrap.dedent(SESSION))
-    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "HOTLOOP_IMPL": ""}
+    paths = filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "HOTLOOP_IMPL": ""}
     environ.pop("PYTHONBREAKPOINT", None)
 
     def session(name):

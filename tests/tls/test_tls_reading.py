@@ -7,7 +7,7 @@ import pytest
 from support.certificates import every_version
 from support.recording import BufferedRecorder, Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, skip_on_asyncio
+from support.stream_connections import KINDS, called_within_itself, skip_on_asyncio
 from support.tls_connections import AT_THE_END, ViewRecorder, every_protocol, every_side, numbered
 
 RECORD = 16384  # bytes; the most that one record of TLS carries
@@ -429,6 +429,7 @@ def test_memory_that_is_handed_out_is_the_receivers_own(tls):
     assert len(set(references)) == 1, "another object holds some of them"
 
 
+@called_within_itself
 @every_side
 @every_protocol
 def test_reading_is_resumed_while_a_callback_runs_the_loop(tls, side, make_protocol):

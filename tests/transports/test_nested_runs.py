@@ -11,7 +11,14 @@ import pytest
 from support.endpoints import datagram_sockets, fill_pipe, pipe_files, reports_of
 from support.recording import RECORDERS, DatagramRecorder, Recorder, when_data_comes
 from support.stepping import run_once
-from support.stream_connections import KINDS, MORE_THAN_FITS, connected_sockets, connections_on, sockets_of
+from support.stream_connections import (
+    KINDS,
+    MORE_THAN_FITS,
+    called_within_itself,
+    connected_sockets,
+    connections_on,
+    sockets_of,
+)
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -50,6 +57,7 @@ def assert_refused(reports):
     assert {str(report["exception"]).split(":")[0] for report in reports} <= {"cannot enter context"}
 
 
+@called_within_itself
 @every_kind
 @pytest.mark.parametrize("make_protocol", RECORDERS)
 def test_data_that_comes_while_resume_writing_runs_the_loop(loop, connections, kind, make_protocol):
@@ -91,6 +99,7 @@ def test_data_that_comes_while_data_received_runs_the_loop(loop, connections, ki
     assert_refused(connections.take_reports())
 
 
+@called_within_itself
 @pytest.mark.only("c", "python", reason="asyncio's iteration fails on the emptied queue")
 @every_kind
 @pytest.mark.parametrize("make_protocol", RECORDERS)
@@ -113,6 +122,7 @@ def test_a_write_buffer_is_sent_while_data_received_runs_the_loop(loop, connecti
     assert left == [0]
 
 
+@called_within_itself
 @every_kind
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("method", ["close", "abort"])
@@ -134,6 +144,7 @@ def test_a_connection_is_lost_while_data_received_runs_the_loop(loop, connection
     assert connection.receive_all() == b""
 
 
+@called_within_itself
 @pytest.mark.only("c", "python", reason="asyncio's iteration fails on the emptied queue")
 @every_kind
 def test_a_connection_begins_while_connection_made_runs_the_loop(loop, connections, kind):

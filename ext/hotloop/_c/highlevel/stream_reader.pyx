@@ -403,11 +403,11 @@ cdef object read_step(Coroutine coroutine, object outcome, object error):
 
 cdef object take_from_any(object reader, Py_ssize_t count):
     """The end of read(), whatever the reader has become."""
-    cdef object front = slice(count)    # of any object, which may be no sequence
-    cdef object data
+    cdef object front, data
     if takes_bytes:
         data = reader._buffer.take_bytes(min(len(reader._buffer), count))
     else:
+        front = slice(count)    # of any object, which may be no sequence
         data = bytes(reader._buffer[front])
         del reader._buffer[front]
     reader._maybe_resume_transport()

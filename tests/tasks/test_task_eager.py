@@ -271,6 +271,8 @@ def test_an_eager_step_may_end_the_program(impl, loop, error, asyncio_log):
 @pytest.mark.parametrize("how", ["Task", "factory"])
 def test_an_eager_start_that_fails_leaves_no_task(impl, loop, asyncio_log, how):
     """Its context is entered already: the constructor raises, and no task was "destroyed but pending"."""
+    if how == "factory" and impl.name == "python":
+        pytest.skip("asyncio's factory makes asyncio's tasks there")
 
     def create(coroutine, context):
         if how == "Task":

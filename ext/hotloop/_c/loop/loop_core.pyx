@@ -12,19 +12,19 @@ In the order of this file:
 - call_soon(), call_later() and their like queue callbacks; wake() ends the loop's wait for other threads.
 
 Its bases, from the first: the loop's attributes under asyncio's names (state.pyx), the methods that a program may
-replace (replaceable_methods.pyx), and polling. Elsewhere: its counts and times (metrics.h), slow callbacks and debug
-mode (slow_callbacks.pyx), the ready queue (scheduler/ready_queue.pxd) and timers (scheduler/timers.pyx).
+replace (replaceable_methods.pyx), futures and tasks (task_creation.pyx), and polling. Elsewhere: its counts and times
+(metrics.h), slow callbacks and debug mode (slow_callbacks.pyx), the ready queue (scheduler/ready_queue.pxd) and timers
+(scheduler/timers.pyx).
 
 Threads: a loop's state belongs to the thread that runs the loop. See locking.h for what other threads may touch.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE, nanoseconds_in_a_tick, ticks_in_a_slice
-from hotloop._c.loop.eager_factory cimport create_eager_task
 from hotloop._c.loop.polling cimport Polling, must_poll
 from hotloop._c.loop.replaceable_methods cimport clock_is_patched, declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
@@ -66,8 +66,7 @@ from hotloop._c.scheduler.ready_queue cimport (
 )
 from hotloop._c.scheduler.timers cimport TimerHandle, new_timer
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.tasks.future cimport Future, new_future
-from hotloop._c.tasks.task cimport Task, new_task
+from hotloop._c.tasks.task cimport Task
 
 import sys
 import time
@@ -89,14 +88,6 @@ cdef extern from "loop/metrics.h":
     void metrics_end(loop_metrics *, uint64_t now) noexcept
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
 
-cdef extern from "runtime/fast_method.h":
-    void fast_method_install(
-        PyTypeObject *type,
-        const char *name,
-        bint (*applies)(PyObject *) noexcept,
-        object (*short_cut)(object, object),
-    )
-
 cdef extern from "Python.h":
     PyObject *bytes_of_size "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
 
@@ -105,10 +96,6 @@ cdef extern from "system/receive.h":
 
 # In a batch of this many items, they may no longer be in the processor's cache.
 cdef Py_ssize_t PREFETCHED_FROM = 1000
-# Since 3.13.3 create_task() passes unknown keywords on to the task.
-cdef bint passes_keywords_on = sys.version_info >= (3, 13, 3)
-# Since 3.14 it passes all on to a task factory, and that is all it does with one.
-cdef bint factory_gets_all = sys.version_info >= (3, 14)
 
 
 cdef inline bint slice_is_over(LoopCore self) noexcept:
@@ -417,36 +404,6 @@ cdef class LoopCore(Polling):
             self._check_callback(callback, method)
         return 0
 
-    def create_future(self):
-        """A Future bound to this loop."""
-        return Future(loop=self) if self.debug else new_future(self, self.ready)
-
-    def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
-        """Run a coroutine as a Task. See loop.create_task()."""
-        by_asyncio = self.tasks_are_asyncios()
-        by_factory = self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
-        if by_factory or by_asyncio:
-            # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
-            given = (("name", name), ("context", context), ("eager_start", eager_start))
-            kwargs |= {key: value for key, value in given if value is not ...}
-            if by_asyncio or not factory_gets_all:
-                return super().create_task(coro, **kwargs)
-            self._check_closed()
-            return self.task_factory(self, coro, **kwargs)
-        if eager_start is not ... and (self.debug or not passes_keywords_on):
-            kwargs["eager_start"] = eager_start
-        self.check_open()
-        name = None if name is ... else name
-        context = None if context is ... else context
-        if self.starts_eagerly:
-            return create_eager_task(coro, self, self.ready, name, context, self.debug, self.thread_id != 0)
-        if kwargs and not passes_keywords_on:
-            raise TypeError(f"create_task() got an unexpected keyword argument {next(iter(kwargs))!r}")
-        if kwargs or self.debug:
-            return Task(coro, loop=self, name=name, context=context, **kwargs)
-        eager = eager_start is not ... and self.thread_id != 0 and eager_start
-        return new_task(coro, self, self.ready, name, context, eager)
-
     # -- other threads -------------------------------------------------------------------------------------------------
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -596,23 +553,4 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
     return <double>(now + delay) - now
 
 
-# -- create_task(coro), the way in which nearly all tasks are made -----------------------------------------------------
-
-cdef bint can_create_plain_task(PyObject *loop) noexcept:
-    cdef LoopCore core = <LoopCore>loop
-    return (
-        (core.task_factory is None or core.starts_eagerly)
-        and core.type_version == type_version_of(core)
-        and not (core.asyncio_creates_tasks or core.closed or core.debug)
-    )
-
-
-cdef object create_plain_task(object loop, object coro):
-    cdef LoopCore core = <LoopCore>loop
-    if core.starts_eagerly:
-        return create_eager_task(coro, core, core.ready, None, None, False, core.thread_id != 0)
-    return new_task(coro, core, core.ready, None, None, False)
-
-
-fast_method_install(<PyTypeObject *>LoopCore, "create_task", can_create_plain_task, create_plain_task)
 declare_originals(LoopCore)

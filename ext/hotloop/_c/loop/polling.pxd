@@ -1,13 +1,13 @@
 from libc.stdint cimport uint64_t
 
-from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods
+from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport FREE_THREADED, published_size, shared_flag, shared_peek
 from hotloop._c.scheduler.ready_queue cimport type_version_of
 
 
-cdef class Polling(ReplaceableMethods):
+cdef class Polling(TaskCreation):
     cdef bint poll_next             # the next iteration polls, whatever pause is left
     cdef double slice_ends          # by the loop's clock: timers due later can wait for the next poll
     cdef bint batch_running         # callbacks run: transports may put off their writes to the end of the batch

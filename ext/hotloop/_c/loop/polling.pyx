@@ -16,8 +16,9 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE
-from hotloop._c.loop.replaceable_methods cimport ReplaceableMethods, clock_is_patched
+from hotloop._c.loop.replaceable_methods cimport clock_is_patched
 from hotloop._c.loop.state cimport TIMING_METRICS, loop_metrics, metrics_histogram, poll_backoff
+from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch, fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_MORE, Watcher
@@ -62,7 +63,7 @@ cdef int GIL_HELD_INTERVALS = 4
 cdef int GIL_OFFERED_SLICES = 10
 
 
-cdef class Polling(ReplaceableMethods):
+cdef class Polling(TaskCreation):
     """The part of LoopCore that polls."""
 
     cdef int poll(self) except -1:

@@ -83,7 +83,6 @@ cdef class LoopState:
     cdef PollerSelector poller      # the same, if it is hotloop's own; else None
     cdef unsigned long thread_id    # threading.get_ident() of the loop's thread; 0: not running. Other threads read it
     cdef object task_factory        # None: Task
-    cdef bint starts_eagerly        # it is asyncio.eager_task_factory
     cdef object slow_hook           # called for items that take `slow_after` nanoseconds or more; None: no hook
     cdef double slow_after
     cdef object longest_item        # a record of the longest item, see report_slow(); None: none was long

@@ -5,7 +5,6 @@ that run a loop themselves. All those attributes are here. One that the compiled
 keep whatever is set.
 """
 
-from hotloop._c.loop.eager_factory cimport is_eager_factory
 from hotloop._c.poller.poller cimport fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport (
@@ -170,16 +169,6 @@ cdef class LoopState:
     @_thread_id.setter
     def _thread_id(self, value):
         store_release_id(&self.thread_id, value or 0)
-
-    @property
-    def _task_factory(self):
-        return self.task_factory
-
-    @_task_factory.setter
-    def _task_factory(self, value):
-        self.task_factory = value
-        self.starts_eagerly = is_eager_factory(value)
-        self.update_short_cuts()
 
     # -- slow callbacks ------------------------------------------------------------------------------------------------
 

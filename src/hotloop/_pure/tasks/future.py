@@ -21,6 +21,7 @@ _CANCELLED = "CANCELLED"
 _FINISHED = "FINISHED"
 _UNINITIALIZED = "Future object is not initialized."
 
+_Entry = tuple[Callable[[Any], object], Context]  # a callback, and the context that it is called in
 
 # The base class's own accessors, whatever an exception's class overrides: asyncio's futures use them in C.
 _traceback_of: Any = BaseException.__dict__["__traceback__"].__get__
@@ -47,7 +48,9 @@ class Future:
     # __await__() yields the future until the task sees it: so a task can tell `await` from `yield`.
     _asyncio_future_blocking = False
 
-    __callbacks: list[tuple[Callable[[Any], object], Context]] | None = None  # None: there are none
+    # As in asyncio's C code: once the first callback is removed, none takes its place while there are others.
+    __first: _Entry | None = None
+    __others: list[_Entry] | None = None
     __log_traceback = False  # an exception was set and has not been retrieved yet
 
     @property
@@ -95,9 +98,10 @@ class Future:
         object.__delattr__(self, name)
 
     @property
-    def _callbacks(self) -> list[tuple[Callable[[Any], object], Context]] | None:
-        """A copy of the list of callbacks, each with its context; None if there are none."""
-        return self.__callbacks.copy() if self.__callbacks else None
+    def _callbacks(self) -> list[_Entry] | None:
+        """A list of the callbacks, each with its context; None if there are none."""
+        first = [] if self.__first is None else [self.__first]
+        return first + (self.__others or []) or None
 
     @property
     def _log_traceback(self) -> bool:
@@ -213,51 +217,48 @@ class Future:
             self._loop.call_soon(fn, self, context=context)
             return
         entry = (fn, copy_context() if context is None else context)
-        if self.__callbacks is None:
-            self.__callbacks = [entry]
+        if self.__others is not None:
+            self.__others.append(entry)
+        elif self.__first is not None:
+            self.__others = [entry]
         else:
-            self.__callbacks.append(entry)
+            self.__first = entry
 
     def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
         """Remove every callback that equals `fn`; return how many there were."""
         self._check_initialized()
         # Comparing may run code that ends the future or changes its callbacks. The count is then the same as asyncio's.
         removed = 0
-        if self.__callbacks and _is_or_equals(self.__callbacks[0][0], fn):
-            if self.__callbacks:
-                del self.__callbacks[0]
+        if self.__first is not None and _is_or_equals(self.__first[0], fn):
+            self.__first = None
             removed = 1
-        return removed + self.__remove_others(fn, 1 - removed)
+        return removed if self.__others is None else removed + self.__remove_others(self.__others, fn)
 
-    def __remove_others(self, fn: Callable[[Any], object], first: int) -> int:
-        """Remove from index `first` on."""
-        count = len(self.__callbacks or ()) - first
-        if self.__callbacks is None or count <= 0:
-            return 0
-        kept: list[tuple[Callable[[Any], object], Context]] = []
+    def __remove_others(self, others: list[_Entry], fn: Callable[[Any], object]) -> int:
+        count = len(others)
         if count == 1:
-            if not _is_or_equals(self.__callbacks[first][0], fn):
+            if not _is_or_equals(others[0][0], fn):
                 return 0
-        else:
-            index = first
-            while self.__callbacks is not None and index < len(self.__callbacks):
-                entry = self.__callbacks[index]
-                index += 1
-                if not _is_or_equals(entry[0], fn):
-                    kept.append(entry)
-            if kept and self.__callbacks is not None:
-                count = len(self.__callbacks) - first
-        if self.__callbacks is not None:
-            self.__callbacks[first:] = kept
-            return count - len(kept)
-        return count
+            self.__others = None
+            return 1
+        kept: list[_Entry] = []
+        index = 0
+        while self.__others is not None and index < len(self.__others):
+            entry = self.__others[index]
+            index += 1
+            if not _is_or_equals(entry[0], fn):
+                kept.append(entry)
+        if not kept or self.__others is None:
+            self.__others = None
+            return count
+        count = len(self.__others)
+        self.__others[:] = kept
+        return count - len(kept)
 
     def __schedule_callbacks(self) -> None:
-        callbacks = self.__callbacks
-        if callbacks is None:
-            return
-        self.__callbacks = None
-        for callback, context in callbacks:
+        callbacks = self._callbacks
+        self.__first = self.__others = None
+        for callback, context in callbacks or ():
             self._loop.call_soon(callback, self, context=context)
 
     # -- awaiting ------------------------------------------------------------------------------------------------------
@@ -318,6 +319,7 @@ _STATE = (
     "_cancel_message",
     "_cancelled_exc",
     "_asyncio_future_blocking",
-    "_Future__callbacks",
+    "_Future__first",
+    "_Future__others",
     "_Future__log_traceback",
 )

@@ -12,6 +12,7 @@ from cpython.mem cimport PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport awaitable_iterator, raise_again, throw_into, without_stop_iteration
+from hotloop._c.highlevel.coroutine_iterator cimport new_iterator
 from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
@@ -594,39 +595,6 @@ cdef object iterated(Coroutine coroutine):
     raise TypeError("'coroutine' object is not iterable")
 
 
-@cython.final
-cdef class CoroutineIterator:
-    """What `coroutine.__await__()` returns: for code that drives a coroutine as an iterator, not for `await`."""
-    cdef Coroutine coroutine
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        return self.coroutine.send(None)
-
-    def send(self, value, /):
-        """See generator.send()."""
-        return self.coroutine.send(value)
-
-    def throw(self, *arguments):
-        """See generator.throw()."""
-        return self.coroutine.throw(*arguments)
-
-    def close(self):
-        """See generator.close()."""
-        return self.coroutine.close()
-
-
-cdef object new_iterator(Coroutine coroutine, PyObject *unused):
-    """coroutine.__await__(), where it is called by name."""
-    cdef CoroutineIterator iterator = CoroutineIterator.__new__(CoroutineIterator)
-    iterator.coroutine = coroutine
-    return iterator
-
-
-complete_coroutine_type(
-    <PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator
-)
+complete_coroutine_type(<PyTypeObject *>Coroutine, <unaryfunc>awaited, <unaryfunc>iterated, <PyCFunction>new_iterator)
 install_send_slots(<PyTypeObject *>Coroutine, <sendfunc>send, next_slot)
 free_objects_install(<PyTypeObject *>Coroutine, is_spent, empty)

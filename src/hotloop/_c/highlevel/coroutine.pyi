@@ -1,15 +1,16 @@
 import sys
 from collections.abc import Coroutine as AbstractCoroutine
-from collections.abc import Generator
 from types import CodeType, FrameType
 from typing import Any, final
+
+from hotloop._c.highlevel.coroutine_iterator import CoroutineIterator
 
 # At run time not a subclass of types.CoroutineType: isinstance() follows a `__class__` property.
 @final
 class Coroutine(AbstractCoroutine[Any, Any, Any]):
     __name__: str
     __qualname__: str
-    def __await__(self) -> Generator[Any, Any, Any]: ...
+    def __await__(self) -> CoroutineIterator: ...
     def send(self, value: Any, /) -> Any: ...
     def throw(self, *arguments: Any) -> Any: ...
     def close(self) -> Any: ...
@@ -28,14 +29,6 @@ class Coroutine(AbstractCoroutine[Any, Any, Any]):
     if sys.version_info >= (3, 15):
         @property
         def cr_state(self) -> str: ...
-
-# What Coroutine.__await__() returns.
-@final
-class CoroutineIterator(Generator[Any, Any, Any]):
-    def __next__(self) -> Any: ...
-    def send(self, value: Any, /) -> Any: ...
-    def throw(self, *arguments: Any) -> Any: ...
-    def close(self) -> Any: ...
 
 # Made by Cython: the functions that other compiled modules cimport.
 __pyx_capi__: dict[str, object]

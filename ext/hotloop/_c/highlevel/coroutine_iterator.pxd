@@ -1,0 +1,3 @@
+from cpython.object cimport PyObject
+
+cdef object new_iterator(object coroutine, PyObject *unused)

@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 from support.endpoints import assert_free, cancelled, counted_turns, settle, started, turns
+from support.stepping import run_once
 
 # Debug mode reports callbacks that take longer, as they may on a busy machine.
 NEVER_SLOW = 3600
@@ -267,6 +268,51 @@ def test_a_callback_for_the_other_direction(loop, pair, first):
             del room[:]
 
     loop.run_until_complete(main())
+
+
+def test_a_callback_in_the_turn_of_an_event_does_not_delay_it(loop, pair):
+    """The callback is for the other direction."""
+    one, other = pair
+    receiving = loop.create_task(loop.sock_recv(one, 100))
+    run_once(loop, 2)
+    other.send(b"x")
+    loop.call_soon(loop.add_writer, one, int)
+    run_once(loop, 2)  # the event, then the task
+    assert receiving.result() == b"x"
+    assert loop.remove_writer(one)
+
+
+def test_a_callback_in_the_turn_of_an_event_takes_the_place_of_the_operation(loop, pair):
+    """The callback is for the same direction."""
+    one, other = pair
+    receiving = loop.create_task(loop.sock_recv(one, 100))
+    run_once(loop, 2)
+    other.send(b"x")
+    seen = []
+    loop.call_soon(loop.add_reader, one, lambda: seen.append(one.recv(100)))
+    run_once(loop, 3)
+    assert seen == [b"x"] and not receiving.done()
+    assert loop.remove_reader(one)
+    receiving.cancel()
+    run_once(loop, 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "sendfile"), reason="asyncio sends files with os.sendfile() only")
+def test_an_event_of_the_turn_is_for_the_operation_that_waited_then(loop, pair, tmp_path):
+    """asyncio cancels its callback; the next operation waits for an event of its own, in the next turn."""
+    one, _ = pair
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with open(tmp_path / "file", "rb") as file:
+        displaced = loop.create_task(loop.sock_sendfile(one, file))
+        run_once(loop)
+        sending = loop.create_task(loop.sock_sendfile(one, file))
+        run_once(loop, 2)
+        assert not sending.done()
+        run_once(loop)
+        assert sending.result() == 100
+        assert not displaced.done()
+        displaced.cancel()
+        run_once(loop, 3)
 
 
 def test_a_transport_for_a_socket_that_was_waited_on(loop, pair):

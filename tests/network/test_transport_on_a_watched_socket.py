@@ -1,10 +1,12 @@
-"""A transport for a socket for which something else waits already: that goes on, as under asyncio."""
+"""A transport for a socket for which something else waits already: that goes on, as under asyncio. What would begin to
+wait beside a transport is refused."""
 
 import asyncio
 import socket
+import sys
 
 import pytest
-from support.endpoints import started
+from support.endpoints import cancelled, started
 
 # More than a pair of sockets holds.
 MUCH = b"x" * 5_000_000
@@ -176,3 +178,131 @@ def test_a_callback_for_a_closed_socket_is_not_called_for_the_next_one(loop):
 
     with one, other:
         loop.run_until_complete(main())
+
+
+# -- beside a transport ------------------------------------------------------------------------------------------------
+
+
+class Paused(asyncio.Protocol):
+    def connection_made(self, transport):
+        transport.pause_reading()
+
+
+async def check_refused(loop, sock):
+    for wait in (loop.sock_recv(sock, 100), loop.sock_recv_into(sock, bytearray(100))):
+        with pytest.raises(RuntimeError, match="is used by"):
+            await asyncio.wait_for(wait, 10)
+    for add in (loop.add_reader, loop.add_writer):
+        with pytest.raises(RuntimeError, match="is used by"):
+            add(sock, pytest.fail)
+    for remove in (loop.remove_reader, loop.remove_writer):
+        with pytest.raises(RuntimeError, match="is used by"):
+            remove(sock.fileno())
+
+
+def test_nothing_waits_beside_a_transport_that_has_not_begun_to_read(loop, pair):
+    one, _ = pair
+
+    async def main():
+        connecting = asyncio.create_task(connected(loop, one))
+        await asyncio.sleep(0)
+        await check_refused(loop, one)
+        (await connecting).close()
+
+    loop.run_until_complete(main())
+
+
+def test_nothing_waits_beside_a_transport_that_was_paused_before_it_began(loop, pair):
+    one, other = pair
+
+    async def main():
+        transport, _ = await loop.create_connection(Paused, sock=one)
+        await check_refused(loop, one)
+        if sys.version_info >= (3, 12):  # before that asyncio makes another one
+            with pytest.raises(RuntimeError, match="is used by"):
+                await connected(loop, one)
+        other.send(b"for the protocol")
+        received = loop.create_future()
+        transport.get_protocol().data_received = received.set_result
+        transport.resume_reading()
+        assert await received == b"for the protocol"
+        transport.close()
+
+    loop.run_until_complete(asyncio.wait_for(main(), 60))
+
+
+def test_nothing_waits_beside_a_datagram_transport_that_has_not_begun(loop):
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    async def main():
+        connecting = asyncio.create_task(loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=one))
+        await asyncio.sleep(0)
+        await check_refused(loop, one)
+        (await connecting)[0].close()
+
+    with one, other:
+        one.setblocking(False)
+        loop.run_until_complete(main())
+
+
+def test_the_socket_of_an_accepted_connection_is_refused_while_it_is_paused(loop, socket_path):
+    """Its number was asked for before the connection began to read."""
+    asked = []
+
+    class Asking(Paused):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            asked.append((transport, transport.get_extra_info("socket").fileno()))
+
+    async def main():
+        server = await loop.create_unix_server(Asking, socket_path)
+        client, _ = await loop.create_unix_connection(asyncio.Protocol, socket_path)
+        while not asked:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        transport, number = asked[0]
+        with pytest.raises(RuntimeError, match="is used by"):
+            loop.add_reader(number, pytest.fail)
+        transport.close()
+        client.close()
+        server.close()
+        await server.wait_closed()
+
+    loop.run_until_complete(main())
+
+
+def test_nothing_joins_what_waits_for_a_socket_that_has_a_transport(loop, pair, reports):
+    one, _ = pair
+
+    async def main():
+        first = await started(loop.sock_recv(one, 100))
+        connecting = asyncio.create_task(connected(loop, one))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="is used by"):
+            await asyncio.wait_for(loop.sock_recv(one, 100), 10)
+        await cancelled(first)
+        (await connecting).close()
+
+    loop.run_until_complete(asyncio.wait_for(main(), 60))
+
+
+def test_data_that_was_reported_before_the_transport_was_made_is_not_the_transports(loop, pair, reports):
+    """In the turn in which the loop learns of the data, the program makes a transport."""
+    one, other = pair
+    to_protocol = []
+
+    class Receiving(asyncio.Protocol):
+        def data_received(self, data):
+            to_protocol.append(data)
+
+    async def main():
+        first = await started(loop.sock_recv(one, 100))
+        other.send(b"for the first")
+        # The task runs before the event of the same turn.
+        connecting = asyncio.create_task(loop.create_connection(Receiving, sock=one))
+        assert await first == b"for the first"
+        transport, _ = await connecting
+        assert not to_protocol
+        transport.close()
+
+    loop.run_until_complete(asyncio.wait_for(main(), 60))

@@ -23,6 +23,7 @@ from hotloop._c.network.socket_methods cimport (
     send_all,
     send_to,
 )
+from hotloop._c.poller.descriptor_callbacks cimport wait_by_callbacks
 from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.weak_references cimport referent_of
@@ -85,7 +86,11 @@ cdef class NetworkCore(LoopCore):
         self._ensure_fd_no_transport(sock)
         # What waits for it already goes on only beside asyncio's transport, which consists of callbacks itself.
         entry = self.poller.entry(sock.fileno())
-        return not (isinstance(entry, Watcher) and (<Watcher>entry).waits_for(sock))
+        if not isinstance(entry, Watcher) or not (<Watcher>entry).waits_for(sock):
+            return True
+        # By callbacks, too, if they are sock_*() methods, so that no other method joins them: it has to be refused.
+        wait_by_callbacks(self.poller, sock.fileno())
+        return False
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
         if not self.has_own_transport_for(sock):

@@ -405,7 +405,7 @@ cdef class SocketWatcher(Watcher):
         """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it. Until then
         the operation stays here, because it may have to wait again."""
         cdef SocketOperation operation = self.reader if event == POLLER_READ else self.writer
-        if not is_pending(operation):
+        if not is_pending(operation) or operation.handle is not None and operation.handle.was_cancelled:
             return False
         operation.waiter.finish(None)
         return True
@@ -453,6 +453,8 @@ cdef class SocketWatcher(Watcher):
         if again and self.awaited_events() & event:
             return 0
         self.poller.change(self.fd, self.awaited_events() | event | POLLER_EDGE)
+        # An event of this turn was for the operation before, and the kernel now reports the socket's state again.
+        self.events &= ~event
         self.set_operation(event, operation)
         return 0
 
@@ -468,18 +470,21 @@ cdef class SocketWatcher(Watcher):
         cdef SocketOperation operation
         self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
-            operation = self.set_operation(event, None)
+            operation = self.reader if event == POLLER_READ else self.writer
             if is_pending(operation):
                 try:
                     operation.wait_by_callback(True)
                 except Exception as error:
                     # This operation gets the error; the other one still gets its callback.
                     operation.waiter.fail(error)
+            # An event of this turn still wakes it in its place, unless another callback takes that of its own.
+            if not self.events & event:
+                self.set_operation(event, None)
         return 0
 
 
 cdef inline bint is_pending(SocketOperation operation) noexcept:
-    return operation is not None and operation.waiter.state == PENDING
+    return operation is not None and operation.stage == WAITING and operation.waiter.state == PENDING
 
 
 cdef bint watch_socket(PollerSelector poller, SocketOperation operation, bint again) except -1:

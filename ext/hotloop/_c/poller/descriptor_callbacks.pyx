@@ -95,6 +95,12 @@ cdef CallbackWatcher callback_watcher(PollerSelector poller, int fd):
     return poller.entry(fd)
 
 
+cdef int wait_by_callbacks(PollerSelector poller, int fd) except -1:
+    """Have whatever waits for the descriptor wait by callbacks from now on."""
+    callback_watcher(poller, fd)
+    return 0
+
+
 cdef Handle add_callback(PollerSelector poller, ReadyQueue ready, object fileobj, int event, Handle handle):
     """Queue `handle` whenever `event` is reported, in place of the previous receiver: a handle that is cancelled."""
     cdef int fd = poller.descriptor_to_add(fileobj)

@@ -42,6 +42,7 @@ cdef class Poller:
     cdef object entry(self, int fd)
     cdef bint is_registered(self, int fd) noexcept
     cdef int attach(self, int fd, Watcher watcher, int events) except -1
+    cdef int reserve(self, int fd) except -1
     cdef bint take_over(self, int fd, Watcher watcher, int events) except -1
     cdef int change(self, int fd, int events) except -1
     cdef int change_same_file(self, int fd, int events) except -1

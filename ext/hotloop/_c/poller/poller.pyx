@@ -101,6 +101,18 @@ cdef class Poller:
         self.entries[fd] = watcher
         return True
 
+    cdef int reserve(self, int fd) except -1:
+        """Give the descriptor a suspended registration for a watcher that will resume() it. The kernel is not told yet.
+        """
+        self.detach(fd)
+        self.grow_tables(fd)
+        self.last_generation = self.last_generation + 1 or 1
+        self.registrations[fd].generation = self.last_generation
+        self.registrations[fd].events = 0
+        self.registrations[fd].watched = True
+        self.registered += 1
+        return 0
+
     cdef int change(self, int fd, int events) except -1:
         """Change the events of a registered entry; 0: none, not even errors, until the next change.
 

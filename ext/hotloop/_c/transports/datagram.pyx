@@ -313,6 +313,7 @@ cdef DatagramTransport open_datagram(
     if transport.native:
         transport.family = sock.family
     try:
+        transport.reserve(loop)
         transport.open(loop, protocol, None, waiter)
         transport.count_as(METRICS_DATAGRAM)
     except BaseException:

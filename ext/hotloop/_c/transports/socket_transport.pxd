@@ -1,3 +1,4 @@
+from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.transports.base cimport Transport
 
 
@@ -24,6 +25,7 @@ cdef class SocketTransport(Transport):
     cdef int update_interest(self) except -1
     cdef int wait_until_writable(self) except -1
     cdef bint is_attached(self) noexcept
+    cdef int reserve(self, LoopCore loop) except -1
     cdef int attach(self, int events) except -1
     cdef int close_descriptor(self) except -1
     cdef object socket_object(self)

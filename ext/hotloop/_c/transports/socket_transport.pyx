@@ -92,6 +92,8 @@ cdef class SocketTransport(Transport):
         if self.extra is None or "sockname" not in self.extra:
             self.find_extra("sockname", None)
         self.exposed = True
+        if self.loop is not None and not self.attached and not self.closing:
+            self.reserve(self.loop)
         return 0
 
     cdef bint set_no_delay(self) except -1:
@@ -196,6 +198,14 @@ cdef class SocketTransport(Transport):
             and self.loop.poller.is_registered(self.fd)
             and self.loop.poller.registrations[self.fd].generation == self.generation
         )
+
+    cdef int reserve(self, LoopCore loop) except -1:
+        """Have the loop refuse what else would wait for a socket that the program can use, before reading begins."""
+        if self.fd >= 0 and loop.poller is not None:
+            loop.poller.reserve(self.fd)
+            self.generation = loop.poller.registrations[self.fd].generation
+            self.attached = True
+        return 0
 
     cdef int attach(self, int events) except -1:
         cdef int fd = self.usable_fd()

@@ -454,6 +454,8 @@ cdef StreamTransport open_stream(
         if server is not None:
             attach_to_server(server, transport)
             transport.server = server
+        if exposed:
+            transport.reserve(loop)
         transport.open(loop, protocol, context, waiter)
         transport.count_as(METRICS_TCP if transport.edge_triggered else METRICS_STREAM)
     except BaseException:

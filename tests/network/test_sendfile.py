@@ -233,6 +233,33 @@ def test_reading_goes_on_after_sendfile(loop, pair, file):
     loop.run_until_complete(main())
 
 
+def test_the_socket_is_asked_for_during_sendfile(loop, file, tmp_path):
+    """The transport is registered again by that, and the file is sent all the same."""
+
+    async def main():
+        protocol = Recorder()
+        path = str(tmp_path / "socket")
+        server = await loop.create_unix_server(lambda: protocol, path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.setblocking(False)
+            await loop.sock_connect(client, path)
+            await until(lambda: protocol.transport)
+            protocol.transport.pause_reading()
+            sending = await started(loop.sendfile(protocol.transport, file))
+            await until(lambda: protocol.transport.get_extra_info("socket").fileno() > 0)
+            reading = asyncio.ensure_future(read_all(loop, client))
+            assert await sending == len(DATA)
+            with pytest.raises(RuntimeError, match="is used by"):
+                loop.add_reader(protocol.transport.get_extra_info("socket").fileno(), print)
+            protocol.transport.close()
+            assert await reading == DATA
+            await until(lambda: protocol.lost)
+        server.close()
+        await server.wait_closed()
+
+    loop.run_until_complete(main())
+
+
 def test_a_closing_transport_is_refused(loop, pair, file):
     async def main():
         transport, protocol = await loop.create_connection(Recorder, sock=pair[0])

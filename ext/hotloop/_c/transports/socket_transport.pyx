@@ -92,7 +92,8 @@ cdef class SocketTransport(Transport):
         if self.extra is None or "sockname" not in self.extra:
             self.find_extra("sockname", None)
         self.exposed = True
-        if self.loop is not None and not self.attached and not self.closing:
+        # Only the loop's thread may use its poller.
+        if self.loop is not None and not (self.attached or self.closing or self.loop.runs_elsewhere()):
             self.reserve(self.loop)
         return 0
 
@@ -290,8 +291,10 @@ cdef class SocketTransport(Transport):
     def _sock(self):
         if self.fd < 0:
             return None
+        # First, because usable_fd() asks the object of a socket that was given away.
+        self.socket_object()
         self.give_away()
-        return self.socket_object()
+        return self.sock
 
     @property
     def _sock_fd(self):

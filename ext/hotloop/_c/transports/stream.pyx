@@ -409,13 +409,15 @@ cdef class StreamTransport(StreamReceiver):
 
     def _detach_for_sendfile(self):
         """Let loop.sendfile() register the descriptor. Reading begins again with resume_reading()."""
+        # First, because it would register the transport again. From here on the loop's methods use the socket object.
+        self.socket_object()
+        self.expose()
         self.stop_watching()
 
     def _detach_after_sendfile(self):
-        """After _detach_for_sendfile(): remove the descriptor if it is still registered."""
-        if self.fd >= 0 and not self.attached and self.loop is not None and self.loop.poller is not None:
-            if self.usable_fd() >= 0:
-                self.loop.poller.detach(self.fd)
+        """After _detach_for_sendfile(): the descriptor is the transport's again."""
+        if not self.attached and self.loop is not None and self.usable_fd() >= 0:
+            self.reserve(self.loop)
 
     # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 

@@ -215,6 +215,14 @@ class DatagramStage(Stage):
         self.peer.close()
 
 
+def played(implementation, stage, program, reactions, connected):
+    """The trace, without what asyncio's transport reports about itself: that it is called once more to send in the turn
+    in which its connection has ended, where it has no loop any more."""
+    fault = repr(AttributeError("'NoneType' object has no attribute '_remove_writer'"))
+    trace = traced(implementation, stage, program, reactions, connected=connected)
+    return [entry for entry in trace if fault not in entry]
+
+
 class BurstStage(DatagramStage):
     """Lets all data of a part arrive before it takes the next, and notes no turns."""
 
@@ -228,8 +236,8 @@ class BurstStage(DatagramStage):
 
 @hypothesis.given(program=st.lists(parts, max_size=10), reactions=reactions, connected=st.booleans())
 def test_any_program_of_datagrams_is_asyncios(load_implementation, impl, asyncio_log, program, reactions, connected):
-    actual = traced(impl, DatagramStage, program, reactions, connected=connected)
-    expected = traced(load_implementation("asyncio"), DatagramStage, program, reactions, connected=connected)
+    actual = played(impl, DatagramStage, program, reactions, connected)
+    expected = played(load_implementation("asyncio"), DatagramStage, program, reactions, connected)
     asyncio_log.take()  # reports of asyncio's transports about sends after the end
     assert actual == expected
 
@@ -238,7 +246,7 @@ def test_any_program_of_datagrams_is_asyncios(load_implementation, impl, asyncio
 def test_any_burst_of_datagrams_comes_as_on_asyncio(
     load_implementation, impl, asyncio_log, program, reactions, connected
 ):
-    actual = traced(impl, BurstStage, program, reactions, connected=connected)
-    expected = traced(load_implementation("asyncio"), BurstStage, program, reactions, connected=connected)
+    actual = played(impl, BurstStage, program, reactions, connected)
+    expected = played(load_implementation("asyncio"), BurstStage, program, reactions, connected)
     asyncio_log.take()
     assert actual == expected

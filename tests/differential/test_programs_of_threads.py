@@ -111,7 +111,8 @@ class ThreadsStage:
         if kind == "error":
             raise ValueError(number)
         if kind == "stop_iteration":
-            raise StopIteration(number) if sys.version_info >= (3, 12) else ValueError(number)
+            # Before 3.13 asyncio's future refuses it, and the program waits for ever.
+            raise StopIteration(number) if sys.version_info >= (3, 13) else ValueError(number)
         if kind == "cancels_itself":
             raise concurrent.futures.CancelledError
         if kind == "calls":

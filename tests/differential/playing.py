@@ -8,6 +8,7 @@ import dataclasses
 
 import hypothesis.strategies as st
 
+SECONDS_BEFORE_A_PROGRAM_HANGS = 60  # where not its turns are counted
 MAX_REACTIONS = 12  # steps taken by callbacks in one program, because each may bring the next
 
 

@@ -13,7 +13,8 @@ import sys
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import counted, step
+from playing import SECONDS_BEFORE_A_PROGRAM_HANGS, counted, step
+from support.endpoints import turns
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -24,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning"),
 ]
 
-SECONDS_BEFORE_A_PROGRAM_HANGS = 60
 MAX_CHILDREN = 3
 MUCH = 200_000  # bytes; more than a pipe holds
 PIPE, STDOUT, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT, asyncio.subprocess.DEVNULL
@@ -246,9 +246,7 @@ class ChildrenStage:
             child.closed = True
             child.transport.close()
 
-    async def turns(self, count):
-        for _ in range(count):
-            await asyncio.sleep(0)
+    turns = staticmethod(turns)
 
 
 @hypothesis.given(program=programs)
@@ -275,11 +273,6 @@ groups = st.lists(st.lists(runs, min_size=1, max_size=3), max_size=4)
 async def spawned(script):
     options = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
     return await asyncio.create_subprocess_exec("sh", "-c", SCRIPTS[script], **options)
-
-
-async def turns(count):
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def communicates(script, size):

@@ -13,7 +13,8 @@ import sys
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import counted
+from playing import SECONDS_BEFORE_A_PROGRAM_HANGS, counted
+from support.endpoints import turns
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -22,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="asyncio's loop there has no add_reader()"),
 ]
 
-SECONDS_BEFORE_A_PROGRAM_HANGS = 60
 SMALL_BUFFER = 4096  # bytes
 
 sendings = st.lists(
@@ -118,8 +118,7 @@ class End:
             return await asyncio.wait_for(self.loop.sock_recv(self.sock, size), 0.0001)
 
     async def turns(self, size):
-        for _ in range(size % 4):
-            await asyncio.sleep(0)
+        await turns(size % 4)
 
 
 async def exchange(kind, small, plans, cancels):

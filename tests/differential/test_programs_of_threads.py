@@ -18,7 +18,8 @@ import threading
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import step
+from playing import SECONDS_BEFORE_A_PROGRAM_HANGS, step
+from support.endpoints import turns
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers on loops"),
 ]
 
-SECONDS_BEFORE_A_PROGRAM_HANGS = 60
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 variable = contextvars.ContextVar("variable", default=0)
@@ -213,9 +213,7 @@ class ThreadsStage:
                 await asyncio.sleep(0.0001)
             thread.join()
 
-    async def turns(self, count):
-        for _ in range(count):
-            await asyncio.sleep(0)
+    turns = staticmethod(turns)
 
 
 @hypothesis.given(program=programs)

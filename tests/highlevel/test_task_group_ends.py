@@ -41,7 +41,7 @@ def test_cancelled_parent(loop, when, again):
         async def body():
             async with module.TaskGroup() as group:
                 group.create_task(give(1, 3))
-                group.create_task(stubborn())
+                group.create_task(stubborn(3))
 
         task = asyncio.create_task(body())
         await turns(when)
@@ -285,17 +285,19 @@ def test_cancel_of_the_group(loop, when):
     same_on_both(loop, use)
 
 
+async def stubborn(number):
+    """A task that takes so many turns to end once it is cancelled."""
+    try:
+        await turns(20)
+    except asyncio.CancelledError:
+        await turns(number)
+
+
 @pytest.mark.parametrize("uncancelled", [False, True])
 @pytest.mark.parametrize("fails", [1, 2])
 @pytest.mark.parametrize("cancels", ["before", "with", "after", "twice"])
 def test_a_failure_and_a_cancellation_from_outside(loop, cancels, fails, uncancelled):
     """Whether the cancellation is lost differs between the versions: python/cpython#155433."""
-
-    async def stubborn(number):
-        try:
-            await turns(20)
-        except asyncio.CancelledError:
-            await turns(number)
 
     async def use(module):
         async def body():
@@ -321,18 +323,12 @@ def test_a_failure_and_a_cancellation_from_outside(loop, cancels, fails, uncance
 @pytest.mark.parametrize("again", [None, "parent", "group", "uncancel"])
 @pytest.mark.parametrize("number", [2, 5, 8])
 def test_cancel_of_a_group_and_its_parent(loop, number, again):
-    async def stubborn():
-        try:
-            await turns(20)
-        except asyncio.CancelledError:
-            await turns(3)
-
     async def use(module):
         group = module.TaskGroup()
 
         async def body():
             async with group:
-                group.create_task(stubborn())
+                group.create_task(stubborn(3))
                 group.create_task(give(1, 20))
 
         task = asyncio.create_task(body())

@@ -409,7 +409,7 @@ cdef class StreamTransport(StreamReceiver):
 
     def _detach_for_sendfile(self):
         """Let loop.sendfile() register the descriptor. Reading begins again with resume_reading()."""
-        # First, because it would register the transport again. From here on the loop's methods use the socket object.
+        # Before stop_watching(): expose() would register a transport that is not watched.
         self.socket_object()
         self.expose()
         self.stop_watching()

@@ -257,8 +257,10 @@ class Future:
 
     def __schedule_callbacks(self) -> None:
         callbacks = self._callbacks
+        if callbacks is None:
+            return
         self.__first = self.__others = None
-        for callback, context in callbacks or ():
+        for callback, context in callbacks:
             self._loop.call_soon(callback, self, context=context)
 
     # -- awaiting ------------------------------------------------------------------------------------------------------

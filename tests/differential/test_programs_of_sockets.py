@@ -555,6 +555,14 @@ def by_actor(trace):
 kinds = st.sampled_from([socket.SOCK_STREAM, socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
 
 
+CLOSED_AFTER_ITS_FILE_WAS_SENT = [
+    (Step("start", (("sendfile", 1, 0),)),),
+    Step("wait", 1),
+    (Step("start", (("connect", LISTENER, 0),)), Step("close", 1)),
+]
+
+
+@hypothesis.example(program=CLOSED_AFTER_ITS_FILE_WAS_SENT, kind=socket.SOCK_STREAM, small=False)
 @hypothesis.given(program=programs, kind=kinds, small=st.booleans())
 def test_any_program_of_sockets_is_asyncios(load_implementation, impl, asyncio_log, program, kind, small):
     oracle = LateAsyncio if impl.name == "c" else load_implementation("asyncio")

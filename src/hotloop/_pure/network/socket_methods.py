@@ -9,6 +9,7 @@ Source: asyncio/selector_events.py and unix_events.py, which differ between Pyth
 file's position is set if nothing could be sent.
 """
 
+import contextlib
 import errno
 import functools
 import io
@@ -115,7 +116,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 self._measurements.sent(sent)
         if sent == len(data):
             return
-        await self._sock_writing(sock, self._sock_send_rest, sock, memoryview(data), [sent])
+        await self._sock_writing(sock, self._sock_send_on, self._send_part, sock, memoryview(data), [sent])
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
         """Send a datagram; return the number of bytes. See loop.sock_sendto()."""
@@ -170,27 +171,28 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 count(result)
             future.set_result(result)
 
-    def _sock_send_rest(self, future: Any, sock: Any, view: memoryview, progress: list[int]) -> None:
+    def _sock_send_on(self, future: Any, part: Any, *arguments: Any) -> None:
+        """Send the next part, by `part(*arguments)`, which returns whether it was the last one."""
         if future.done():
             return
         try:
-            sent = sock.send(view[progress[0] :])
+            was_last = part(*arguments)
         except (BlockingIOError, InterruptedError):
-            return
+            pass
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
             future.set_exception(error)
-            return
+        else:
+            if was_last:
+                future.set_result(None)
+
+    def _send_part(self, sock: Any, view: memoryview, progress: list[int]) -> bool:
+        sent = sock.send(view[progress[0] :])
         if self._measurements.measuring:
             self._measurements.sent(sent)
         progress[0] += sent
-        if progress[0] == len(view):
-            future.set_result(None)
-
-    def _sock_now(self, future: Any) -> None:
-        if not future.done():
-            future.set_result(None)
+        return progress[0] == len(view)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -210,28 +212,37 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                 raise SendfileNotAvailableError("not a regular file")  # noqa: B904 - the context, as asyncio's
             if not (count or size):
                 return 0
-            sent = 0
+            progress = [0]
+            part = sock, source, offset, count, size, progress
             try:
-                while not count or sent < count:
-                    done = _send_file(sock, source, offset + sent, count - sent if count else size)
-                    if done == 0:
-                        break
-                    if done is not None:
-                        if self._measurements.measuring:
-                            self._measurements.sent(done)
-                        sent += done
-                    await self._sock_writing(sock, self._sock_now)
+                with contextlib.suppress(BlockingIOError, InterruptedError):
+                    if self._send_file_part(*part):
+                        return 0
+                # Also after the last part, as in asyncio.
+                await self._sock_writing(sock, self._sock_send_on, self._send_file_part, *part)
             except OSError as error:
-                if sent == 0:
+                if progress[0] == 0:
                     raise SendfileNotAvailableError("os.sendfile call failed") from error
                 if error.errno == errno.ENOTCONN and type(error) is not ConnectionError:
                     # The connection was closed meanwhile: raise the same exception on all systems.
                     raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
                 raise
             finally:
-                if sent > 0 or _always_seeks:
-                    _set_position(file, offset + sent)
-            return sent
+                if progress[0] > 0 or _always_seeks:
+                    _set_position(file, offset + progress[0])
+            return progress[0]
+
+        def _send_file_part(
+            self, sock: Any, source: int, offset: int, count: int | None, size: int, progress: list[int]
+        ) -> bool:
+            if progress[0]:
+                self._ensure_fd_no_transport(sock)  # by which the socket may have been taken meanwhile
+            rest = min(count - progress[0] if count else size, LARGEST_SENDFILE)
+            sent = os.sendfile(sock.fileno(), source, offset + progress[0], rest) if rest else 0
+            if sent and self._measurements.measuring:
+                self._measurements.sent(sent)
+            progress[0] += sent
+            return sent == 0
 
 
 def _set_position(file: Any, position: int) -> None:
@@ -246,11 +257,3 @@ def _set_position(file: Any, position: int) -> None:
 def _check_non_blocking(sock: Any) -> None:
     if sock.gettimeout() != 0:
         raise ValueError("the socket must be non-blocking")
-
-
-def _send_file(sock: Any, source: int, offset: int, size: int) -> int | None:
-    """Send a part; return the number of bytes, or None if the socket is not writable."""
-    try:
-        return os.sendfile(sock.fileno(), source, offset, min(size, LARGEST_SENDFILE))
-    except (BlockingIOError, InterruptedError):
-        return None

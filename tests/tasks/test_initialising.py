@@ -1,7 +1,8 @@
-"""Future.__init__() and Task.__init__() called twice, failing, or never."""
+"""Future.__init__() and Task.__init__(): their signatures; called twice, failing, or never."""
 
 import asyncio
 import gc
+import inspect
 import sys
 
 import pytest
@@ -150,3 +151,21 @@ def test_initialising_twice_is_refused(impl, loop):
     future = impl.Future(loop=loop)
     with pytest.raises(RuntimeError):
         future.__init__(loop=loop)
+
+
+@pytest.mark.parametrize("name", ["Future", "Task"])
+def test_signature(impl, name):
+    ours, own = inspect.signature(getattr(impl, name)), inspect.signature(getattr(asyncio, name))
+    expected = {parameter.name: (parameter.kind, parameter.default) for parameter in own.parameters.values()}
+    actual = {parameter.name: (parameter.kind, parameter.default) for parameter in ours.parameters.values()}
+    if sys.version_info < (3, 12):
+        actual.pop("eager_start", None)
+    assert actual == expected
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="eager tasks came with CPython 3.12")
+def test_an_eager_start_is_refused_before_there_are_any(impl, loop):
+    coroutine = asyncio.sleep(0)
+    with pytest.raises(TypeError, match="'eager_start' is an invalid keyword argument for Task"):
+        impl.Task(coroutine, loop=loop, eager_start=True)
+    coroutine.close()

@@ -69,7 +69,8 @@ cdef void empty(PyObject *future) noexcept:
 
 
 cdef class Future(FutureCore):
-    """A result that will be there later. See asyncio.Future: isinstance() says that this is one."""
+    """Future(*, loop=None)\n--\n
+    A result that will be there later. See asyncio.Future: isinstance() says that this is one."""
 
     def __init__(self, *, loop=None):
         self.initialize(loop)

@@ -145,16 +145,19 @@ cdef void empty(PyObject *task) noexcept:
 
 
 cdef class Task(TaskCore):
-    """A coroutine that runs in an event loop. See asyncio.Task: isinstance() says that this is one."""
+    """Task(coro, *, loop=None, name=None, context=None, eager_start=False)\n--\n
+    A coroutine that runs in an event loop. See asyncio.Task: isinstance() says that this is one."""
 
     def __cinit__(self, *args, **kwargs):
         self.is_task = True
         task_number_init(&self.number)
 
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
+        if eager_start and not starts_eagerly:
+            raise TypeError("'eager_start' is an invalid keyword argument for Task()")
         self.initialize(loop)
         self.prepare(coro, name, context)
-        if eager_start and starts_eagerly and self.loop.is_running():
+        if eager_start and self.loop.is_running():
             self.start_eagerly()
         else:
             self.schedule_step()

@@ -2,6 +2,7 @@ from cpython.object cimport PyObject
 
 from hotloop._c.loop.polling cimport Polling
 from hotloop._c.loop.unflushed cimport Unflushed
+from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.scheduler.ready_queue cimport Runnable
 
@@ -31,8 +32,9 @@ cdef class LoopCore(Polling):
 
 
 cdef inline bint runs_in_other_thread(LoopCore loop) noexcept:
-    """True in another thread while the loop runs. `loop` is None for a transport that is no longer connected."""
-    return loop is not None and loop.runs_elsewhere()
+    """True in another thread while the loop runs. Never with the GIL: a call acts at once then, as under asyncio.
+    `loop` is None for a transport that is no longer connected."""
+    return FREE_THREADED and loop is not None and loop.runs_elsewhere()
 
 
 cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments)

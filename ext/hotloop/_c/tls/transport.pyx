@@ -82,7 +82,7 @@ cdef class SSLTransport:
 
     def set_protocol(self, protocol):
         """Use another protocol from now on."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.set_protocol, (protocol,))
         self.tls.set_app(protocol)
 
@@ -106,18 +106,18 @@ cdef class SSLTransport:
         """Send what is buffered, then close_notify; close when the peer has answered. The protocol gets no more data.
 
         When ssl_shutdown_timeout has passed, the connection is closed whatever the peer does. Idempotent."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.close, ())
         self.tls.close()
 
     def abort(self):
         """Close at once; what is buffered is lost."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.abort, ())
         self.tls.abort(None)
 
     def _force_close(self, exc):
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self._force_close, (exc,))
         self.tls.abort(exc)
 
@@ -129,13 +129,13 @@ cdef class SSLTransport:
 
     def pause_reading(self):
         """Pass no data to the protocol until resume_reading()."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.pause_reading, ())
         self.tls.app_reading_paused = True
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
@@ -147,7 +147,7 @@ cdef class SSLTransport:
         `low` it is resumed.
 
         ValueError unless high >= low >= 0."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.set_read_buffer_limits, (high, low))
         self.tls.set_read_limits(high, low)
         self.tls.control_receiving()
@@ -170,14 +170,14 @@ cdef class SSLTransport:
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data: expecting a bytes-like instance, got {type(data).__name__}")
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.write, (bytes(data),))
         if data:
             self.tls.write(data)
 
     def writelines(self, list_of_data):
         """Like write() for each item."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.write, (b"".join(list_of_data),))
         self.tls.write_all(list_of_data)
 
@@ -193,7 +193,7 @@ cdef class SSLTransport:
         """Set the watermarks, in bytes: at `high` the protocol is paused, at `low` it is resumed.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
-        if FREE_THREADED and runs_in_other_thread(self.tls.loop):
+        if runs_in_other_thread(self.tls.loop):
             return call_in_loop_thread(self.tls.loop, self.set_write_buffer_limits, (high, low))
         self.tls.flush_early()
         self.tls.set_write_limits(high, low)

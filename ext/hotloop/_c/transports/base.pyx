@@ -15,7 +15,7 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_install,
     instance_dict_set,
 )
-from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 
 import os
@@ -70,7 +70,7 @@ cdef class Transport(ProtocolRunner):
 
     cdef int release_dropped(self) except -1:
         """Release the resources of a transport that nothing refers to any more, in whatever thread frees it."""
-        if not (FREE_THREADED and runs_in_other_thread(self.loop)):
+        if not runs_in_other_thread(self.loop):
             return self.release_resources()
         # The loop's thread may be using the poller, the metrics and the server, so it releases them. The call keeps
         # the transport alive until then.
@@ -256,7 +256,7 @@ cdef class Transport(ProtocolRunner):
         """Set the watermarks, in bytes: above `high` the protocol is paused, at `low` it is resumed.
 
         ValueError unless high >= low >= 0. See asyncio.WriteTransport."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_write_buffer_limits, (high, low))
         self.set_limits(high, low)
         if self.protocol is not None:
@@ -291,7 +291,7 @@ cdef class Transport(ProtocolRunner):
 
     def set_protocol(self, protocol):
         """Use another protocol from now on."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.protocol = protocol
 
@@ -314,7 +314,7 @@ cdef class Transport(ProtocolRunner):
 
     def pause_reading(self):
         """Pass no data to the protocol until resume_reading(). Does nothing if paused or closing."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.pause_reading, ())
         if self.closing or self.paused:
             return
@@ -325,7 +325,7 @@ cdef class Transport(ProtocolRunner):
 
     def resume_reading(self):
         """End a pause_reading(). Does nothing if not paused, or closing."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.resume_reading, ())
         if self.closing or not self.paused:
             return
@@ -339,7 +339,7 @@ cdef class Transport(ProtocolRunner):
 
     def close(self):
         """Write what is buffered, then close; the protocol gets no more data. Idempotent."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.close, ())
         if self.closing:
             return
@@ -351,19 +351,19 @@ cdef class Transport(ProtocolRunner):
 
     def abort(self):
         """Close at once; what is buffered is lost."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.abort, ())
         self.force_close(None)
 
     # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 
     def _force_close(self, exc):
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self._force_close, (exc,))
         self.force_close(exc)
 
     def _fatal_error(self, exc, message="Fatal error on transport"):
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self._fatal_error, (exc, message))
         self.fatal_error(exc, message)
 

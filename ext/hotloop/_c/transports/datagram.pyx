@@ -28,7 +28,6 @@ from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_ot
 from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
-from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.runtime.python_api cimport PySys_Audit
 from hotloop._c.system.address cimport (
     address_from_python,
@@ -154,7 +153,7 @@ cdef class DatagramTransport(SocketTransport):
         of the system go to protocol.error_received(). See asyncio.DatagramTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
@@ -291,7 +290,7 @@ cdef class DatagramTransport(SocketTransport):
     @_address.setter
     def _address(self, address):
         # asyncio-dgram sets it, so that sendto() also compares addresses on a socket that was connected beforehand.
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             call_in_loop_thread(self.loop, setattr, (self, "_address", address))
             return
         self.address = address or None

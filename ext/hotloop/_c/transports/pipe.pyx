@@ -24,7 +24,6 @@ from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metric
 from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, receiver_of, remove_receiver, set_receiver
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
-from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (
@@ -330,7 +329,7 @@ cdef class WritePipeTransport(PipeTransport):
         TypeError for anything else. See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if not data:
             return
@@ -423,7 +422,7 @@ cdef class WritePipeTransport(PipeTransport):
 
     def write_eof(self):
         """Like close(): write what is buffered, then close. Idempotent."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing:
             return

@@ -16,7 +16,7 @@ from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_sent
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED, queued
+from hotloop._c.scheduler.ready_queue cimport queued
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
 from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
@@ -115,7 +115,7 @@ cdef class StreamTransport(StreamReceiver):
         TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if self.eof_written or self.empty_waiter is not None:
             self.check_writable("write")
@@ -132,7 +132,7 @@ cdef class StreamTransport(StreamReceiver):
     def writelines(self, list_of_data):
         """Like write() for each item, but in one system call."""
         cdef int waiting
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (b"".join(list_of_data),))
         if joins_lines:
             self.write(b"".join(list_of_data))
@@ -325,7 +325,7 @@ cdef class StreamTransport(StreamReceiver):
     def write_eof(self):
         """Tell the peer, after what is buffered, that nothing more will come. Idempotent."""
         cdef int error
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write_eof, ())
         if self.closing or self.eof_written:
             return
@@ -368,7 +368,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef int flush_early(self) except -1:
         # The transport stays on the loop's list; flush() will find nothing to do. A forked child must not send what the
         # parent will send, and only the loop's thread may send at all.
-        if self.write_failing or (FREE_THREADED and runs_in_other_thread(self.loop)):
+        if self.write_failing or runs_in_other_thread(self.loop):
             return 0
         if self.kind == COMPILED and self.protocol is not None:
             (<ByteProtocol>self.protocol).flush_early()

@@ -20,7 +20,6 @@ from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport metrics_received
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
-from hotloop._c.scheduler.ready_queue cimport FREE_THREADED
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
@@ -274,7 +273,7 @@ cdef class StreamReceiver(SocketTransport):
 
     def set_protocol(self, protocol):
         """Use another protocol from now on; it may take its data in another way."""
-        if FREE_THREADED and runs_in_other_thread(self.loop):
+        if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
         self.adopt_protocol(protocol)
 

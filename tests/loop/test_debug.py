@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import signal
+import sys
 import threading
 
 import pytest
-from support.stepping import Clock, run_once
+from support.stepping import Clock, run_once, run_until
 
 
 @pytest.fixture
@@ -147,6 +149,57 @@ def test_the_current_handle_is_known_during_a_callback(debug_loop):
     run_once(debug_loop)
     assert seen == [handle]
     assert debug_loop._current_handle is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers on loops")
+def test_a_signal_handler_from_before_debug_mode(loop, asyncio_log):
+    """asyncio makes its handle, which does not know where it was made."""
+    handles = []
+
+    def slow_and_failing():
+        handles.append(loop._current_handle)
+        clock.advance(0.2)
+        raise ZeroDivisionError
+
+    loop.add_signal_handler(signal.SIGUSR1, slow_and_failing)
+    loop.set_debug(True)
+    with clock_of(loop) as clock:
+        signal.raise_signal(signal.SIGUSR1)
+        run_until(loop, lambda: handles)
+    loop.remove_signal_handler(signal.SIGUSR1)
+    failure, slowness = asyncio_log.take()
+    assert failure.startswith("Exception in callback") and failure.endswith("ZeroDivisionError")
+    assert slowness.startswith(f"Executing {handles[0]!r}")
+    assert type(handles[0]) is asyncio.Handle
+
+
+def test_a_failing_protocol_is_reported(debug_loop, asyncio_log, pair):
+    class Protocol(asyncio.Protocol):
+        def data_received(self, data):
+            raise ZeroDivisionError
+
+        def connection_lost(self, exc):
+            lost.set_result(None)
+
+    one, other = pair
+    lost = debug_loop.create_future()
+    debug_loop.run_until_complete(debug_loop.create_connection(Protocol, sock=one))
+    other.send(b"data")
+    debug_loop.run_until_complete(lost)
+    (message,) = asyncio_log.take()
+    assert message.startswith("Fatal error: protocol.data_received() call failed")
+    assert message.endswith("ZeroDivisionError")
+
+
+def test_debug_mode_begins_with_the_next_callback(loop, asyncio_log):
+    with clock_of(loop) as clock:
+        loop.call_soon(loop.set_debug, True)
+        loop.call_soon(clock.advance, 0.2)
+        loop.call_soon(loop.set_debug, False)
+        loop.call_soon(clock.advance, 0.2)
+        run_once(loop)
+    (message,) = asyncio_log.take()
+    assert message.startswith("Executing <Handle Clock.advance(0.2)")
 
 
 def test_calls_from_another_thread_are_refused(debug_loop):

@@ -45,6 +45,23 @@ def test_several_signals(loop):
         assert loop.remove_signal_handler(number)
 
 
+def test_a_signal_from_its_own_handler_takes_two_turns(loop):
+    """One for the handler, after one for the loop's self-pipe."""
+    seen = []
+
+    def again():
+        seen.append("handled")
+        signal.raise_signal(signal.SIGUSR1)
+
+    loop.add_signal_handler(signal.SIGUSR1, again)
+    signal.raise_signal(signal.SIGUSR1)
+    for _ in range(6):
+        run_once(loop)
+        seen.append("turn")
+    assert seen == ["turn", "handled", "turn"] * 3
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+
 def test_a_second_handler_replaces_the_first(loop):
     seen = []
     loop.add_signal_handler(signal.SIGUSR1, seen.append, "first")

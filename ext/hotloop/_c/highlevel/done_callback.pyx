@@ -94,7 +94,3 @@ cdef class DoneCallback(Runnable):
     def _loop(self):
         # A program can make an object of this class, which then belongs to no future.
         return None if self.future is None else self.future.loop
-
-    @property
-    def _source_traceback(self):
-        return None

@@ -97,10 +97,12 @@ cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
     """Run an item in debug mode: log one that takes long. 1 if it was cancelled, and did not run."""
     cdef double began, took
     cdef int64_t cpu_began = clock_cpu_nanoseconds()
+    cdef object handle
     if item.is_cancelled():
         return 1
+    handle = unwrap(item)
     try:
-        loop._current_handle = item
+        loop._current_handle = handle
         began = loop.time()
         # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
         run_reporting(item, loop)
@@ -108,7 +110,8 @@ cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
         loop._current_handle = None
     took = loop.time() - began
     if took >= loop.slow_callback_duration:
-        text = base_events._format_handle(item) if isinstance(item, Handle) else repr(item)
+        has_callback = handle is not item or isinstance(item, Handle)
+        text = base_events._format_handle(handle) if has_callback else repr(item)
         # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
         extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
         base_events.logger.warning("Executing %s took %.3f seconds", text, took, extra=extra)

@@ -38,6 +38,11 @@ cdef class Runnable:
     def _cancelled(self):
         return bool(self.is_cancelled())
 
+    @property
+    def _source_traceback(self):
+        # In debug mode the default exception handler asks what the loop runs where it was made.
+        return None
+
 
 cdef class ForeignRunnable(Runnable):
     """Queues another implementation's handle: any object with `_run()`, such as an asyncio.Handle."""

@@ -177,6 +177,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     break
                 if not handle._cancelled:
                     handle._run()
+                    if self._debug:
+                        # The callback has called set_debug().
+                        self._run_and_time(ready, batch)
+                        return
                 else:
                     metrics.cancelled += 1
             else:
@@ -465,6 +469,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
         except BlockingIOError:
             return
         self._process_self_data(data)
+
+    def _add_callback_signalsafe(self, handle: Handle) -> None:
+        # The loop's thread calls this, in _read_from_self(). asyncio's method also writes to the self-pipe and
+        # _read_from_self() reads that, too; here a later call of that would, and take the next signals a turn early.
+        self._add_callback(handle)
 
     def _runs_own_iterations(self) -> bool:
         """False if _run_once() was replaced, as by nest_asyncio: then a callback may sleep in an inner iteration."""

@@ -13,12 +13,12 @@ import ssl
 import sys
 
 import pytest
-from support.certificates import HOST, every_version
+from support.certificates import HOST, TLS_1_3, every_version
 from support.endpoints import settle, until
 from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, connected_sockets, is_asyncio_transport, reset, skip_on_asyncio, wait_for
-from support.tls_connections import PIECE, Peer, UpgradableConnection, every_protocol, every_side, other
+from support.tls_connections import ANY_KIND, PIECE, Peer, UpgradableConnection, every_protocol, every_side, other
 
 STALE = "python/cpython#142352, which moves the bytes a StreamReader holds, came in 3.14.4"
 
@@ -410,6 +410,32 @@ def test_a_peer_that_leaves_in_the_middle(tls, side, how):
     assert plain.protocol.calls == ["connection_made", "connection_lost"][: 2 if how == "end" else 1]
     assert plain.transport.is_closing()
     plain.socket.close()
+
+
+def upgrading_while_the_peer_leaves(tls, **options):
+    """A client's upgrade whose peer has sent all of its handshake, and is gone before this end can answer."""
+    plain = UpgradableConnection(tls, "client", kind=ANY_KIND, version=TLS_1_3)
+    plain.transport.get_extra_info("socket").fileno()  # a transport whose descriptor is known sends at once
+    upgrading, peer = plain.begin(**options)
+    run_once(tls.loop, 3)
+    peer.handshake()
+    peer.socket.close()
+    run_until(tls.loop, upgrading.done)
+    plain.run_until_lost()
+    return plain, upgrading
+
+
+def test_a_peer_that_leaves_after_its_handshake(tls):
+    plain, upgrading = upgrading_while_the_peer_leaves(tls)
+    assert isinstance(upgrading.result(), asyncio.Transport)
+    assert isinstance(plain.protocol.error, ConnectionError)
+
+
+def test_a_wrong_certificate_of_a_peer_that_has_left(tls):
+    """The alert that tells the peer the reason meets a broken connection, which is not the error."""
+    plain, upgrading = upgrading_while_the_peer_leaves(tls, server_hostname="other.example")
+    assert isinstance(upgrading.exception(), ssl.SSLCertVerificationError)
+    assert plain.protocol.error is upgrading.exception()
 
 
 @every_side

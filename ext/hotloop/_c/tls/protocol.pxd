@@ -14,6 +14,7 @@ cdef class TlsProtocol(TlsSender):
     cdef bint peer_gone             # end of file: no more bytes will arrive
     cdef bint finished              # both sides have closed, or the peer is gone: the transport is about to close
     cdef bint closed                # close() or abort() was called, or the connection is lost
+    cdef object failure             # the TLS error for which the transport is being closed, or None
     cdef object waiter              # the future to resolve at the end of the handshake, or None
     cdef object handshake_timeout   # in seconds
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()
@@ -24,6 +25,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int continue_handshake(self) except -1
     cdef int handshake_done(self) except -1
     cdef int handshake_failed(self, object error) except -1
+    cdef int end_with_alert(self, object error, str message) except -1
     cdef int wake_waiter(self, object error) except -1
     cdef int continue_io(self) except -1
     cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1

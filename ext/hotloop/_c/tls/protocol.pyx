@@ -110,6 +110,9 @@ cdef class TlsProtocol(TlsSender):
             # resume_reading(), or a piece that filled the buffer, has queued a call that would come too late.
             self.at_end = True
             self.continue_reading(NULL, 0)
+        if self.failure is not None:
+            exc = self.failure
+            self.failure = None
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
         write_queue_clear(&self.unencrypted)
         self.held = None
@@ -223,6 +226,9 @@ cdef class TlsProtocol(TlsSender):
         except Exception as error:
             self.handshake_failed(error)
         else:
+            if done and self.app_connected:
+                # start_tls() returns the transport, even if sending finds that the peer has left already.
+                self.wake_waiter(None)
             self.send_records_unless_paused()
             if done and self.state == HANDSHAKE:
                 self.handshake_done()
@@ -234,10 +240,16 @@ cdef class TlsProtocol(TlsSender):
             message = "SSL handshake failed on verifying the certificate"
         self.stop_timer()
         self.state = ENDED
-        # OpenSSL's alert tells the peer the reason.
-        self.send_records_unless_paused()
-        self.fatal_error(error, message)
+        self.end_with_alert(error, message)
         return self.wake_waiter(error)
+
+    cdef int end_with_alert(self, object error, str message) except -1:
+        """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
+        if self.transport is not None and not self.transport.is_closing():
+            # For connection_lost(): sending may find that the peer has left, which is not what the connection ends of.
+            self.failure = error
+        self.send_records_unless_paused()
+        return self.fatal_error(error, message)
 
     cdef int handshake_done(self) except -1:
         self.stop_timer()
@@ -330,9 +342,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int on_read_failed(self, object error) except -1:
         """A record was invalid, or the application's protocol has raised an exception."""
         self.receiving = False
-        # OpenSSL's alert tells the peer the reason.
-        self.send_records_unless_paused()
-        return self.fatal_error(error, "Fatal error on SSL protocol")
+        return self.end_with_alert(error, "Fatal error on SSL protocol")
 
     # -- closing -------------------------------------------------------------------------------------------------------
 

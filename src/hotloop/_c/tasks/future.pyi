@@ -1,12 +1,12 @@
 import asyncio
 from collections.abc import Generator
-from typing import Any, Never, TypeVar, final
+from typing import Any, TypeVar, final
 
 _T = TypeVar("_T")
 
 # At run time not a subclass of asyncio.Future: isinstance() follows a `__class__` property.
 class Future(asyncio.Future[_T]):
-    def __init__(self, *args: Never, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
+    def __init__(self, *, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
 
 @final
 class FutureIter(Generator[Any, Any, Any]):

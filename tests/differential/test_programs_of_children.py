@@ -220,6 +220,8 @@ class ChildrenStage:
                 child.transport.send_signal(signal.SIGINT)
             else:
                 getattr(child.transport, how)()
+            if child.script == "traps":
+                await self.end_input(index)  # a shell that is about to read sees the signal only after its read
 
     async def await_exit(self, index):
         child = self.child(index)
@@ -302,8 +304,8 @@ async def is_waited_for(script, cancelled):
         task.cancel()
     await turns(1)
     process.terminate()
+    process.stdin.close()  # a shell that is about to read sees the signal only after its read
     results = await asyncio.gather(*waiting, return_exceptions=True)
-    process.stdin.close()
     return [repr(result) for result in results], await process.wait(), await process.stdout.read()
 
 

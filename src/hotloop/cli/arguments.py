@@ -24,8 +24,9 @@ asyncio's event loop and as selectors.DefaultSelector.
   --compiled-asyncio  put hotloop's compiled queues, locks, timeouts, task groups and streams into asyncio, here and
                       in child processes that use hotloop (sets HOTLOOP_COMPILED_ASYNCIO); without the compiled
                       implementation, and on a Python without the GIL, asyncio keeps its own
-  --tasks asyncio     let the loop's tasks and futures be asyncio's own, here and in child processes that use hotloop,
-                      for tools that look into the process from outside (sets HOTLOOP_TASKS)
+  --tasks asyncio|hotloop
+                      let the loop's tasks and futures be asyncio's own, for tools that look into the process from
+                      outside, or hotloop's, here and in child processes that use hotloop (sets HOTLOOP_TASKS)
   --debug             switch asyncio's debug mode on, here and in child processes (sets PYTHONASYNCIODEBUG)
   -h, --help          show this text
   -V, --version       show hotloop's version
@@ -33,9 +34,11 @@ asyncio's event loop and as selectors.DefaultSelector.
   info                show which implementation is in use and why, what of asyncio is compiled, and how TLS is done;
                       --json for programs
   top                 show what the event loop of a running program does; the program must have opened a socket for it
-                      by hotloop.run(..., inspect=True); --once shows it once
-  ps, pstree          show once all tasks of a running program, each with its await chain, or as a tree of who waits for
-                      whom; the program must have opened a socket, or both must run on the same Python, from 3.14 on
+                      by HOTLOOP_INSPECT=1 or hotloop.run(..., inspect=True); --once shows it once, --interval SECONDS
+                      says how often
+  ps, pstree          show once all tasks of a running program, each with its await chain, or as a tree of which waits
+                      for which; the program must have opened a socket, or both must run on the same Python, 3.14 or
+                      newer
 
 A program called info, top, ps or pstree is run as ./info and so on.
 """

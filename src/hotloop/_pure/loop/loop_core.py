@@ -190,8 +190,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
             metrics.batch = outer
             if not complete or outer is not None:
                 metrics.leave(outer, batch)
-            clock = self._measurements.clock
-            metrics.last_reading = mark = clock()
+            read_clock = metrics.clock
+            metrics.last_reading = mark = read_clock()
             if mark - began > TIME_SLICE:
                 metrics.report_long_batch(self, began, handle, count)
             # The traceback of an exception that a task keeps holds this frame, which must not hold the task.
@@ -207,7 +207,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
 
     def __begin(self) -> None:
         metrics = self._measurements
-        clock = self._measurements.clock()
+        clock = metrics.clock()
         metrics.begin(clock)
         metrics.next_poll = clock + metrics.backoff_after_poll(empty=False)
         metrics.slice = self.__slice(self.time(), clock)
@@ -239,10 +239,23 @@ class LoopCore(_Behind):  # type: ignore[misc]
     def _run_in_debug_mode(self, handle: Any) -> None:
         self._current_handle = handle
         try:
-            self._run_timed(handle)
+            self._run_and_log_slow(handle)
         finally:
             self._current_handle = None
             del handle  # see _run_once()
+
+    def _run_and_log_slow(self, handle: Any) -> None:
+        cpu_began = cpu_clock()
+        start = self.time()
+        handle._run()
+        duration = self.time() - start
+        if duration >= self.slow_callback_duration:
+            # Through asyncio's module, where programs and tests replace the logger.
+            text = base_events._format_handle(handle)
+            # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
+            extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
+            base_events.logger.warning("Executing %s took %.3f seconds", text, duration, extra=extra)
+        del handle  # see _run_once()
 
     def _progress(self) -> int:
         """For the watchdog in another thread: a number that changes with each callback or task step that is run, and
@@ -268,19 +281,6 @@ class LoopCore(_Behind):  # type: ignore[misc]
         metrics = self._measurements
         metrics.slow_hook = hook
         metrics.slow_after = seconds
-
-    def _run_timed(self, handle: Any) -> None:
-        cpu_began = cpu_clock()
-        start = self.time()
-        handle._run()
-        duration = self.time() - start
-        if duration >= self.slow_callback_duration:
-            # Through asyncio's module, where programs and tests replace the logger.
-            text = base_events._format_handle(handle)
-            # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
-            extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
-            base_events.logger.warning("Executing %s took %.3f seconds", text, duration, extra=extra)
-        del handle  # see _run_once()
 
     def __poll(self, ready: ReadyQueue) -> None:
         """Queue the handles of descriptors that are ready, then those of timers that are due.
@@ -319,7 +319,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
         metrics.polls += 1
         empty = timeout == 0 and not reported and self._watches_nothing()
         self._process_events(reported)
-        read_clock = self._measurements.clock
+        read_clock = metrics.clock
         clock = read_clock()
         if not metrics.measuring:
             metrics.last_reading = clock

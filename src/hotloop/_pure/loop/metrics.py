@@ -44,6 +44,7 @@ the slow-callback hook."""
 cpu_clock: Callable[[], float | None] = getattr(time, "thread_time", lambda: None)
 """How long this thread has been on a processor, in seconds; None where the system does not tell. A system call."""
 
+# The first bucket of a Histogram ends at 2**10 ns, each further one at twice that: hotloop.metrics.BUCKET_BOUNDS_NS.
 _FIRST_BUCKET = 10
 _BUCKETS = 26
 
@@ -114,7 +115,7 @@ class Measurements:
         self.measuring = False  # the program has asked for metrics
         self.time_items = False  # each callback of this slice is timed
         self.slices_to_time = 0  # the number of coming slices whose callbacks are timed in any case
-        self.slow_after = 0.0
+        self.slow_after = 0.0  # the hook's threshold, in seconds
         self.slow_hook: Callable[..., object] | None = None
         self.cpu_reading: float | None = None  # of the thread's CPU clock; None: none in this run, or no such clock
         self.cpu_read_at = 0.0

@@ -1,7 +1,7 @@
 """NetworkCore: LoopCore with the I/O that asyncio asks a loop for.
 
-The transports are the standard library's, which are written in Python already. NetworkCore counts their bytes for
-loop.metrics().
+The transports are the standard library's, which are written in Python already, those of pipes and stream sockets in
+subclasses (transports/). NetworkCore counts their bytes for loop.metrics().
 """
 
 import asyncio

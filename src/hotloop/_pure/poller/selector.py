@@ -1,9 +1,10 @@
 """The selectors API on the kernel's own readiness interface.
 
-The standard library's selectors are plain Python around the system calls already. The classes here differ in two ways.
-Their select() is leaner: that of Python 3.11 costs more than the system call. And a forked child may use them: the
-kernel's set is shared with the parent, so a child makes its own before it changes anything. (Asking for the process id
-each time is cheap beside the system call that follows; a fork hook would run in programs that never use this.)
+The standard library's selectors are plain Python around the system calls already. EpollSelector differs in two ways.
+Its select() is leaner: that of Python 3.11 costs more than the system call. And a forked child may use it: the kernel's
+set is shared with the parent, so a child makes its own before it changes anything. (Asking for the process id each time
+is cheap beside the system call that follows; a fork hook would run in programs that never use this.) KqueueSelector is
+the standard library's.
 """
 
 import os

@@ -103,7 +103,8 @@ class Metrics:
     iterations: int
     """Batches of callbacks that the loop has begun to run. Empty batches are not counted."""
     polls: int
-    """How often the loop has asked the kernel for I/O. Iterations that find work queued mostly do not."""
+    """How often the loop has asked the kernel for I/O. After many polls in vain, iterations that find work queued skip
+    it."""
     callbacks: int
     """What the loop has begun to run from its ready queue: callbacks, task steps and transports with work to do.
     Cancelled handles are not counted."""

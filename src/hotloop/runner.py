@@ -34,7 +34,8 @@ def run(
 
     At the end, remaining tasks are cancelled, asynchronous generators and the default executor are shut down and the
     loop is closed. `debug` sets the loop's debug mode; None leaves it to PYTHONASYNCIODEBUG and Python's development
-    mode. Raises RuntimeError if an event loop is already running in this thread.
+    mode. Raises RuntimeError if an event loop is already running in this thread, and ValueError for keywords that
+    ask for nothing or are out of range.
 
     If `stall_after` (in seconds) is given, every callback that blocks the loop for longer is reported, by calling
     `stall_report` or in the log: see watch_stalls(). `stall_whole` is its `whole`. `dump_tasks_on` is a signal at which

@@ -8,8 +8,6 @@ from hotloop._c.loop.loop_core cimport LoopCore
 
 from asyncio import base_events, futures, tasks
 
-cdef object create_future = base_events.BaseEventLoop.create_future
-
 
 class AsyncioTasks:
     """Part of hotloop.EventLoop, in front of the core."""

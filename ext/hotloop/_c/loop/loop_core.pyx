@@ -1,7 +1,8 @@
 """LoopCore: the event loop itself, that is the code that runs for every callback, timer and wake-up.
 
-hotloop.EventLoop is this class in front of asyncio.SelectorEventLoop. Everything else (servers, connecting,
-subprocesses, executors, signals, TLS) is the running Python's.
+hotloop.EventLoop is NetworkCore (network/), which derives from this class, in front of asyncio.SelectorEventLoop.
+NetworkCore adds transports, TLS and the sock_*() methods. Everything else (servers, most of connecting and of
+subprocesses, executors, signals) is the running Python's.
 
 In the order of this file:
 

@@ -164,7 +164,7 @@ cdef class Polling(TaskCreation):
         cdef uint64_t now = clock_ticks()
         cdef double slices
         if FREE_THREADED:
-            # Nobody waits for a GIL, but the collector waits until this thread lets it stop the world.
+            # No thread waits for a GIL, but the collector waits until this thread lets it stop the world.
             return True
         if self.thread_called:
             self.thread_called = False

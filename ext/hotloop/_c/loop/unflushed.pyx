@@ -1,7 +1,7 @@
 """Unflushed: the transports that callbacks of the running batch have written to.
 
-At the end of the batch each sends all that was written to it, in one system call.
-Before a datagram, a write to a pipe or an attempt of a sock_*() method it sends earlier: none of these may overtake it.
+At the end of the batch each sends all that was written to it, in one system call. Before a datagram, a write to a pipe
+or an attempt of a sock_*() method each sends earlier: none of these may overtake it.
 
 A callback may fork, and the child may write. As under asyncio, which sends at once, what was written before the fork
 must reach the peer before that, and once. So it is sent just before the fork: by a handler in C, because a hook in

@@ -53,6 +53,7 @@ cdef extern from "system/socket_calls.h":
     Py_ssize_t socket_try_receive(int fd, void *, size_t, sockaddr_storage *, socklen_t *)
     Py_ssize_t socket_try_send(int fd, const void *, size_t, const sockaddr_storage *, socklen_t)
 
+# For shortened(), below.
 cdef extern from "system/receive.h":
     pass
 

@@ -1,4 +1,4 @@
-"""Which task goes on after one of asyncio's own callbacks, for tools that show who waits for whom.
+"""Which task goes on after one of asyncio's own callbacks, for tools that show which task waits for which.
 
 asyncio's TaskGroup and gather() wait by callbacks, from which such a tool could not tell (Python 3.14 and later).
 """

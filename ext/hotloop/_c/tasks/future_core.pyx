@@ -1,4 +1,4 @@
-"""FutureCore: the outcome of a future, and who waits for it. Future adds the methods that Python calls.
+"""FutureCore: the outcome of a future, and what waits for it. Future adds the methods that Python calls.
 
 It wakes a waiting Task in another way than asyncio's futures. The task itself is among the callbacks, and goes on the
 ready queue when the future is done: without a Handle, a call or an argument. Nearly every future has one waiter, so the

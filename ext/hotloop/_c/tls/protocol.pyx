@@ -12,9 +12,10 @@ A connection has three objects:
         TlsProtocol (this module)       what needs both: the callbacks of the transport below, handshake, shutdown
     TlsEngine (engine.pyx)          OpenSSL, working in memory; knows neither loop nor transport nor protocol
 
-None of the three calls a method of one that derives from it. The two directions are base classes, not objects of their
-own, because they share the engine, the loop, the transport below and the application's protocol, and each arrival and
-each write uses these: as objects they would need a reference to each other and one more indirection for each field.
+None of the three calls a method of one that derives from it, except that TlsReceiver queues a call of _resume(). The
+two directions are base classes, not objects of their own, because they share the engine, the loop, the transport below
+and the application's protocol, and each arrival and each write uses these: as objects they would need a reference to
+each other and one more indirection for each field.
 
 Closing. After close() the application's protocol gets no more data: what has arrived is dropped. Data that arrives
 after this side's close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever
@@ -246,7 +247,7 @@ cdef class TlsProtocol(TlsSender):
     cdef int end_with_alert(self, object error, str message) except -1:
         """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
         if self.transport is not None and not self.transport.is_closing():
-            # For connection_lost(): sending may find that the peer has left, which is not what the connection ends of.
+            # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
             self.failure = error
         self.send_records_unless_paused()
         return self.fatal_error(error, message)

@@ -10,15 +10,14 @@ another one for a level-triggered socket that was reported before.
 
 import asyncio
 import contextlib
-import fcntl
 import socket
 import struct
 import sys
-import termios
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from destinations import deliver, end_sending
 from playing import Stage, Step, counted, step, traced
 from support.interpreter import uses_hypothesis
 
@@ -32,7 +31,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="tcp(7): other systems do not say what they have delivered"),
 ]
 
-FIN_WAIT2, CLOSED = 5, 7  # states of a TCP socket
 BUFFER = 40  # bytes that a buffered protocol takes at once
 
 connections = st.integers(0, 3)
@@ -223,24 +221,11 @@ class ServerStage(Stage):
             with contextlib.suppress(ConnectionError):
                 client.sendall(counted(self.sent[number], size, 251))
                 self.sent[number] += size
-                while struct.unpack("i", fcntl.ioctl(client, termios.TIOCOUTQ, bytes(4)))[0] and not is_closed(client):
-                    pass
+                deliver(client)
 
     def shut_down(self, number):
         if number < len(self.clients):
-            client = self.clients[number]
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_WR)
-                while tcp_state(client) < FIN_WAIT2:
-                    pass
-
-
-def tcp_state(sock):
-    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-
-
-def is_closed(sock):
-    return tcp_state(sock) == CLOSED
+            end_sending(self.clients[number])
 
 
 @hypothesis.given(program=programs, reactions=reactions, buffered=st.booleans(), keep_open=st.booleans())

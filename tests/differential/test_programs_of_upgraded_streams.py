@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 import pytest
 from playing import SECONDS_BEFORE_A_PROGRAM_HANGS, counted
 from support.certificates import HOST, VERSIONS, issued
+from support.endpoints import turns
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -69,14 +70,14 @@ class Program:
     buffer: int | None  # of the sockets, in bytes
     limit: int  # of the readers
     version: ssl.TLSVersion
-    first: str  # who upgrades first
-    closes: str  # who closes first
+    first: str  # the end that upgrades first
+    closes: str  # the end that closes first
     fault: str
     turns: int  # before the fault
 
 
-SECONDS_FAULTS = ["peer closes", "peer aborts", "no TLS"]  # of the end that is not the first
-faults = ["cancel", "no trust", "wrong name", *SECONDS_FAULTS]
+FAULTS_OF_THE_SECOND = ["peer closes", "peer aborts", "no TLS"]  # of the end that is not the first
+faults = ["cancel", "no trust", "wrong name", *FAULTS_OF_THE_SECOND]
 programs = st.builds(
     Program,
     client=ends,
@@ -90,11 +91,6 @@ programs = st.builds(
     fault=st.sampled_from(["none"] * 8 + faults),
     turns=st.integers(0, 4),
 )
-
-
-async def turns(count):
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def connected(program):
@@ -257,7 +253,7 @@ async def play(program):
         "server": Side(program, "server", await server_side, traces["server"]),
     }
     first, second = (sides[program.first], sides["server" if program.first == "client" else "client"])
-    second_part = second.fail if program.fault in SECONDS_FAULTS else second.run
+    second_part = second.fail if program.fault in FAULTS_OF_THE_SECOND else second.run
     tasks = [loop.create_task(first.run(second)), loop.create_task(second_part(first))]
     if program.fault == "cancel":
         await first.began.wait()
@@ -288,7 +284,7 @@ def played(implementation, program):
 
 def expecting(program):
     """The program for asyncio, whose servers before 3.14.4 lose a ClientHello that comes before the upgrade."""
-    return program if program.fault in SECONDS_FAULTS else dataclasses.replace(program, first="server")
+    return program if program.fault in FAULTS_OF_THE_SECOND else dataclasses.replace(program, first="server")
 
 
 @hypothesis.given(program=programs)

@@ -96,6 +96,37 @@ class Stage:
         self.loop.run_forever()
 
 
+class StageOfRuns(Stage):
+    """Plays a program with one run of the loop for each turn, so that peers can act between two turns."""
+
+    turns_to_settle = 10
+
+    def take_parts(self):
+        for part in self.program:
+            if isinstance(part, Step):
+                for _ in range(part.argument):
+                    self.run_once()
+            else:
+                self.take_part(part)
+                self.run_once()
+
+    def take_part(self, part):
+        """Have the steps of a part performed in the next turn."""
+        self.loop.call_soon(self.perform_all, part)
+
+    def perform_all(self, steps):
+        for one in steps:
+            self.perform(one)
+
+    def run_once(self):
+        self.turn += 1
+        super().run_once()
+
+    def run_some(self):
+        for _ in range(self.turns_to_settle):
+            self.run_once()
+
+
 def traced(implementation, stage, *arguments, **options):
     """The trace of a stage's program on an implementation."""
     loop = implementation.new_event_loop()

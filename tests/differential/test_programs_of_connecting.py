@@ -22,7 +22,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from destinations import OtherSocket, Places, deliver, end_sending, received, settle
-from playing import Stage, Step, step
+from playing import StageOfRuns, Step, step
 from support.certificates import HOST, issued
 from support.interpreter import uses_hypothesis
 from support.leftovers import open_descriptors
@@ -34,7 +34,6 @@ pytestmark = [
 ]
 
 CALLS = 3
-TURNS_TO_SETTLE = 12
 LONG = 3600  # seconds; no program takes that long
 VARYING = re.compile(r"0x[0-9a-f]+|fd=\d+|Task-\d+|\[closed\] ?|descriptor .* is used by .*|laddr=.*")
 GROUPS = {"all_errors": True} if sys.version_info >= (3, 12) else {}
@@ -183,7 +182,9 @@ class Buffered(Bare, asyncio.BufferedProtocol):
         self.note("eof_received")
 
 
-class ConnectingStage(Stage):
+class ConnectingStage(StageOfRuns):
+    turns_to_settle = 12
+
     def __init__(self, loop, program, stack):
         super().__init__(loop, program, {})
         self.first_descriptor = max(map(int, os.listdir("/proc/self/fd"))) + 1
@@ -215,34 +216,18 @@ class ConnectingStage(Stage):
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def play(self):
-        for part in self.program:
-            if isinstance(part, Step):
-                for _ in range(part.argument):
-                    self.run_once()
-            else:
-                self.loop.call_soon(self.perform_all, part)
-                self.run_once()
+        self.take_parts()
         self.run_some()
         self.finish()
         return sorted(self.trace, key=lambda note: str(note[1]))
 
-    def perform_all(self, part):
-        for one in part:
-            self.perform(one)
-
     def run_once(self):
-        self.turn += 1
-        self.loop.call_soon(self.loop.stop)
         try:
-            self.loop.run_forever()
+            super().run_once()
         except (SystemExit, KeyboardInterrupt) as error:
             self.note(None, "the loop raises", type(error).__name__)
         if not all(task.done() for task in self.tasks):
             settle(self.first_descriptor)
-
-    def run_some(self):
-        for _ in range(TURNS_TO_SETTLE):
-            self.run_once()
 
     def finish(self):
         for task in self.tasks:

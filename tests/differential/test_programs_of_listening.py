@@ -17,7 +17,7 @@ import tempfile
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import Stage, Step, step
+from playing import StageOfRuns, Step, step
 from support.interpreter import uses_hypothesis
 from support.leftovers import open_descriptors
 
@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="other systems have other rules for taken addresses"),
 ]
 
-TURNS_TO_SETTLE = 10
 CLIENTS = 4
 CLIENT_STEPS = ["connect", "client_sends", "client_closes"]
 # Until 3.13 asyncio accepts one connection less at once than may wait, with a backlog of 0 none.
@@ -109,7 +108,7 @@ class Protocol(asyncio.Protocol):
         self.stage.note("connection_lost", self.number, type(error).__name__)
 
 
-class ListeningStage(Stage):
+class ListeningStage(StageOfRuns):
     def __init__(self, loop, program, stack):
         super().__init__(loop, program, {})
         self.stack = stack
@@ -128,35 +127,22 @@ class ListeningStage(Stage):
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def play(self):
-        for part in self.program:
-            if isinstance(part, Step):
-                for _ in range(part.argument):
-                    self.run_once()
-            else:
-                # A client acts between two turns: what is written in a turn may leave at its end.
-                self.perform_all(one for one in part if one.name in CLIENT_STEPS)
-                self.loop.call_soon(self.perform_all, [one for one in part if one.name not in CLIENT_STEPS])
-                self.run_once()
+        self.take_parts()
         self.run_some()
         self.finish()
         # What comes in one turn may be in any order: the server has its connections in a set.
         return sorted(self.trace, key=lambda note: (note[0], repr(note)))
 
-    def perform_all(self, part):
-        for one in part:
-            self.perform(one)
+    def take_part(self, part):
+        # A client acts between two turns: what is written in a turn may leave at its end.
+        self.perform_all(one for one in part if one.name in CLIENT_STEPS)
+        super().take_part([one for one in part if one.name not in CLIENT_STEPS])
 
     def run_once(self):
-        self.turn += 1
-        self.loop.call_soon(self.loop.stop)
         try:
-            self.loop.run_forever()
+            super().run_once()
         except (SystemExit, KeyboardInterrupt) as error:
             self.note("the loop raises", type(error).__name__)
-
-    def run_some(self):
-        for _ in range(TURNS_TO_SETTLE):
-            self.run_once()
 
     def finish(self):
         self.look()

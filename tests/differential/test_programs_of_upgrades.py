@@ -16,7 +16,7 @@ import sys
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import Stage, Step, counted, step
+from playing import StageOfRuns, Step, counted, step
 from support.certificates import HOST, VERSIONS, issued
 from support.interpreter import uses_hypothesis
 from support.tls_connections import SIDES, WANTS_MORE, other
@@ -32,7 +32,6 @@ pytestmark = [
 
 ALL = 1 << 30  # bytes
 LONG = 3600  # seconds; no program takes that long
-TURNS_TO_SETTLE = 10
 BROKEN = (BrokenPipeError, ConnectionResetError)
 
 pieces = st.one_of(st.integers(1, 600), st.just(ALL), st.just(ALL))
@@ -192,7 +191,7 @@ class Buffered(Protocol, asyncio.BufferedProtocol):
         self.stage.data_came(bytes(self.buffer[:nbytes]))
 
 
-class UpgradingStage(Stage):
+class UpgradingStage(StageOfRuns):
     def __init__(self, loop, program, side, version, buffered, shutdown_timeout):
         super().__init__(loop, program, {})
         self.side = side
@@ -216,28 +215,10 @@ class UpgradingStage(Stage):
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def play(self):
-        for part in self.program:
-            if isinstance(part, Step):
-                for _ in range(part.argument):
-                    self.run_once()
-            else:
-                self.loop.call_soon(self.perform_all, part)
-                self.run_once()
+        self.take_parts()
         self.trace.append("finish")
         self.finish()
         return self.trace
-
-    def perform_all(self, part):
-        for one in part:
-            self.perform(one)
-
-    def run_once(self):
-        self.turn += 1
-        super().run_once()
-
-    def run_some(self):
-        for _ in range(TURNS_TO_SETTLE):
-            self.run_once()
 
     def finish(self):
         """Both ends send and read the rest; then they leave."""

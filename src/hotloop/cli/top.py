@@ -138,8 +138,10 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 0
     except OSError as error:
-        ended = "has ended" if before is not None else "cannot be asked: did it call allow_inspection()?"
-        print(f"hotloop: the program behind {options.path} {ended} ({error})", file=sys.stderr)
+        what = "has ended"
+        if before is None:
+            what = "cannot be asked: has it opened a socket, as HOTLOOP_INSPECT=1 has it do?"
+        print(f"hotloop: the program behind {options.path} {what} ({error})", file=sys.stderr)
         return 1
 
 

@@ -69,16 +69,36 @@ def test_receiving(loop, method, waits):
     loop.run_until_complete(main())
 
 
+class OwnSocket(socket.socket):
+    """The loop calls its methods."""
+
+
+@pytest.mark.parametrize("kind", [socket.socket, OwnSocket])
 @pytest.mark.parametrize("method", ["sock_recvfrom", "sock_recvfrom_into"])
-def test_a_datagram_without_bytes_is_one(loop, method):
+def test_a_datagram_without_bytes_is_one(loop, method, kind):
     async def main():
-        one, other = datagram_sockets()
+        one, other = (kind(each.family, each.type, each.proto, each.detach()) for each in datagram_sockets())
         with one, other:
             before = loop.metrics()
             assert await loop.sock_sendto(other, b"", one.getsockname()) == 0
             await RECEIVING[method](loop, one)
             happened = loop.metrics() - before
             assert (received(happened), sent(happened)) == ((0, 1), (0, 1))
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("kind", [socket.socket, OwnSocket])
+def test_the_end_of_a_stream_does_not_count(loop, kind):
+    async def main():
+        one, other = (kind(each.family, each.type, each.proto, each.detach()) for each in socket.socketpair())
+        with one, other:
+            one.setblocking(False)
+            other.close()
+            before = loop.metrics()
+            assert await loop.sock_recv(one, 10) == b""
+            assert await loop.sock_recv_into(one, bytearray(10)) == 0
+            assert received(loop.metrics() - before) == (0, 0)
 
     loop.run_until_complete(main())
 

@@ -130,15 +130,19 @@ cdef PyObject *call_method(SocketOperation self, str name, tuple arguments) exce
 
 cdef int count_bytes(LoopCore loop, str name, object result) except -1:
     """Count the bytes that a socket's method sent or received, if its result tells."""
-    if type(result) is tuple and result:
+    cdef bint sends = name.startswith("send")
+    cdef bint is_datagram = not sends and type(result) is tuple and result
+    if is_datagram:
         result = result[0]
-    if type(result) is bytes:
+    if not sends and type(result) is bytes:
         result = len(result)
-    if type(result) is int and result > 0:
-        if name.startswith("send"):
+    if type(result) is not int:
+        return 0
+    if sends:
+        if result >= 0:
             metrics_sent(&loop.metrics, result)
-        else:
-            metrics_received(&loop.metrics, result)
+    elif result >= (0 if is_datagram else 1):  # the end of a stream does not count, an empty datagram does
+        metrics_received(&loop.metrics, result)
     return 0
 
 

@@ -117,9 +117,13 @@ def _choose_tasks() -> bool:
         raise ImportError(message, name="hotloop._c")
     if asked:
         return asked == "asyncio"
-    if implementation == "asyncio":
-        return True
-    return implementation == "python" and not os.environ.get("HOTLOOP_IMPL") and has_compiled_tasks
+    return implementation == "asyncio" or (implementation == "python" and _leaves_tasks_to_asyncio())
+
+
+def _leaves_tasks_to_asyncio() -> bool:
+    """Whether the pure implementation has asyncio's compiled tasks, because its own, in Python, were not asked for."""
+    asked = os.environ.get("HOTLOOP_IMPL") or os.environ.get("HOTLOOP_TASKS") == "hotloop"
+    return has_compiled_tasks and not asked
 
 
 def _choose_name_threads() -> int | None:
@@ -145,9 +149,7 @@ if not TYPE_CHECKING:
     TimerHandle = import_module(f"{_package}.scheduler.timers").TimerHandle
     NetworkCore = _network.NetworkCore
     # hotloop.testing needs a core for its loops, also where hotloop.EventLoop has none.
-    if implementation != "asyncio" and (
-        implementation == "c" or os.environ.get("HOTLOOP_IMPL") or not has_compiled_tasks
-    ):
+    if implementation == "c" or (implementation == "python" and not _leaves_tasks_to_asyncio()):
         Future = import_module(f"{_package}.tasks.future").Future
         Task = import_module(f"{_package}.tasks.task").Task
     else:

@@ -163,6 +163,18 @@ class TestChoice:
         assert (done.returncode, done.stdout) == (0, "python\n")
         assert "RuntimeWarning: hotloop's compiled extension does not load" in done.stderr
 
+    @pytest.mark.parametrize("asked", ["", "asyncio", "hotloop"])
+    def test_without_the_extension_one_variable_decides_whose_tasks_are_used(self, asked):
+        source = f"import os; os.environ['HOTLOOP_TASKS'] = {asked!r}" + WITHOUT_EXTENSION
+        source += """if True:
+            import asyncio, hotloop
+            async def main():
+                return type(asyncio.current_task())
+            print(hotloop.run(main()) is hotloop.Task, hotloop.Task is asyncio.Task, hotloop.Future is asyncio.Future)
+        """
+        own = "False False" if asked == "hotloop" else "True True"
+        assert output(source) == f"True {own}"
+
     @pytest.mark.parametrize(
         ("prelude", "cause"),
         [

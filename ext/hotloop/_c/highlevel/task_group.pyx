@@ -350,6 +350,8 @@ cdef PyObject *leave(PyObject **arguments, Py_ssize_t count, PyObject *keywords)
         or <object>arguments[2] is not None
         or <object>arguments[3] is not None
         or not is_plain_group(arguments[0])
+        # Beside tasks of asyncio's nothing is gained, and to hand over to asyncio's code costs more than it.
+        or type((<TaskGroupFields>arguments[0])._parent_task) is not Task
     ):
         return NULL
     return new_coroutine(leave_operation, <object>arguments[0], None)

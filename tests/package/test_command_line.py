@@ -465,6 +465,11 @@ class TestInfo:
         facts = json.loads(python.hotloop("info", "--json").stdout)
         assert facts["implementation"] == python.implementation
         assert facts["reason"] == f"HOTLOOP_IMPL={python.implementation}"
+        assert facts["tasks"] == "hotloop's"
+
+    def test_asyncios_tasks(self, python):
+        facts = json.loads(python.execute("-m", "hotloop", "--tasks", "asyncio", "info", "--json").stdout)
+        assert facts["tasks"] == "asyncio's"
 
     def test_version_and_help(self, python):
         assert python.hotloop("--version") == Outcome(0, f"hotloop {hotloop.__version__}\n", "")

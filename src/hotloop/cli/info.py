@@ -1,5 +1,5 @@
-"""`python -m hotloop info`: which implementation is in use and why, how TLS is done, and what of asyncio is compiled.
-Intended for bug reports."""
+"""`python -m hotloop info`: which implementation is in use and why, whose tasks, how TLS is done, and what of asyncio is
+compiled. Intended for bug reports."""
 
 import json
 import platform
@@ -18,6 +18,7 @@ def collect() -> dict[str, str]:
         "selector": f"{selector.__module__}.{selector.__qualname__}",
         "backend": getattr(sys.modules[selector.__module__], "BACKEND", "")
         or selector.__name__.removesuffix("Selector").lower(),
+        "tasks": "asyncio's" if _impl.uses_asyncio_tasks else "hotloop's",
         "tls": _tls(),
         **_compiled_asyncio(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",

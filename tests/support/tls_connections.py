@@ -374,13 +374,13 @@ class UpgradableConnection:
         ours, self.socket = connected_sockets(kind)
         self.transport, _ = self.loop.run_until_complete(self.loop.create_connection(lambda: self.protocol, sock=ours))
 
-    def begin(self, **options):
+    def begin(self, context=None, **options):
         """The task that upgrades the loop's end, and the peer, which has sent nothing."""
         certificates = self.tls.certificates
         options.setdefault("server_side", self.side == "server")
         if self.side == "client":
             options.setdefault("server_hostname", HOST)
-        context = certificates.context(self.side, self.version)
+        context = context or certificates.context(self.side, self.version)
         upgrading = self.loop.start_tls(self.transport, self.protocol, context, **options)
         peer = Peer(self.socket, certificates.context(other(self.side), self.version), other(self.side))
         return self.loop.create_task(upgrading), peer

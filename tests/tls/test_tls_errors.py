@@ -12,8 +12,15 @@ from support.certificates import OTHER_HOST, TLS_1_2, TLS_1_3, every_version
 from support.endpoints import settle, until
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import connected_sockets, reset
-from support.tls_connections import ViewRecorder, every_protocol, every_side, run_until_or_error
+from support.stream_connections import KINDS, connected_sockets, reset
+from support.tls_connections import (
+    ANY_KIND,
+    UpgradableConnection,
+    ViewRecorder,
+    every_protocol,
+    every_side,
+    run_until_or_error,
+)
 
 REPORT = {"message", "exception", "transport", "protocol"}
 
@@ -426,3 +433,72 @@ def test_the_name_of_another_host_is_named_in_the_error(tls):
     making, peer, _ = tls.begin("client", server_hostname=OTHER_HOST)
     error = tls.failure(making, peer)
     assert isinstance(error, ssl.SSLCertVerificationError) and OTHER_HOST in error.verify_message
+
+
+@pytest.mark.parametrize("callback", ["data_received", "eof_received"])
+def test_what_a_failing_callback_has_written_finds_that_the_peer_has_left(tls, callback):
+    """The write came first, so connection_lost() gets its error."""
+
+    def write_and_fail():
+        connection.transport.write(b"too late")
+        raise ZeroDivisionError
+
+    connection = tls.open("server", Recorder(**{callback: write_and_fail}), kind=ANY_KIND, version=TLS_1_3)
+    connection.peer.opposite = None  # the program gives its socket up, so the writes of a turn are gathered
+    connection.peer.write(b"data") if callback == "data_received" else connection.peer.notify_close()
+    connection.peer.socket.close()
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert isinstance(connection.protocol.error, ConnectionError)
+    assert [type(report["exception"]) for report in tls.take_reports()] == [ZeroDivisionError]
+
+
+@every_side
+def test_a_protocol_that_writes_before_an_invalid_record_is_found(tls, side):
+    """OpenSSL encrypts nothing any more: that is not what the connection ends of."""
+
+    def write():
+        connection.transport.write(bytes(1 << 20))
+
+    connection = tls.open(side, Recorder(data_received=write))
+    connection.peer.send_raw(connection.peer.encrypted(b"data") + b"garbage" * 10)
+    connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    assert isinstance(connection.protocol.error, ssl.SSLError)
+    assert not isinstance(connection.protocol.error, ssl.SSLEOFError)
+
+
+@every_side
+@pytest.mark.parametrize("upgrade", [False, True])
+def test_a_certificate_that_the_ssl_module_cannot_show(tls, side, upgrade):
+    class Unreadable(ssl.SSLObject):
+        def getpeercert(self, binary_form=False):
+            raise ValueError("a name in no known encoding")
+
+    context = tls.certificates.context(side)
+    context.sslobject_class = Unreadable
+    if upgrade:
+        plain = UpgradableConnection(tls, side)
+        making, peer = plain.begin(context=context)
+    else:
+        making, peer, _ = tls.begin(side, context=context)
+    assert isinstance(tls.failure(making, peer), ValueError)
+    (report,) = tls.take_reports()
+    assert report["message"] == "SSL handshake failed" and isinstance(report["exception"], ValueError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_peer_that_leaves_after_its_handshake(tls, kind):
+    """The client's last records, which find that, are sent after connection_made()."""
+    order = []
+    protocol = Recorder(
+        connection_made=lambda: order.append(protocol.transport.is_closing()),
+        connection_lost=lambda: order.append("lost"),
+    )
+    making, peer, _ = tls.begin("client", protocol, kind=kind, version=TLS_1_3)
+    making.add_done_callback(lambda making: order.append("connected"))
+    run_once(tls.loop, 6)
+    peer.handshake()
+    (reset if kind == "tcp" else socket.socket.close)(peer.socket)
+    run_until(tls.loop, lambda: protocol.lost)
+    making.result()
+    assert order == [False, "connected", "lost"]
+    assert isinstance(protocol.error, ConnectionError)

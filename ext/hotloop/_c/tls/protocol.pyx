@@ -227,12 +227,10 @@ cdef class TlsProtocol(TlsSender):
         except Exception as error:
             self.handshake_failed(error)
         else:
-            if done and self.app_connected:
-                # start_tls() returns the transport, even if sending finds that the peer has left already.
-                self.wake_waiter(None)
-            self.send_records_unless_paused()
             if done and self.state == HANDSHAKE:
                 self.handshake_done()
+            else:
+                self.send_records_unless_paused()
         return 0
 
     cdef int handshake_failed(self, object error) except -1:
@@ -246,6 +244,8 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int end_with_alert(self, object error, str message) except -1:
         """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
+        # The program's writes came first. If they find that the peer has left, that is what the connection ends of.
+        self.flush_early()
         if self.transport is not None and not self.transport.is_closing():
             # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
             self.failure = error
@@ -253,10 +253,16 @@ cdef class TlsProtocol(TlsSender):
         return self.fatal_error(error, message)
 
     cdef int handshake_done(self) except -1:
+        """The handshake's last records are sent only after connection_made() and after the waiter is woken, because
+        sending may find that the peer has left already."""
+        try:
+            self.peercert = self.engine.sslobject.getpeercert()
+        except Exception as error:
+            self.handshake_failed(error)
+            return 0
         self.stop_timer()
         self.state = OPEN
         self.receiving = self.handshaken = True
-        self.peercert = self.engine.sslobject.getpeercert()
         if self.started_at is not None:
             logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
         if not self.app_connected:

@@ -297,6 +297,10 @@ cdef class TlsSender(TlsReceiver):
     cdef int sending_failed(self, object error) except -1:
         # Closing flushes, which would fail again.
         self.unflushed = False
+        if self.engine.failure is not None:
+            # An invalid record has arrived behind the data that the protocol is being given. OpenSSL encrypts nothing
+            # since, and the record's error is reported when the protocol returns.
+            return 0
         return self.fatal_error(error, "Fatal error on SSL protocol")
 
     cdef int fatal_error(self, object error, str message) except -1:

@@ -329,6 +329,21 @@ def test_the_longest_step_is_named_after_its_coroutine_and_task(loop):
     assert longest.task == "the slow one"
 
 
+def test_the_longest_callback_ends_debug_mode(loop):
+    loop.set_debug(True)
+    loop.slow_callback_duration = 3600
+
+    def slow():
+        burn(0.05)
+        loop.set_debug(False)
+
+    run_once(loop, 3)
+    loop.call_soon(slow)
+    run_once(loop)
+    longest = loop.metrics().longest_callback
+    assert (longest.candidates, longest.name) == (1, slow.__qualname__)
+
+
 def test_a_failing_callback_may_be_the_longest(loop):
     def fails():
         burn(0.01)

@@ -151,6 +151,36 @@ def test_the_current_handle_is_known_during_a_callback(debug_loop):
     assert debug_loop._current_handle is None
 
 
+def test_the_current_handle_is_known_while_a_slow_callback_is_reported(debug_loop, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        asyncio.base_events.logger, "warning", lambda *arguments, **_: seen.append(debug_loop._current_handle)
+    )
+    with clock_of(debug_loop) as clock:
+        handle = debug_loop.call_soon(clock.advance, 0.2)
+        run_once(debug_loop)
+    assert seen == [handle]
+
+
+def test_a_step_from_before_debug_mode(debug_loop):
+    """Nothing is known of where it was queued, although its task knows where that was made."""
+    handles = []
+
+    async def waits():
+        await future
+        handles.append(debug_loop._current_handle)
+
+    future = debug_loop.create_future()
+    task = debug_loop.create_task(waits())
+    run_once(debug_loop)
+    debug_loop.set_debug(False)
+    debug_loop.call_soon(debug_loop.set_debug, True)
+    future.set_result(None)
+    run_until(debug_loop, task.done)
+    (handle,) = handles
+    assert isinstance(handle, asyncio.Handle) and handle._source_traceback is None
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers on loops")
 def test_a_signal_handler_from_before_debug_mode(loop, asyncio_log):
     """asyncio makes its handle, which does not know where it was made."""

@@ -9,8 +9,9 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.state cimport METRICS_SLICES_TO_TIME, LoopState, loop_metrics
-from hotloop._c.scheduler.handles cimport Handle, run_reporting
+from hotloop._c.scheduler.handles cimport Handle, new_handle, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable, unwrap
+from hotloop._c.tasks.task cimport Task
 
 from asyncio import base_events
 
@@ -97,25 +98,37 @@ cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
     """Run an item in debug mode: log one that takes long. 1 if it was cancelled, and did not run."""
     cdef double began, took
     cdef int64_t cpu_began = clock_cpu_nanoseconds()
-    cdef object handle
+    cdef object handle, text
     if item.is_cancelled():
         return 1
     handle = unwrap(item)
     try:
-        loop._current_handle = handle
+        loop._current_handle = as_handle(handle, loop)
         began = loop.time()
         # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
         run_reporting(item, loop)
+        took = loop.time() - began
+        if took >= loop.slow_callback_duration:
+            has_callback = handle is not item or isinstance(item, Handle)
+            text = base_events._format_handle(handle) if has_callback else repr(item)
+            # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
+            extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
+            base_events.logger.warning("Executing %s took %.3f seconds", text, took, extra=extra)
     finally:
         loop._current_handle = None
-    took = loop.time() - began
-    if took >= loop.slow_callback_duration:
-        has_callback = handle is not item or isinstance(item, Handle)
-        text = base_events._format_handle(handle) if has_callback else repr(item)
-        # Tools read asyncio's text, so it stays as it is. The processor time is an attribute of the record.
-        extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
-        base_events.logger.warning("Executing %s took %.3f seconds", text, took, extra=extra)
     return 0
+
+
+cdef object as_handle(object item, LoopState loop):
+    """What asyncio would have as the current handle. For a task's step, queued before debug mode, it is a handle that
+    does not know where it was made: the task itself knows that of the task."""
+    if not isinstance(item, Task):
+        return item
+    try:
+        return new_handle(item._run, (), loop, None)
+    except MemoryError:
+        # Nothing is known then, but the step must run.
+        return None
 
 
 cdef object cpu_seconds_since(int64_t began):

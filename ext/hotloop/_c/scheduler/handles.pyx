@@ -90,9 +90,10 @@ cdef int report_exception(object loop, Runnable item, object error) except -1:
     else:
         # The message names the item, which says more than its method. asyncio would have a handle for it.
         item_handle = unwrap(item)
+        text = repr(item_handle)
         if item_handle is item:
             item_handle = new_handle(item._run, (), loop, None)
-        context = {"message": f"Exception in callback {item!r}", "exception": error, "handle": item_handle}
+        context = {"message": f"Exception in callback {text}", "exception": error, "handle": item_handle}
     loop.call_exception_handler(context)
     return 0
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from itertools import repeat
 from math import inf, nextafter
+from operator import length_hint
 from selectors import BaseSelector
 from time import get_clock_info
 from types import MethodDescriptorType
@@ -162,10 +163,11 @@ class LoopCore(_Behind):  # type: ignore[misc]
         began = metrics.last_reading
         if outer is not None:
             metrics.enter(outer)
-        complete = False
+        complete = timed = False
         handle = None
         try:
             if (metrics.time_items and count > 1) or metrics.slow_hook is not None or self._debug:
+                timed = True
                 self._run_and_time(ready, batch)
                 return
             for _ in batch:
@@ -179,6 +181,8 @@ class LoopCore(_Behind):  # type: ignore[misc]
                     handle._run()
                     if self._debug:
                         # The callback has called set_debug().
+                        timed = True
+                        metrics.report_long_part(self, began, handle, count - length_hint(batch))
                         self._run_and_time(ready, batch)
                         return
                 else:
@@ -193,7 +197,7 @@ class LoopCore(_Behind):  # type: ignore[misc]
             read_clock = metrics.clock
             metrics.last_reading = mark = read_clock()
             if mark - began > TIME_SLICE:
-                metrics.report_long_batch(self, began, handle, count)
+                metrics.report_long_batch(self, began, handle, count, timed)
             # The traceback of an exception that a task keeps holds this frame, which must not hold the task.
             del handle
 

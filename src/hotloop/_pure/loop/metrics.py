@@ -154,10 +154,16 @@ class Measurements:
         if outer is not None:
             self.items += length_hint(outer)
 
-    def report_long_batch(self, loop: Any, began: float, handle: Any, items: int) -> None:
-        """A batch has taken longer than the time slice; `handle` was its last."""
+    def report_long_batch(self, loop: Any, began: float, handle: Any, items: int, timed: bool) -> None:
+        """A batch has taken longer than the time slice; `handle` was its last. `timed`: its items were reported."""
         self.before_last_batch = began - self.slice_began
-        if (items == 1 or not self.time_items) and self.slow_hook is None and not loop._debug:
+        if not timed and self.slow_hook is None:
+            self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, of=items)
+
+    def report_long_part(self, loop: Any, began: float, handle: Any, items: int) -> None:
+        """`items` of a batch have run untimed, `handle` as the last of them; the others will be timed."""
+        self.last_reading = self.clock()
+        if self.last_reading - began > TIME_SLICE and self.slow_hook is None:
             self.report_slow(loop, handle if items == 1 else None, self.last_reading - began, of=items)
 
     def cpu_clock_before_item(self, clock: Callable[[], float]) -> float | None:

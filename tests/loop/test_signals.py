@@ -62,6 +62,26 @@ def test_a_signal_from_its_own_handler_takes_two_turns(loop):
     loop.remove_signal_handler(signal.SIGUSR1)
 
 
+def test_handles_from_a_signal_handler_wake_the_loop(loop):
+    """Programs call asyncio's private method for it from a handler of their own, or from another thread."""
+    answers = []
+
+    def ask():
+        for _ in range(100):
+            answer = threading.Event()
+            loop._add_callback_signalsafe(asyncio.Handle(answer.set, (), loop))
+            answers.append(answer.wait(10))
+            if not answers[-1]:
+                break
+        loop.call_soon_threadsafe(loop.stop)
+
+    thread = threading.Thread(target=ask)
+    loop.call_soon(thread.start)
+    loop.run_forever()
+    thread.join()
+    assert answers == [True] * 100
+
+
 def test_a_second_handler_replaces_the_first(loop):
     seen = []
     loop.add_signal_handler(signal.SIGUSR1, seen.append, "first")

@@ -467,17 +467,17 @@ class LoopCore(_Behind):  # type: ignore[misc]
                 base_events.logger.debug("Fail to write a null byte into the self-pipe socket", exc_info=True)
 
     def _read_from_self(self) -> None:
-        # If more is left, the next poll reports it.
-        try:
-            data = self._ssock.recv(4096)
-        except BlockingIOError:
-            return
-        self._process_self_data(data)
-
-    def _add_callback_signalsafe(self, handle: Handle) -> None:
-        # The loop's thread calls this, in _read_from_self(). asyncio's method also writes to the self-pipe and
-        # _read_from_self() reads that, too; here a later call of that would, and take the next signals a turn early.
-        self._add_callback(handle)
+        # Once for wake-ups alone: if more is left, the next poll reports it. But for a signal the handler's callback is
+        # queued by asyncio's _add_callback_signalsafe(), which writes to the self-pipe. As in asyncio that is read at
+        # once: a later call for it would take the next signals a turn early.
+        found_signals = True
+        while found_signals:
+            try:
+                data = self._ssock.recv(4096)
+            except BlockingIOError:
+                return
+            self._process_self_data(data)
+            found_signals = any(data)
 
     def _runs_own_iterations(self) -> bool:
         """False if _run_once() was replaced, as by nest_asyncio: then a callback may sleep in an inner iteration."""

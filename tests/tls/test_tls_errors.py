@@ -453,13 +453,14 @@ def test_what_a_failing_callback_has_written_finds_that_the_peer_has_left(tls, c
 
 
 @every_side
-def test_a_protocol_that_writes_before_an_invalid_record_is_found(tls, side):
-    """OpenSSL encrypts nothing any more: that is not what the connection ends of."""
+@pytest.mark.parametrize("reaction", ["write", "close"])
+def test_what_a_protocol_does_before_an_invalid_record_is_found(tls, side, reaction):
+    """OpenSSL fails once more then: that is not what the connection ends of."""
 
-    def write():
-        connection.transport.write(bytes(1 << 20))
+    def react():
+        connection.transport.write(bytes(1 << 20)) if reaction == "write" else connection.transport.close()
 
-    connection = tls.open(side, Recorder(data_received=write))
+    connection = tls.open(side, Recorder(data_received=react))
     connection.peer.send_raw(connection.peer.encrypted(b"data") + b"garbage" * 10)
     connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
     assert isinstance(connection.protocol.error, ssl.SSLError)

@@ -105,7 +105,9 @@ cdef class TlsEngine:
             # At the peer's close_notify a read returns nothing; once this side has sent its own, it raises this.
             self.peer_closed = True
         except SSLError as error:
-            self.failure = error
+            # A protocol that calls close() while the first one waits to be handled has OpenSSL fail once more.
+            if self.failure is None:
+                self.failure = error
         self.record_partly_read = count == room and <bint>self.ssl.pending()
         return count
 

@@ -169,3 +169,12 @@ def test_an_eager_start_is_refused_before_there_are_any(impl, loop):
     with pytest.raises(TypeError, match="'eager_start' is an invalid keyword argument for Task"):
         impl.Task(coroutine, loop=loop, eager_start=True)
     coroutine.close()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13, 3), reason="since CPython 3.13.3 create_task() passes keywords on")
+@pytest.mark.parametrize("keyword", ["eager_start", "loop"])
+def test_create_task_refuses_other_keywords(loop, keyword):
+    coroutine = asyncio.sleep(0)
+    with pytest.raises(TypeError, match=f"create_task.. got an unexpected keyword argument '{keyword}'"):
+        loop.create_task(coroutine, **{keyword: False})
+    coroutine.close()

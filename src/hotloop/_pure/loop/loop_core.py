@@ -42,6 +42,8 @@ from hotloop._pure.tasks.task import Task
 # From Python 3.14 on, asyncio has a handle that other threads may cancel.
 _ThreadSafeHandle = getattr(events, "_ThreadSafeHandle", Handle)
 
+# Since 3.13.3 create_task() passes unknown keywords on to the task.
+_PASSES_KEYWORDS_ON = sys.version_info >= (3, 13, 3)
 _TIME = base_events.BaseEventLoop.time
 # What asyncio sets _clock_resolution to.
 _RESOLUTION = get_clock_info("monotonic").resolution
@@ -496,6 +498,10 @@ class LoopCore(_Behind):  # type: ignore[misc]
         if self._task_factory is not None or not create_task_is_asyncios():
             # Tracers replace it in asyncio. The arguments of a factory depend on the version of Python.
             return super().create_task(coro, **kwargs)
+        if kwargs and not _PASSES_KEYWORDS_ON:
+            unknown = [keyword for keyword in kwargs if keyword not in ("name", "context")]
+            if unknown:
+                raise TypeError(f"create_task() got an unexpected keyword argument {unknown[0]!r}")
         self._check_closed()
         task = Task(coro, loop=self, **kwargs)
         if self._debug:

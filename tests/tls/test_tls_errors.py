@@ -503,3 +503,25 @@ def test_a_peer_that_leaves_after_its_handshake(tls, kind):
     making.result()
     assert order == [False, "connected", "lost"]
     assert isinstance(protocol.error, ConnectionError)
+
+
+def test_a_handshake_fails_on_a_transport_that_does_not_know_whether_it_is_closing(tls):
+    class Carrier(asyncio.Transport):
+        _start_tls_compatible = True
+
+        def __init__(self, transport):
+            self._transport = transport
+
+        def __getattribute__(self, name):
+            if name in ("_transport", "_start_tls_compatible", "is_closing"):
+                return super().__getattribute__(name)
+            return getattr(self._transport, name)
+
+    plain = UpgradableConnection(tls, "server")
+    plain.transport = Carrier(plain.transport)
+    upgrading, peer = plain.begin()
+    peer.send_raw(b"garbage" * 10)
+    run_until(tls.loop, upgrading.done)
+    plain.run_until_lost()
+    assert isinstance(upgrading.exception(), ssl.SSLError)
+    assert plain.protocol.error is upgrading.exception()

@@ -246,7 +246,7 @@ cdef class TlsProtocol(TlsSender):
         """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
         # The program's writes came first. If they find that the peer has left, that is what the connection ends of.
         self.flush_early()
-        if self.transport is not None and not self.transport.is_closing():
+        if self.transport is not None and not known_to_be_closing(self.transport):
             # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
             self.failure = error
         self.send_records_unless_paused()
@@ -542,6 +542,14 @@ cdef class TlsProtocol(TlsSender):
     @property
     def _sslobj(self):
         return self.engine.sslobject
+
+
+cdef bint known_to_be_closing(object transport) except -1:
+    """True also for a program's own transport that cannot tell: start_tls() takes any that says it is compatible."""
+    try:
+        return transport.is_closing()
+    except (AttributeError, NotImplementedError):
+        return True
 
 
 cdef TlsProtocol new_tls(

@@ -370,13 +370,13 @@ cdef class Poller:
         return 0
 
     cdef int rearm(self, int fd) noexcept:
-        """Have the next wait report a descriptor's state again. A level-triggered registration needs nothing for that,
-        and a closed file has nothing to report."""
+        """Have the next wait report a descriptor's state again; a negative errno if the kernel refuses. A level-triggered
+        registration needs nothing for that, and a closed file has nothing to report."""
         cdef registration *registered
         if self.is_registered(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]
             if registered.events & POLLER_EDGE:
-                poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
+                return poller_modify(&self.poller, fd, registered.events, registered.events, registered.generation)
         return 0
 
     cdef void recycle_batch(self, poller_batch *batch) noexcept:

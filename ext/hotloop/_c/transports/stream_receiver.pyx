@@ -56,8 +56,13 @@ cdef class StreamReceiver(SocketTransport):
 
     cdef int rearm(self, int events) noexcept:
         self.events &= ~events
-        if self.loop.poller is not None:
-            self.loop.poller.rearm(self.fd)
+        if self.loop.poller is None or self.loop.poller.rearm(self.fd) == 0 or self.usable_fd() < 0:
+            return 0
+        try:
+            # The kernel will not report them, so the next turn has a look.
+            self.on_events(events)
+        except MemoryError:
+            pass
         return 0
 
     cdef int end_reading(self) except -1:

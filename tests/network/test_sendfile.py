@@ -233,6 +233,50 @@ def test_reading_goes_on_after_sendfile(loop, pair, file):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+@pytest.mark.parametrize("pauses", [False, True])
+def test_reading_is_resumed_during_sendfile(loop, file, tmp_path, family, pauses):
+    """The protocol gets what comes meanwhile, and the file is sent all the same."""
+
+    async def main():
+        with socket.socket(family) as listener:
+            listener.bind(os.fspath(tmp_path / "listener") if family == socket.AF_UNIX else ("127.0.0.1", 0))
+            listener.listen()
+            client = socket.socket(family)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)
+            client.connect(listener.getsockname())
+            ours, _ = listener.accept()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 200_000)
+        client.setblocking(False)
+        transport, protocol = await loop.create_connection(Recorder, sock=ours)
+        sending = await started(loop.sendfile(transport, file))
+        transport.resume_reading()
+        assert transport.is_reading()
+        client.send(b"meanwhile")
+        await until(lambda: protocol.received == b"meanwhile")
+        if pauses:
+            transport.pause_reading()
+            client.send(b", later")
+            await settle()
+            assert protocol.received == b"meanwhile"
+        received = bytearray()
+        while len(received) < len(DATA):
+            received += await loop.sock_recv(client, 65536)
+        assert await sending == len(DATA)
+        assert received == DATA
+        if pauses:
+            # sendfile() resumes reading, because it was reading before.
+            assert transport.is_reading()
+        else:
+            client.send(b", later")
+        await until(lambda: protocol.received == b"meanwhile, later")
+        transport.close()
+        await until(lambda: protocol.lost)
+        client.close()
+
+    loop.run_until_complete(main())
+
+
 def test_the_socket_is_asked_for_during_sendfile(loop, file, tmp_path):
     """The transport is registered again by that, and the file is sent all the same."""
 

@@ -10,6 +10,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef bint eof_written           # write_eof() was called
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
     cdef bint write_failing         # the kernel has refused a write, and the connection is being closed because of it
+    cdef bint lent                  # sendfile() waits for the descriptor, by a registration of its own
     cdef object empty_waiter        # the future by which sendfile() waits until all is written, or None
 
     cdef bint enqueue(self, object data) except -1

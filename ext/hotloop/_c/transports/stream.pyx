@@ -16,6 +16,8 @@ from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_sent
+from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, remove_receiver, set_receiver
+from hotloop._c.poller.watcher cimport POLLER_READ
 from hotloop._c.scheduler.ready_queue cimport queued
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
@@ -408,16 +410,48 @@ cdef class StreamTransport(StreamReceiver):
         self.empty_waiter = None
 
     def _detach_for_sendfile(self):
-        """Let loop.sendfile() register the descriptor. Reading begins again with resume_reading()."""
+        """Let loop.sendfile() register the descriptor. The program may resume reading meanwhile."""
         # Before stop_watching(): expose() would register a transport that is not watched.
         self.socket_object()
         self.expose()
         self.stop_watching()
+        self.lent = True
 
     def _detach_after_sendfile(self):
         """After _detach_for_sendfile(): the descriptor is the transport's again."""
-        if not self.attached and self.loop is not None and self.usable_fd() >= 0:
+        if self.loop is None or self.loop.poller is None:
+            self.lent = False
+            return
+        self.stop_watching()
+        self.lent = False
+        if not self.attached and self.usable_fd() >= 0:
             self.reserve(self.loop)
+            if self.reading:
+                self.begin_reading()
+
+    cdef int begin_reading(self) except -1:
+        if not self.lent:
+            return StreamReceiver.begin_reading(self)
+        # Beside sendfile(), which goes on waiting until the socket is writable.
+        self.check_socket()
+        self.reading = True
+        set_receiver(self.loop.poller, self.fd, POLLER_READ, self, False)
+        return 0
+
+    cdef int end_reading(self) except -1:
+        if not self.lent:
+            return StreamReceiver.end_reading(self)
+        self.reading = False
+        remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
+        return 0
+
+    cdef int stop_watching(self) except -1:
+        if not self.lent:
+            return StreamReceiver.stop_watching(self)
+        if self.loop.poller is not None:
+            remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
+            detach_if_unused(self.loop.poller, self.fd)
+        return 0
 
     # -- the private names by which asyncio's own code and libraries read the state ------------------------------------
 

@@ -1,5 +1,5 @@
-"""`python -m hotloop info`: which implementation is in use and why, whose tasks, how TLS is done, and what of asyncio is
-compiled. Intended for bug reports."""
+"""`python -m hotloop info`: which implementation is in use and why, whose tasks, how TLS is done, and what of asyncio
+is compiled. Intended for bug reports."""
 
 import json
 import platform

@@ -370,8 +370,8 @@ cdef class Poller:
         return 0
 
     cdef int rearm(self, int fd) noexcept:
-        """Have the next wait report a descriptor's state again; a negative errno if the kernel refuses. A level-triggered
-        registration needs nothing for that, and a closed file has nothing to report."""
+        """Have the next wait report a descriptor's state again; a negative errno if the kernel refuses. A
+        level-triggered registration needs nothing for that, and a closed file has nothing to report."""
         cdef registration *registered
         if self.is_registered(fd) and self.owns_set() and self.poller.fd >= 0:
             registered = &self.registrations[fd]

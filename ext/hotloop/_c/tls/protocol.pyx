@@ -224,6 +224,8 @@ cdef class TlsProtocol(TlsSender):
         try:
             done = self.engine.handshake(&source)
             self.hold_rest(&source, owner)
+            if done and self.state == HANDSHAKE:
+                self.peercert = self.engine.sslobject.getpeercert()
         except Exception as error:
             self.handshake_failed(error)
         else:
@@ -255,11 +257,6 @@ cdef class TlsProtocol(TlsSender):
     cdef int handshake_done(self) except -1:
         """The handshake's last records are sent only after connection_made() and after the waiter is woken, because
         sending may find that the peer has left already."""
-        try:
-            self.peercert = self.engine.sslobject.getpeercert()
-        except Exception as error:
-            self.handshake_failed(error)
-            return 0
         self.stop_timer()
         self.state = OPEN
         self.receiving = self.handshaken = True

@@ -224,6 +224,7 @@ class SocketStage(Stage):
         self.transports = {}  # the last one for each of the ends
         self.made = []
         self.passed_on = set()
+        self.connecting = set()  # of those, the ones whose transport is being made
         self.callbacks = set()
         self.opened = []
         self.ends = []
@@ -450,10 +451,13 @@ class SocketStage(Stage):
         """Close a socket. asyncio goes on with its number if that is watched, so no other socket gets it then.
 
         A watched socket that has a duplicate stays open: the kernel would go on reporting it, and asyncio takes no more
-        events at once than it watches descriptors."""
+        events at once than it watches descriptors. So does one that something waits for, while a transport is made for
+        it: asyncio's transport takes over what is registered, and does not notice that the socket is closed."""
         fd = sock.fileno()
         watched = fd != -1 and self.is_watched(sock)
         if watched and self.has_duplicate(sock):
+            return
+        if sock in self.connecting and self.is_waited_for(sock):
             return
         sock.close()
         if watched:
@@ -461,8 +465,11 @@ class SocketStage(Stage):
             self.resources.callback(os.close, fd)
 
     def is_watched(self, sock):
+        return sock in self.passed_on or self.is_waited_for(sock)
+
+    def is_waited_for(self, sock):
         used = {self.sockets.get(number) for number, task in self.tasks.items() if not task.done()}
-        return sock in used or sock in self.passed_on or any(sock is watched for watched, _ in self.callbacks)
+        return sock in used or any(sock is watched for watched, _ in self.callbacks)
 
     def has_duplicate(self, sock):
         others = [other.fileno() for other in self.opened if other is not sock and other.fileno() != -1]
@@ -505,12 +512,14 @@ class SocketStage(Stage):
         if sock in self.passed_on:  # asyncio makes a second transport, before CPython 3.12
             return
         self.passed_on.add(sock)
+        self.connecting.add(sock)
         make = self.loop.create_connection if how == "connect" else self.loop.connect_accepted_socket
         try:
             transport, protocol = await make(lambda: Protocol(self, number), sock=sock)
         except Exception as error:
             self.note(number, type(error).__name__, getattr(error, "errno", None))
         else:
+            self.connecting.discard(sock)
             self.transports[index] = transport, protocol
             self.made.append((transport, protocol))
             self.note(number, "connected")

@@ -1,9 +1,12 @@
 """sock_sendfile() and sendfile(): whole files and parts, natively and by reading; positions, cancellation, refusals."""
 
 import asyncio
+import contextlib
+import gc
 import io
 import os
 import socket
+import warnings
 
 import pytest
 from support.endpoints import assert_free, cancelled, settle, started, until
@@ -275,6 +278,36 @@ def test_reading_is_resumed_during_sendfile(loop, file, tmp_path, family, pauses
         client.close()
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("method", ["pause_reading", "resume_reading", "close", "abort"])
+def test_the_loop_is_closed_during_sendfile(impl, loop, pair, file, resumes, method):
+    """The transport's methods find no loop, and nothing else."""
+
+    async def main():
+        transport, _ = await loop.create_connection(Recorder, sock=pair[0])
+        sending = await started(loop.sendfile(transport, file))
+        if resumes:
+            transport.resume_reading()
+        return transport, sending
+
+    transport, sending = loop.run_until_complete(main())
+    loop.close()
+    try:
+        getattr(transport, method)()
+    except RuntimeError as error:
+        assert "Event loop is closed" in str(error)
+    else:
+        assert method not in ("close", "abort")
+    sending._log_destroy_pending = False
+    # Without a loop nothing can end it.
+    with contextlib.suppress(RuntimeError):
+        sending.get_coro().close()
+    del transport, sending
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def test_the_socket_is_asked_for_during_sendfile(loop, file, tmp_path):

@@ -76,6 +76,7 @@ cdef class StreamTransport(StreamReceiver):
         try:
             StreamReceiver.release_resources(self)
         finally:
+            self.lent = False
             if server is not None:
                 detach_from_server(server, self)
         return 0
@@ -429,8 +430,12 @@ cdef class StreamTransport(StreamReceiver):
             if self.reading:
                 self.begin_reading()
 
+    cdef bint is_lent(self) noexcept:
+        """Whether reading is registered beside sendfile(). In a closed loop nothing is registered any more."""
+        return self.lent and self.loop.poller is not None
+
     cdef int begin_reading(self) except -1:
-        if not self.lent:
+        if not self.is_lent():
             return StreamReceiver.begin_reading(self)
         # Beside sendfile(), which goes on waiting until the socket is writable.
         self.check_socket()
@@ -439,18 +444,17 @@ cdef class StreamTransport(StreamReceiver):
         return 0
 
     cdef int end_reading(self) except -1:
-        if not self.lent:
+        if not self.is_lent():
             return StreamReceiver.end_reading(self)
         self.reading = False
         remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
         return 0
 
     cdef int stop_watching(self) except -1:
-        if not self.lent:
+        if not self.is_lent():
             return StreamReceiver.stop_watching(self)
-        if self.loop.poller is not None:
-            remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
-            detach_if_unused(self.loop.poller, self.fd)
+        remove_receiver(self.loop.poller, self.fd, POLLER_READ, self)
+        detach_if_unused(self.loop.poller, self.fd)
         return 0
 
     # -- the private names by which asyncio's own code and libraries read the state ------------------------------------

@@ -310,6 +310,42 @@ def test_the_loop_is_closed_during_sendfile(impl, loop, pair, file, resumes, met
         gc.collect()
 
 
+def test_a_second_sendfile_is_refused_and_reading_goes_on(loop, pair, file):
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        transport.pause_reading()
+        sending = await started(loop.sendfile(transport, file))
+        transport.resume_reading()
+        with pytest.raises((KeyError, RuntimeError)):
+            await loop.sendfile(transport, file)
+        assert transport.is_reading()
+        await loop.sock_sendall(pair[1], b"meanwhile")
+        await until(lambda: protocol.received == b"meanwhile")
+        await cancelled(sending)
+        transport.abort()
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
+def test_the_peer_leaves_during_sendfile_beside_reading(loop, pair, file):
+    """The caller learns of it by a ConnectionError, also if the transport has found it first."""
+
+    async def main():
+        # asyncio's transport sets the result of its waiter once more when it is lost.
+        loop.set_exception_handler(lambda loop, context: None)
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        sending = await started(loop.sendfile(transport, file))
+        transport.resume_reading()
+        pair[1].close()
+        with pytest.raises(ConnectionError):
+            await sending
+        transport.abort()
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
 def test_the_socket_is_asked_for_during_sendfile(loop, file, tmp_path):
     """The transport is registered again by that, and the file is sent all the same."""
 

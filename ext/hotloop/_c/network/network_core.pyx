@@ -7,6 +7,7 @@ and make hotloop's transports. On another selector than hotloop's they call asyn
 The directive above makes its methods objects that can be marked as coroutine functions, and costs a call little.
 """
 
+from libc.errno cimport EBADF
 from libc.limits cimport INT_MAX
 
 from hotloop._c.loop.loop_core cimport LoopCore
@@ -224,6 +225,9 @@ cdef class NetworkCore(LoopCore):
     async def _sendfile_native(self, transp, file, offset, count):
         if not isinstance(transp, StreamTransport):
             return await super()._sendfile_native(transp, file, offset, count)
+        if (<StreamTransport>transp).empty_waiter is not None:
+            # Another sendfile() sends on it. As in asyncio, which has another error for that, reading goes on.
+            raise RuntimeError("Empty waiter is already set")
         reading = transp.is_reading()
         transp.pause_reading()
         await transp._make_empty_waiter()
@@ -231,6 +235,11 @@ cdef class NetworkCore(LoopCore):
         try:
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)
+        except OSError as error:
+            if error.errno == EBADF and (<StreamTransport>transp).fd < 0:
+                # The transport has closed its socket: reading beside sendfile() may find first that the peer has left.
+                raise ConnectionError("Connection is closed by peer") from error
+            raise
         finally:
             transp._detach_after_sendfile()
             transp._reset_empty_waiter()

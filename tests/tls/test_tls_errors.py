@@ -2,6 +2,7 @@
 the exception handler or the debug log."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import socket
@@ -450,6 +451,28 @@ def test_what_a_failing_callback_has_written_finds_that_the_peer_has_left(tls, c
     run_until(tls.loop, lambda: connection.protocol.lost)
     assert isinstance(connection.protocol.error, ConnectionError)
     assert [type(report["exception"]) for report in tls.take_reports()] == [ZeroDivisionError]
+
+
+@every_side
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("then", ["", "write", "write and close"])
+def test_the_loop_ends_before_an_invalid_record_is_handled(tls, side, error, then):
+    """When the loop runs again, the connection ends all the same."""
+
+    def stop():
+        raise error
+
+    connection = tls.open(side, Recorder(data_received=stop), kind=ANY_KIND)
+    connection.peer.send_raw(connection.peer.encrypted(b"data") + b"garbage" * 10)
+    # asyncio finds the invalid record first, and delivers nothing.
+    with contextlib.suppress(error):
+        connection.run_until(lambda: connection.protocol.lost, peer_reads=False)
+    if then:
+        connection.transport.write(b"more")
+    if then == "write and close":
+        connection.transport.close()
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert isinstance(connection.protocol.error, ssl.SSLError)
 
 
 @every_side

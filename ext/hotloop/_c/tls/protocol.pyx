@@ -324,6 +324,13 @@ cdef class TlsProtocol(TlsSender):
                 break
             self.on_decrypted()
             self.control_receiving()
+        except (SystemExit, KeyboardInterrupt):
+            if not (self.rest_queued or self.at_end):
+                # The loop ends. When it runs again it goes on here: the engine may have found an invalid record or
+                # close_notify behind the data, for which nothing else would come.
+                self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
+                self.rest_queued = True
+            raise
         except Exception as error:
             self.on_read_failed(error)
         return 0

@@ -346,6 +346,31 @@ def test_the_peer_leaves_during_sendfile_beside_reading(loop, pair, file):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_an_upgrade_to_tls_during_sendfile(loop, pair, file, certificates, full):
+    """No record of the handshake gets between the bytes of the file."""
+
+    async def main():
+        reports = []
+        loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        sending = await started(loop.sendfile(transport, file))
+        received = b"" if full else await loop.sock_recv(pair[1], 65536)
+        context = certificates.client_context()
+        upgrading = await started(loop.start_tls(transport, protocol, context, server_hostname="localhost"))
+        await settle()
+        while len(received) < len(DATA):
+            received += await loop.sock_recv(pair[1], 65536)
+        assert await sending == len(DATA)
+        assert received == DATA
+        assert [str(error) for error in reports] == ["unable to write; sendfile is in progress"]
+        await cancelled(upgrading)
+        transport.abort()
+        await settle()
+
+    loop.run_until_complete(main())
+
+
 def test_the_socket_is_asked_for_during_sendfile(loop, file, tmp_path):
     """The transport is registered again by that, and the file is sent all the same."""
 

@@ -202,10 +202,12 @@ cdef class TlsSender(TlsReceiver):
 
     cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2:
         """Make one record. Returns how many bytes it holds, or -1 if OpenSSL needs input from the peer first."""
+        cdef StreamTransport stream = self.stream
         cdef Py_ssize_t taken = self.engine.encrypt_record(data, size)
         # Take each record at once, so that the engine's own buffer stays small.
-        if taken >= 0 and self.stream is not None and not self.stream.lost and not self.sending_paused:
-            self.engine.move_unsent(&self.stream.unsent)
+        if taken < 0 or self.sending_paused or stream is None or stream.lost or stream.empty_waiter is not None:
+            return taken
+        self.engine.move_unsent(&stream.unsent)
         return taken
 
     cdef int send_full_part(self) except -1:
@@ -226,7 +228,8 @@ cdef class TlsSender(TlsReceiver):
         if self.transport is None:
             return 0
         if self.engine.unsent():
-            if self.stream is None or self.stream.lost:
+            if self.stream is None or self.stream.lost or self.stream.empty_waiter is not None:
+                # write() raises RuntimeError while sendfile() sends on the transport below: no record may come between.
                 self.transport.write(self.engine.take_unsent())
                 return 0
             self.engine.move_unsent(&self.stream.unsent)

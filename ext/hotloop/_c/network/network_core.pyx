@@ -241,8 +241,9 @@ cdef class NetworkCore(LoopCore):
                 raise ConnectionError("Connection is closed by peer") from error
             raise
         finally:
-            transp._detach_after_sendfile()
+            # First, because it cannot fail: to register the descriptor again may, and then the program can still write.
             transp._reset_empty_waiter()
+            transp._detach_after_sendfile()
             if reading:
                 transp.resume_reading()
 

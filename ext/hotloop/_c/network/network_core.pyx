@@ -225,7 +225,7 @@ cdef class NetworkCore(LoopCore):
     async def _sendfile_native(self, transp, file, offset, count):
         if not isinstance(transp, StreamTransport):
             return await super()._sendfile_native(transp, file, offset, count)
-        if (<StreamTransport>transp).empty_waiter is not None:
+        if (<StreamTransport>transp).sends_file():
             # Another sendfile() sends on it. As in asyncio, which has another error for that, reading goes on.
             raise RuntimeError("Empty waiter is already set")
         reading = transp.is_reading()

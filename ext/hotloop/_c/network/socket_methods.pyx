@@ -32,12 +32,12 @@ from hotloop._c.system.socket_class cimport socket_class_is_patched
 
 import _socket
 import errno
-import inspect
 import io
 import os
 import socket
-import sys
 from asyncio import exceptions, unix_events
+
+from hotloop._asyncio.sent_file import LARGEST_PART, move_position
 
 cdef extern from "Python.h":
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
@@ -90,13 +90,7 @@ cdef int SENDS_PER_TURN = 4
 cdef enum:
     ALL_SENT = 1
     SENT_FOR_NOW = 0
-# os.sendfile() refuses more on 32-bit systems.
-cdef object LARGEST_SENDFILE = sys.maxsize // 2 + 1
 
-# Since 3.14.6 asyncio sets the file's position even if nothing was sent.
-cdef bint always_seeks = "total_sent" not in inspect.signature(
-    unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
-).parameters
 cdef int SOCK_NONBLOCK = getattr(socket, "SOCK_NONBLOCK", 0)
 
 cdef object socket_class = socket.socket
@@ -429,7 +423,7 @@ async def send_file(loop, sock, file, offset, count):
     sent = 0
     try:
         while not count or sent < count:
-            block = min(count - sent if count else size, LARGEST_SENDFILE)
+            block = min(count - sent if count else size, LARGEST_PART)
             try:
                 done = os.sendfile(sock.fileno(), source, offset + sent, block)
             except (BlockingIOError, InterruptedError):
@@ -449,19 +443,8 @@ async def send_file(loop, sock, file, offset, count):
             raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
         raise
     finally:
-        if sent > 0 or always_seeks:
-            set_position(file, offset + sent)
+        move_position(file, offset, sent)
     return sent
-
-
-cdef int set_position(object file, object position) except -1:
-    """Does nothing if the program has closed the file meanwhile: its descriptor may be another file's by now."""
-    try:
-        source = file.fileno()
-    except ValueError:
-        return 0
-    os.lseek(source, position, os.SEEK_SET)
-    return 0
 
 
 cdef PyObject *try_when_ready(SocketOperation self) except? NULL:

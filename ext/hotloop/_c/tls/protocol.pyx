@@ -101,8 +101,8 @@ cdef class TlsProtocol(TlsSender):
             self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
             self.continue_handshake()
         except Exception as error:
-            if self.stream is not None and self.stream.empty_waiter is not None and not self.stream.lost:
-                # sendfile() is in progress. As in asyncio the file is sent to its end, and the handshake's timeout ends
+            if self.stream is not None and self.stream.sends_file() and not self.stream.lost:
+                # As in asyncio the file is sent to its end, and the handshake's timeout ends
                 # the connection.
                 raise
             # If it went to the loop, that would only report it, and the connection would wait for ever.

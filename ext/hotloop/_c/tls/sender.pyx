@@ -205,7 +205,7 @@ cdef class TlsSender(TlsReceiver):
         cdef StreamTransport stream = self.stream
         cdef Py_ssize_t taken = self.engine.encrypt_record(data, size)
         # Take each record at once, so that the engine's own buffer stays small.
-        if taken < 0 or self.sending_paused or stream is None or stream.lost or stream.empty_waiter is not None:
+        if taken < 0 or self.sending_paused or stream is None or stream.lost or stream.sends_file():
             return taken
         self.engine.move_unsent(&stream.unsent)
         return taken
@@ -228,8 +228,8 @@ cdef class TlsSender(TlsReceiver):
         if self.transport is None:
             return 0
         if self.engine.unsent():
-            if self.stream is None or self.stream.lost or self.stream.empty_waiter is not None:
-                # write() raises RuntimeError while sendfile() sends on the transport below: no record may come between.
+            if self.stream is None or self.stream.lost or self.stream.sends_file():
+                # Then write() raises RuntimeError: no record may come between the parts of a file.
                 self.transport.write(self.engine.take_unsent())
                 return 0
             self.engine.move_unsent(&self.stream.unsent)

@@ -25,6 +25,10 @@ cdef class StreamTransport(StreamReceiver):
     cdef int sent_all(self) except -1
     cdef int check_writable(self, str method) except -1
 
+    cdef inline bint sends_file(self) noexcept:
+        """sendfile() is in progress: what is written now would come between the parts of the file."""
+        return self.empty_waiter is not None
+
 
 cdef StreamTransport open_stream(
     LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,

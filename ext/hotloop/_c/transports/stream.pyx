@@ -108,7 +108,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef int check_writable(self, str method) except -1:
         if self.eof_written:
             raise RuntimeError(f"Cannot call {method}() after write_eof()")
-        if self.empty_waiter is not None:
+        if self.sends_file():
             raise RuntimeError(f"unable to {method}; sendfile is in progress")
         return 0
 
@@ -120,7 +120,7 @@ cdef class StreamTransport(StreamReceiver):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
-        if self.eof_written or self.empty_waiter is not None:
+        if self.eof_written or self.sends_file():
             self.check_writable("write")
         if not data:
             return

@@ -22,13 +22,7 @@ from hotloop._asyncio.internals import base_events
 
 if sys.platform != "win32":
     from hotloop._asyncio.internals import unix_events
-
-    # Since 3.14.6 asyncio sets the file's position even if nothing was sent.
-    _update_position = unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos
-    _always_seeks = "total_sent" not in _update_position.__code__.co_varnames
-
-# On 32-bit systems os.sendfile() refuses more.
-LARGEST_SENDFILE = sys.maxsize // 2 + 1
+    from hotloop._asyncio.sent_file import LARGEST_PART, move_position
 
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the class behind it, private ones included.
@@ -228,8 +222,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
                     raise ConnectionError("socket is not connected", errno.ENOTCONN) from error
                 raise
             finally:
-                if progress[0] > 0 or _always_seeks:
-                    _set_position(file, offset + progress[0])
+                move_position(file, offset, progress[0])
             return progress[0]
 
         def _send_file_part(
@@ -237,21 +230,12 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         ) -> bool:
             if progress[0]:
                 self._ensure_fd_no_transport(sock)  # by which the socket may have been taken meanwhile
-            rest = min(count - progress[0] if count else size, LARGEST_SENDFILE)
+            rest = min(count - progress[0] if count else size, LARGEST_PART)
             sent = os.sendfile(sock.fileno(), source, offset + progress[0], rest) if rest else 0
             if sent and self._measurements.measuring:
                 self._measurements.sent(sent)
             progress[0] += sent
             return sent == 0
-
-
-def _set_position(file: Any, position: int) -> None:
-    """Does nothing if the program has closed the file meanwhile: its descriptor may be another file's by now."""
-    try:
-        source = file.fileno()
-    except ValueError:
-        return
-    os.lseek(source, position, os.SEEK_SET)
 
 
 def _check_non_blocking(sock: Any) -> None:

@@ -65,7 +65,7 @@ cdef class ProcessWatcher(Watcher):
         if transport is None:
             return 0
         try:
-            returncode = self.reap()
+            returncode = self.reap_if_ended()
             if returncode is None:
                 return 0
             PyContext_Enter(self.context)
@@ -85,7 +85,7 @@ cdef class ProcessWatcher(Watcher):
             raise
         return self.close_pidfd()
 
-    cdef object reap(self):
+    cdef object reap_if_ended(self):
         """The exit code; None if the process has not ended."""
         if self.tell_again and self.exited:
             try:

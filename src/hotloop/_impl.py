@@ -9,6 +9,8 @@ HOTLOOP_TASKS=hotloop  or unset: hotloop's
 
 HOTLOOP_NAME_THREADS=4  the loop resolves names in at most so many threads; 0: in the default executor, like asyncio
 
+HOTLOOP_TLS=ssl  or unset: see tls/direct_engine.pyx, which reads it at the first TLS connection
+
 If only the missing extension leads to the pure implementation, its loop hands out the interpreter's own Future and
 Task, provided that those are compiled: hotloop must not make a program slower. If the extension is installed but does
 not load, a RuntimeWarning reports it.
@@ -135,11 +137,19 @@ def _choose_name_threads() -> int | None:
     return int(asked) if asked else None
 
 
+def _check_tls() -> None:
+    """Report a wrong value at the program's start rather than in its first TLS connection."""
+    asked = os.environ.get("HOTLOOP_TLS", "")
+    if asked not in ("", "ssl"):
+        raise ImportError(f"HOTLOOP_TLS must be 'ssl' or unset; it is {asked!r}", name="hotloop._c")
+
+
 # "c", "python" or "asyncio", and the reason that `python -m hotloop info` shows beside it.
 implementation, reason = _choose()
 has_compiled_tasks = asyncio.Task is not asyncio.tasks._PyTask  # type: ignore[attr-defined]
 uses_asyncio_tasks = _choose_tasks()
 name_threads = _choose_name_threads()
+_check_tls()
 
 if not TYPE_CHECKING:
     _package = "hotloop._c" if implementation == "c" else "hotloop._pure"

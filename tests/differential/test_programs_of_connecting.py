@@ -4,7 +4,8 @@ kind of socket, and with protocols and factories that fail.
 A program starts calls such as create_connection(), and then cancels them, closes their sockets, answers as the peer or
 uses the transports. Each turn is one run of the loop, and before it begins, the kernel has decided about all attempts
 except those that nothing answers (`settle`). Each call has a trace of its own, because what one poll reports of several
-sockets is in the kernel's order. At the end the peers' data, the descriptors that are left and the warnings count, too.
+sockets is in the kernel's order. The clock may be the program's own: then delays and timeouts of a second end when a
+step moves it. At the end the peers' data, the descriptors that are left and the warnings count, too.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ pytestmark = [
 
 CALLS = 3
 LONG = 3600  # seconds; no program takes that long
+SHORT = 1  # seconds; on a clock of the program's own
 VARYING = re.compile(r"0x[0-9a-f]+|fd=\d+|Task-\d+|\[closed\] ?|descriptor .* is used by .*|laddr=.*")
 GROUPS = {"all_errors": True} if sys.version_info >= (3, 12) else {}
 
@@ -59,6 +61,7 @@ names = st.one_of(
     st.lists(addresses, max_size=3).map(lambda chosen: ("at once", *chosen)),
     st.lists(addresses, min_size=1, max_size=4).map(lambda chosen: ("at once", *chosen)),
     st.lists(addresses, max_size=3).map(lambda chosen: ("slowly", *chosen)),
+    st.lists(addresses, max_size=3).map(lambda chosen: ("later", *chosen)),
     st.just(("raising",)),
 )
 literals = st.sampled_from(
@@ -83,7 +86,7 @@ factories = st.sampled_from(["plain"] * 6 + ["buffered", "raising", "exiting", "
 made = st.sampled_from(
     ["nothing"] * 6 + ["raise", "exit", "close", "abort", "write", "write and close", "pause", "stop"]
 )
-within = st.sampled_from(["nothing"] * 6 + ["no time", "much time", "shield"])
+within = st.sampled_from(["nothing"] * 6 + ["no time", "some time", "much time", "shield"])
 
 
 def calls(method, target, options=no_options):
@@ -107,6 +110,8 @@ acts = st.one_of(
     step("cancel", numbers),
     step("cancel", numbers),
     step("close_socket", numbers),
+    step("move_clock", st.sampled_from([0.5, 1.0, 1.0, 100.0])),
+    step("move_clock", st.just(1.0)),
     step("peer_sends", st.tuples(numbers, st.integers(1, 100))),
     step("peer_ends", numbers),
     step("write", st.tuples(numbers, st.integers(0, 100))),
@@ -185,8 +190,12 @@ class Buffered(Bare, asyncio.BufferedProtocol):
 class ConnectingStage(StageOfRuns):
     turns_to_settle = 12
 
-    def __init__(self, loop, program, stack):
+    def __init__(self, loop, program, stack, own_clock):
         super().__init__(loop, program, {})
+        self.now = 1000.0
+        self.short = SHORT if own_clock else LONG
+        if own_clock:
+            loop.time = lambda: self.now
         self.first_descriptor = max(map(int, os.listdir("/proc/self/fd"))) + 1
         self.stack = stack
         self.places = Places(stack)
@@ -261,6 +270,8 @@ class ConnectingStage(StageOfRuns):
         if how == "slowly":
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+        elif how == "later":
+            await asyncio.sleep(self.short)
         if how == "raising":
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         found = [self.places.addresses[name] for name in chosen]
@@ -277,6 +288,8 @@ class ConnectingStage(StageOfRuns):
             making = getattr(self, f"make_{call.method}")(number, call)
             if call.within == "no time":
                 making = asyncio.wait_for(making, 0)
+            elif call.within == "some time":
+                making = asyncio.wait_for(making, self.short)
             elif call.within == "much time":
                 making = asyncio.wait_for(making, LONG)
             elif call.within == "shield":
@@ -313,7 +326,7 @@ class ConnectingStage(StageOfRuns):
                     found["local_addr"] = f"local {number}", 0
                     self.names[f"local {number}"] = "at once", "open 6", "open 4"
             elif name == "delay":
-                found["happy_eyeballs_delay"] = [0, 0, LONG, LONG][choice]
+                found["happy_eyeballs_delay"] = [0, self.short, self.short, LONG][choice]
             elif name == "interleave":
                 found["interleave"] = choice
             elif name == "all_errors":
@@ -327,7 +340,7 @@ class ConnectingStage(StageOfRuns):
             elif name == "name":
                 found["server_hostname"] = [None, HOST, HOST, ""][choice]
             elif name == "timeout":
-                found["ssl_handshake_timeout"] = [None, LONG, 0, -1][choice]
+                found["ssl_handshake_timeout"] = [None, self.short, 0, -1][choice]
             elif name == "sock":
                 found["sock"] = self.socket(number, ["shared", "pair", "pair", "none"][choice])
         return found
@@ -406,6 +419,9 @@ class ConnectingStage(StageOfRuns):
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
+    def move_clock(self, seconds):
+        self.now += seconds
+
     def cancel(self, number):
         if number < len(self.tasks):
             self.tasks[number].cancel()
@@ -445,13 +461,13 @@ class ConnectingStage(StageOfRuns):
             self.note(number, "state", transport.is_closing(), transport.is_reading())
 
 
-def traced(implementation, program):
+def traced(implementation, program, own_clock):
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(contextlib.closing(implementation.new_event_loop()))
-        return ConnectingStage(loop, program, stack).play()
+        return ConnectingStage(loop, program, stack, own_clock).play()
 
 
-def played(implementation, program):
+def played(implementation, program, own_clock):
     """The trace of a program, the warnings, and the descriptors that are left."""
     gc.freeze()  # so that a collection looks at the program's objects alone
     before = open_descriptors()
@@ -461,7 +477,7 @@ def played(implementation, program):
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            trace = traced(implementation, program)
+            trace = traced(implementation, program, own_clock)
             gc.collect()
     finally:
         sys.unraisablehook = hook
@@ -469,9 +485,9 @@ def played(implementation, program):
     return trace, kinds, unraisable, len(open_descriptors().keys() - before.keys())
 
 
-@hypothesis.given(program=programs)
-def test_any_program_of_connections_is_asyncios(load_implementation, impl, asyncio_log, program):
-    actual = played(impl, program)
-    expected = played(load_implementation("asyncio"), program)
+@hypothesis.given(program=programs, own_clock=st.booleans())
+def test_any_program_of_connections_is_asyncios(load_implementation, impl, asyncio_log, program, own_clock):
+    actual = played(impl, program, own_clock)
+    expected = played(load_implementation("asyncio"), program, own_clock)
     asyncio_log.take()
     assert actual == expected

@@ -59,7 +59,7 @@ class Serving:
 
 
 servers = st.integers(0, SERVERS - 1)
-clients = st.integers(0, CLIENTS - 1)
+clients = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4])
 sizes = st.integers(1, 50)
 places = st.one_of(
     st.tuples(st.just("path"), servers),
@@ -71,11 +71,11 @@ options = st.dictionaries(st.sampled_from(["backlog", "start_serving", "ssl"]), 
     lambda chosen: tuple(chosen.items())
 )
 factories = st.sampled_from(
-    ["plain"] * 6
+    ["plain"] * 12
     + ["buffered", "bare", "raising", "exiting", "interrupted", "None", "object", "not callable", "shared"]
 )
 made = st.sampled_from(
-    ["nothing"] * 5
+    ["nothing"] * 9
     + ["raise", "exit", "interrupt", "close", "abort", "write", "pause", "close server", "close all", "stop", "starve"]
 )
 callbacks = st.sampled_from(["echo", "echo", "echo", "function", "raising", "leaving", "waiting", "raising function"])
@@ -101,8 +101,7 @@ on_transports = st.one_of(
     step("write", st.tuples(clients, sizes)),
 )
 a_client = st.one_of(
-    step("connect", st.tuples(servers, st.integers(0, 50))),
-    step("connect", st.tuples(servers, st.integers(0, 50))),
+    *[step("connect", st.tuples(servers, st.integers(0, 50)))] * 4,
     step("connect_tls", servers),
     step("client_sends", st.tuples(clients, sizes)),
     step("client_ends", clients),
@@ -114,9 +113,13 @@ parts = st.one_of(
     step("wait", st.integers(1, 3)),
     st.lists(st.one_of(a_client, a_client, a_client, serving, on_transports), min_size=1, max_size=3).map(tuple),
 )
+first_clients = st.lists(a_client, min_size=1, max_size=3).map(tuple)
 programs = st.tuples(
-    st.lists(step("serve", a_server), min_size=1, max_size=2).map(tuple), st.lists(parts, max_size=10)
-).map(lambda both: [both[0], *both[1]])
+    st.lists(step("serve", a_server), min_size=1, max_size=2).map(tuple),
+    step("wait", st.sampled_from([4, 4, 4, 1])),
+    first_clients,
+    st.lists(parts, min_size=1, max_size=9),
+).map(lambda chosen: [*chosen[:3], *chosen[3]])
 
 
 def plain(data):
@@ -207,6 +210,7 @@ class AcceptingStage(StageOfRuns):
             loop.set_debug(debug)
             loop.slow_callback_duration = 1e9
         self.starved = 0  # turns
+        self.interrupted = False
         self.servers = []
         self.tasks = []
         self.clients = []
@@ -240,7 +244,8 @@ class AcceptingStage(StageOfRuns):
                 self.trace.append(note)
 
     def note(self, who, *what):
-        self.trace.append((who, self.turn, *what))
+        # asyncio's next run has the events of an interrupted turn twice, and reads twice.
+        self.trace.append((who, None if self.interrupted else self.turn, *what))
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -263,6 +268,7 @@ class AcceptingStage(StageOfRuns):
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 self.note("loop", "raises", type(error).__name__)
+                self.interrupted = True
         self.starved -= 1
         if self.starved <= 0:
             resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
@@ -297,6 +303,8 @@ class AcceptingStage(StageOfRuns):
 
     def starve(self, turns):
         """There is no descriptor to be had until that many turns are over."""
+        if self.starved > 0:
+            return
         lowest = os.dup(0)
         os.close(lowest)
         self.starved = turns
@@ -479,20 +487,25 @@ class AcceptingStage(StageOfRuns):
 
     def on_transport(self, what):
         number, method = what
-        if number in self.transports and number not in self.lost:
+        if number not in self.transports or number in self.lost:
+            return
+        # asyncio's TLS fails to pause what has ended.
+        if not (number in self.peers and self.transports[number].is_closing()):
             getattr(self.transports[number], method)()
 
     def write(self, what):
         number, size = what
-        if number in self.transports and number not in self.lost:
+        # hotloop's write() finds only at the end of the turn, after what can be read, that the client has left.
+        if number in self.transports and number not in self.lost and self.clients[number].fileno() != -1:
             self.transports[number].write(bytes(size))
 
     # -- clients -------------------------------------------------------------------------------------------------------
 
     def new_client(self, number):
-        server = self.server(number)
-        if server is None or not server.sockets or len(self.clients) == CLIENTS:
+        serving = [server for server in self.servers if server is not None and server.sockets]
+        if not serving or len(self.clients) == CLIENTS:
             return None
+        server = serving[number % len(serving)]
         listener = server.sockets[len(self.clients) % len(server.sockets)]
         client = self.own(socket.socket(socket.AF_UNIX))
         client.bind(self.address(f"client {len(self.clients)}"))

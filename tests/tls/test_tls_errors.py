@@ -476,6 +476,35 @@ def test_the_loop_ends_before_an_invalid_record_is_handled(tls, side, error, the
 
 
 @every_side
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("then", ["", "write", "abort"])
+def test_the_loop_ends_while_the_rest_is_delivered_of_a_broken_connection(tls, side, error, then):
+    """When the loop runs again, connection_lost() comes all the same, and once."""
+
+    class SmallBuffers(ViewRecorder):
+        def buffer_updated(self, nbytes):
+            super().buffer_updated(nbytes)
+            raise error
+
+    connection = tls.open(side, SmallBuffers(10), kind="tcp")
+    connection.send(b"data" * 50)
+    while not connection.protocol.received:
+        with contextlib.suppress(error):
+            run_once(tls.loop)
+    connection.reset()
+    if then == "write":
+        connection.transport.write(b"more")
+    elif then:
+        getattr(connection.transport, then)()
+    while not connection.protocol.lost:
+        with contextlib.suppress(error):
+            run_once(tls.loop)
+    run_once(tls.loop, 3)
+    assert connection.protocol.calls.count("connection_lost") == 1
+    connection.protocol.check_life_cycle()
+
+
+@every_side
 @pytest.mark.parametrize("reaction", ["write", "close"])
 def test_what_a_protocol_does_before_an_invalid_record_is_found(tls, side, reaction):
     """OpenSSL fails once more then: that is not what the connection ends of."""

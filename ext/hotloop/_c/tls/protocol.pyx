@@ -114,7 +114,12 @@ cdef class TlsProtocol(TlsSender):
         if self.wants_data() and not self.discarding and self.has_unread():
             # resume_reading(), or a piece that filled the buffer, has queued a call that would come too late.
             self.at_end = True
-            self.continue_reading(NULL, 0)
+            try:
+                self.continue_reading(NULL, 0)
+            except (SystemExit, KeyboardInterrupt):
+                # The loop ends. When it runs again it goes on here, because the transport below calls this only once.
+                self.loop.schedule_call(self.connection_lost, (exc,), PyContext_Copy(self.context))
+                raise
         if self.failure is not None:
             exc = self.failure
             self.failure = None

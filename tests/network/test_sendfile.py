@@ -346,6 +346,26 @@ def test_the_peer_leaves_during_sendfile_beside_reading(loop, pair, file):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", reason="asyncio's sendfile() waits for ever once its transport is closed")
+def test_another_file_is_watched_by_the_number_of_a_transport_closed_during_sendfile(loop, pair, file):
+    """The caller learns that the connection is closed, although the number belongs to another file by now."""
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        number = pair[0].fileno()
+        sending = await started(loop.sendfile(transport, file))
+        transport.abort()
+        await until(lambda: protocol.lost)
+        os.dup2(pair[1].fileno(), number)
+        loop.add_reader(number, list)
+        with pytest.raises(ConnectionError):
+            await sending
+        assert loop.remove_reader(number)
+        os.close(number)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_an_upgrade_to_tls_during_sendfile(loop, pair, file, certificates, full):
     """No record of the handshake gets between the bytes of the file."""

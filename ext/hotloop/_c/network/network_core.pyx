@@ -235,9 +235,10 @@ cdef class NetworkCore(LoopCore):
         try:
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)
-        except OSError as error:
-            if error.errno == EBADF and (<StreamTransport>transp).fd < 0:
+        except (OSError, ValueError) as error:
+            if (<StreamTransport>transp).fd < 0 and (type(error) is ValueError or error.errno == EBADF):
                 # The transport has closed its socket: reading beside sendfile() may find first that the peer has left.
+                # (ValueError: something else waits for the same number since, and has made sendfile() look again.)
                 raise ConnectionError("Connection is closed by peer") from error
             raise
         finally:

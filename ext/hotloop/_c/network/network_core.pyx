@@ -238,7 +238,7 @@ cdef class NetworkCore(LoopCore):
         except (OSError, ValueError) as error:
             if (<StreamTransport>transp).fd < 0 and (type(error) is ValueError or error.errno == EBADF):
                 # The transport has closed its socket: reading beside sendfile() may find first that the peer has left.
-                # (ValueError: something else waits for the same number since, and has made sendfile() look again.)
+                # ValueError comes if the program watches a new file that got the number: sendfile() looked again then.
                 raise ConnectionError("Connection is closed by peer") from error
             raise
         finally:

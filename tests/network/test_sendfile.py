@@ -204,6 +204,34 @@ def test_sendfile_between_writes(loop, pair, file, make):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", "python", reason="asyncio's transport neither reads nor writes afterwards, nor can it be closed")
+@pytest.mark.parametrize("reads", [False, True])
+def test_sendfile_is_cancelled_while_written_data_waits(loop, pair, file, reads):
+    """The file has not been begun. The transport goes on as before, and can send another file."""
+    one, other = pair
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        if not reads:
+            transport.pause_reading()
+        transport.write(DATA)
+        await cancelled(await started(loop.sendfile(transport, file)))
+        assert transport.is_reading() is reads
+        with pytest.raises(RuntimeError):  # the descriptor is the transport's again
+            await loop.sock_recv(one, 1)
+        transport.write(b"after")
+        reading = asyncio.ensure_future(read_all(loop, other))
+        assert await loop.sendfile(transport, file, 0, 10) == 10
+        other.send(b"answer")
+        transport.resume_reading()
+        await until(lambda: protocol.received == b"answer")
+        transport.close()
+        assert await reading == DATA + b"after" + DATA[:10]
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
 def test_no_write_while_a_file_is_sent(loop, pair, file):
     async def main():
         transport, protocol = await loop.create_connection(Recorder, sock=pair[0])

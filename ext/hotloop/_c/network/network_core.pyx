@@ -230,9 +230,12 @@ cdef class NetworkCore(LoopCore):
             raise RuntimeError("Empty waiter is already set")
         reading = transp.is_reading()
         transp.pause_reading()
-        await transp._make_empty_waiter()
-        transp._detach_for_sendfile()
+        waiter = transp._make_empty_waiter()
         try:
+            # Within, unlike asyncio: else a sendfile() that is cancelled while written data waits for the socket would
+            # leave a transport that neither writes nor reads any more.
+            await waiter
+            transp._detach_for_sendfile()
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)
         except (OSError, ValueError) as error:
@@ -244,7 +247,8 @@ cdef class NetworkCore(LoopCore):
         finally:
             # First, because it cannot fail: to register the descriptor again may, and then the program can still write.
             transp._reset_empty_waiter()
-            transp._detach_after_sendfile()
+            if (<StreamTransport>transp).lent:
+                transp._detach_after_sendfile()
             if reading:
                 transp.resume_reading()
 

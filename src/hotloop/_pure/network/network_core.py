@@ -67,12 +67,15 @@ class NetworkCore(SocketMethods, LoopCore):
             self._count_socket_bytes(transport)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
-        # A copy of asyncio's method, but for the last line.
+        # A copy of asyncio's method, but for two lines.
         del self._transports[transp._sock_fd]
         resume_reading = transp.is_reading()
         transp.pause_reading()
-        await transp._make_empty_waiter()
+        waiter = transp._make_empty_waiter()
         try:
+            # Within, unlike asyncio: else a sendfile() that is cancelled while written data waits for the socket would
+            # leave a transport that neither writes nor reads any more.
+            await waiter
             return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
         finally:
             transp._reset_empty_waiter()

@@ -232,6 +232,26 @@ def test_sendfile_is_cancelled_while_written_data_waits(loop, pair, file, reads)
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", reason="asyncio's transport reports an InvalidStateError, and sendfile() finds no socket")
+@pytest.mark.parametrize("fallback", [False, True])
+def test_the_transport_is_closed_while_sendfile_waits_for_written_data(loop, pair, file, fallback):
+    """The written data is sent. Nothing of the file is, nor is it read."""
+    one, other = pair
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        transport.write(DATA)
+        sending = await started(loop.sendfile(transport, file, fallback=fallback))
+        transport.close()
+        assert await read_all(loop, other) == DATA
+        with pytest.raises(ConnectionError):
+            await sending
+        assert file.tell() == 0
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
 def test_no_write_while_a_file_is_sent(loop, pair, file):
     async def main():
         transport, protocol = await loop.create_connection(Recorder, sock=pair[0])

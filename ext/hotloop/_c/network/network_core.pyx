@@ -235,6 +235,8 @@ cdef class NetworkCore(LoopCore):
             # Within, unlike asyncio: else a sendfile() that is cancelled while written data waits for the socket would
             # leave a transport that neither writes nor reads any more.
             await waiter
+            if (<StreamTransport>transp).fd < 0:
+                raise ConnectionError("Connection is closed")  # asyncio fails to find the transport's socket
             transp._detach_for_sendfile()
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)

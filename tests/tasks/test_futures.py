@@ -1,6 +1,7 @@
 """Future: states, results, callbacks, cancellation, reports."""
 
 import asyncio
+import collections.abc
 import contextvars
 import sys
 
@@ -301,6 +302,20 @@ def test_resuming_too_early_does_no_harm(impl, loop):
         assert str(error) == "await wasn't used with future"
     assert not future.done()
     future.cancel()
+
+
+def test_the_await_iterator_is_no_coroutine(future):
+    # Tools that follow cr_await ask for the frame of whatever is a coroutine.
+    iterator = future.__await__()
+    assert not isinstance(iterator, collections.abc.Coroutine)
+    assert not isinstance(iterator, collections.abc.Awaitable)
+
+    async def await_it():
+        await iterator
+
+    coroutine = await_it()
+    with pytest.raises(TypeError, match="can't be used in 'await' expression"):
+        coroutine.send(None)
 
 
 def test_throwing_into_the_await_iterator(impl, loop):

@@ -243,6 +243,19 @@ cdef FutureIter iterate(Future future):
     return iterator
 
 
+cdef extern from *:
+    """
+    /* Cython makes the table that am_send stands in only for a class with __await__(). */
+    static inline void give_async_slots(PyTypeObject *type)
+    {
+        static PyAsyncMethods slots;
+
+        type->tp_as_async = &slots;
+    }
+    """
+    void give_async_slots(PyTypeObject *)
+
+
 @cython.final
 @cython.freelist(128)
 cdef class FutureIter:
@@ -250,10 +263,8 @@ cdef class FutureIter:
     cdef object __weakref__
     cdef Future future      # None: exhausted
 
+    # No __await__(), as in asyncio: with it this would be a collections.abc.Coroutine, and asyncio.iscoroutine() true.
     def __iter__(self):
-        return self
-
-    def __await__(self):
         return self
 
     def __next__(self):
@@ -310,6 +321,7 @@ cdef PyObject *future_iter_next(PyObject *iterator) noexcept:
     return result
 
 
+give_async_slots(<PyTypeObject *>FutureIter)
 install_send_slots(<PyTypeObject *>FutureIter, future_iter_send, future_iter_next)
 
 

@@ -504,13 +504,13 @@ class TestWrongUsage:
 
     @pytest.mark.parametrize(
         ("variable", "complaint"),
-        [("HOTLOOP_IMPL", "HOTLOOP_IMPL must be 'c' or 'python'"), ("HOTLOOP_TLS", "HOTLOOP_TLS must be 'ssl' or unset")],
+        [("HOTLOOP_IMPL", "must be 'c' or 'python'"), ("HOTLOOP_TLS", "must be 'ssl' or unset")],
     )
     def test_environment_variable(self, python, variable, complaint):
         python.write("program.py", "")
         done = python.execute("-m", "hotloop", "program.py", **{variable: "rust"})
         assert done.returncode == 2
-        assert done.stderr.startswith("hotloop: " + complaint)
+        assert done.stderr.startswith(f"hotloop: {variable} {complaint}")
         assert done.stderr.count("\n") == 1
 
     def test_debug_without_an_environment(self, python):

@@ -17,6 +17,11 @@ _update_position = unix_events._UnixSelectorEventLoop._sock_sendfile_update_file
 _always_seeks = "total_sent" not in _update_position.__code__.co_varnames
 
 
+def next_part(size: int, count: int | None, sent: int) -> int:
+    """How many bytes os.sendfile() is asked for, of a file of `size` bytes of which `count` are to be sent."""
+    return min(count - sent if count else size, LARGEST_PART)
+
+
 def move_position(file: Any, offset: int, sent: int) -> None:
     """Set the file's position behind the `sent` bytes from `offset`.
 

@@ -37,7 +37,7 @@ import os
 import socket
 from asyncio import exceptions, unix_events
 
-from hotloop._asyncio.sent_file import LARGEST_PART, move_position
+from hotloop._asyncio.sent_file import move_position, next_part
 
 cdef extern from "Python.h":
     Py_ssize_t PyLong_AsSsize_t(object) noexcept
@@ -423,7 +423,7 @@ async def send_file(loop, sock, file, offset, count):
     sent = 0
     try:
         while not count or sent < count:
-            block = min(count - sent if count else size, LARGEST_PART)
+            block = next_part(size, count, sent)
             try:
                 done = os.sendfile(sock.fileno(), source, offset + sent, block)
             except (BlockingIOError, InterruptedError):

@@ -22,7 +22,7 @@ from hotloop._asyncio.internals import base_events
 
 if sys.platform != "win32":
     from hotloop._asyncio.internals import unix_events
-    from hotloop._asyncio.sent_file import LARGEST_PART, move_position
+    from hotloop._asyncio.sent_file import move_position, next_part
 
 if TYPE_CHECKING:
     # A mixin, whose methods call those of the class behind it, private ones included.
@@ -230,7 +230,7 @@ class SocketMethods(_Behind):  # type: ignore[misc]
         ) -> bool:
             if progress[0]:
                 self._ensure_fd_no_transport(sock)  # by which the socket may have been taken meanwhile
-            rest = min(count - progress[0] if count else size, LARGEST_PART)
+            rest = next_part(size, count, progress[0])
             sent = os.sendfile(sock.fileno(), source, offset + progress[0], rest) if rest else 0
             if sent and self._measurements.measuring:
                 self._measurements.sent(sent)

@@ -77,6 +77,29 @@ def test_what_is_no_file_of_the_system_is_read(loop, pair, offset, count):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only(
+    "c", "python", reason="asyncio since Python 3.12 reads the next block into memory that is still to be sent"
+)
+def test_a_slow_peer_gets_what_is_read_from_no_file_of_the_system(loop, pair):
+    data = bytes(range(251)) * 2000  # no two blocks are alike
+
+    async def main():
+        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        sending = asyncio.ensure_future(loop.sendfile(transport, io.BytesIO(data)))
+        received = bytearray()
+        while len(received) < len(data):
+            await settle()
+            received += await loop.sock_recv(pair[1], 4096)
+        assert await sending == len(data)
+        assert received == data
+        transport.close()
+        await until(lambda: protocol.lost)
+        await loop.shutdown_default_executor()
+
+    loop.run_until_complete(main())
+
+
 def test_no_fallback_wanted(loop, pair):
     async def main():
         with pytest.raises(asyncio.SendfileNotAvailableError):

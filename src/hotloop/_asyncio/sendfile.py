@@ -1,8 +1,11 @@
-"""sendfile() of what the kernel cannot send itself: asyncio's, with pause_writing() and resume_writing() in pairs.
+"""sendfile() of what the kernel cannot send itself: asyncio's, with two mistakes of it mended.
 
 While the file is sent, another protocol stands in for the program's. asyncio puts the program's protocol back without
 a look at whether the transport has paused writing meanwhile. If so, its resume_writing() is called though its
 pause_writing() was not, which asyncio's own StreamReaderProtocol refuses with an AssertionError.
+
+asyncio reads all blocks of the file into one bytearray. Since Python 3.12 its transports keep what they are given, not
+a copy of it, so a block overwrites the one before as long as that waits for the socket, and the peer gets other bytes.
 
 Source: asyncio/base_events.py.
 """
@@ -35,6 +38,11 @@ class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
             self._proto.pause_writing()
 
 
+def view_of_new_block(block: bytearray) -> memoryview:
+    """Stands for memoryview() where asyncio takes its one bytearray again."""
+    return memoryview(bytearray(len(block)))
+
+
 own_fallback: Any = base_events.BaseEventLoop._sendfile_fallback
 
 
@@ -43,5 +51,7 @@ class SendfileFallback(_Behind):  # type: ignore[misc]
 
     # The running Python's own, because versions differ in where a file begins and in what they wait for.
     _sendfile_fallback: Any = FunctionType(
-        own_fallback.__code__, {**vars(base_events), "_SendfileFallbackProtocol": StandIn}, own_fallback.__name__
+        own_fallback.__code__,
+        {**vars(base_events), "_SendfileFallbackProtocol": StandIn, "memoryview": view_of_new_block},
+        own_fallback.__name__,
     )

@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import socket
+import sys
 import warnings
 
 import pytest
@@ -379,6 +380,25 @@ def test_the_loop_is_closed_during_sendfile(impl, loop, pair, file, resumes, met
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+def test_the_loop_is_closed_while_sendfile_waits_for_written_data(loop, pair, file, monkeypatch):
+    """The garbage collector ends the task, and has nothing to report."""
+    failures = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: failures.append(failure.exc_value))
+
+    async def main():
+        transport, _ = await loop.create_connection(Recorder, sock=pair[0].dup())
+        transport.write(DATA)
+        sending = await started(loop.sendfile(transport, file))
+        sending._log_destroy_pending = False
+
+    loop.run_until_complete(main())
+    loop.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+    assert not failures
 
 
 def test_a_second_sendfile_is_refused_and_reading_goes_on(loop, pair, file):

@@ -251,7 +251,8 @@ cdef class NetworkCore(LoopCore):
             transp._reset_empty_waiter()
             if (<StreamTransport>transp).lent:
                 transp._detach_after_sendfile()
-            if reading:
+            # The garbage collector may end this coroutine after its loop was closed, and after the transport.
+            if reading and self.poller is not None and (<StreamTransport>transp).fd >= 0:
                 transp.resume_reading()
 
     def sock_recv(self, sock, n):

@@ -67,7 +67,7 @@ class NetworkCore(SocketMethods, LoopCore):
             self._count_socket_bytes(transport)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
-        # A copy of asyncio's method, but for two lines.
+        # A copy of asyncio's method, but for what comments explain.
         del self._transports[transp._sock_fd]
         resume_reading = transp.is_reading()
         transp.pause_reading()
@@ -79,7 +79,8 @@ class NetworkCore(SocketMethods, LoopCore):
             return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
         finally:
             transp._reset_empty_waiter()
-            if resume_reading:
+            # The garbage collector may end this coroutine after its loop was closed.
+            if resume_reading and not self._closed:
                 transp.resume_reading()
             self._transports[transp._sock_fd] = transp
             # _count_bytes_of_open_transports() did not see it meanwhile.

@@ -3,6 +3,7 @@ the exception handler or the debug log."""
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import re
 import socket
@@ -502,6 +503,32 @@ def test_the_loop_ends_while_the_rest_is_delivered_of_a_broken_connection(tls, s
     run_once(tls.loop, 3)
     assert connection.protocol.calls.count("connection_lost") == 1
     connection.protocol.check_life_cycle()
+
+
+@pytest.mark.only("c", reason="asyncio's sslproto gives each further piece a copy of the context")
+@every_side
+def test_the_context_of_the_rest_that_is_delivered_of_a_broken_connection(tls, side):
+    """Each callback finds what the one before has set, although the loop has ended in between."""
+    pieces = contextvars.ContextVar("pieces", default=0)
+
+    class SmallBuffers(ViewRecorder):
+        def buffer_updated(self, nbytes):
+            found.append(pieces.get())
+            pieces.set(len(found))
+            super().buffer_updated(nbytes)
+            raise KeyboardInterrupt
+
+    found = []
+    connection = tls.open(side, SmallBuffers(10), kind="tcp")
+    connection.send(b"data" * 50)
+    while not connection.protocol.received:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_once(tls.loop)
+    connection.reset()
+    while not connection.protocol.lost:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_once(tls.loop)
+    assert found == list(range(len(found)))
 
 
 @every_side

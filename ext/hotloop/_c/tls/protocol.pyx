@@ -118,7 +118,7 @@ cdef class TlsProtocol(TlsSender):
                 self.continue_reading(NULL, 0)
             except (SystemExit, KeyboardInterrupt):
                 # The loop ends. When it runs again it goes on here, because the transport below calls this only once.
-                self.loop.schedule_call(self.connection_lost, (exc,), PyContext_Copy(self.context))
+                self.loop.schedule_call(self._resume_connection_lost, (exc,), PyContext_Copy(self.context))
                 raise
         if self.failure is not None:
             exc = self.failure
@@ -523,6 +523,14 @@ cdef class TlsProtocol(TlsSender):
                 self.read_to_the_end()
             else:
                 self.continue_reading(NULL, 0)
+        finally:
+            PyContext_Exit(context)
+
+    def _resume_connection_lost(self, exc):
+        # As _resume(): what the application's protocol sets in the context is there in its next callback, too.
+        cdef object context = enter_or_copy(self.context)
+        try:
+            self.connection_lost(exc)
         finally:
             PyContext_Exit(context)
 

@@ -58,6 +58,20 @@ def test_a_slow_callback_is_reported_with_its_place(loop, reports):
     )
 
 
+@pytest.mark.parametrize("wraps_itself", [False, True])
+def test_a_decorated_callback_is_reported_with_the_place_of_what_it_decorates(loop, reports, wraps_itself):
+    @functools.wraps(slow)
+    def wrapper():
+        slow()
+
+    if wraps_itself:
+        wrapper.__wrapped__ = wrapper
+    loop.call_soon(wrapper)
+    run_once(loop)
+    (report,) = of(reports, "slow")
+    assert report.line == (wrapper if wraps_itself else slow).__code__.co_firstlineno
+
+
 def test_a_slow_step_is_reported_with_its_task(loop, reports):
     async def step():
         await asyncio.sleep(0)
@@ -338,9 +352,6 @@ def test_a_hook_that_cannot_be_called(loop):
 
 
 @limits_memory
-@pytest.mark.skipif(
-    sys.version_info[:2] == (3, 12), reason="CPython 3.12 itself crashes without memory to make a function"
-)
 def test_no_memory_to_describe_a_transport(impl):
     """Whichever allocation fails, nothing is printed: an iterator that ends early would need memory for its end."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")

@@ -3,9 +3,7 @@ for."""
 
 import asyncio
 import functools
-import inspect
 import sys
-from contextlib import suppress
 from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
@@ -13,6 +11,8 @@ Description = tuple[str | None, str | None, int | None, str | None]
 """Qualified name, file, line and task name. None: not known, or no task."""
 
 _UNKNOWN: Description = (None, None, None, None)
+# Decorators around a callback that are looked through. A wrapper may wrap itself.
+_MAX_WRAPPERS = 100
 # Methods of a protocol that its transport may have called.
 _RECEIVERS = ("data_received", "buffer_updated", "datagram_received", "pipe_data_received", "connection_lost")
 
@@ -67,8 +67,12 @@ def _file_and_line(code: CodeType | None) -> tuple[str | None, int | None]:
 
 
 def _code_of(called: Any) -> CodeType | None:
-    with suppress(ValueError):
-        called = inspect.unwrap(called)
+    # Not inspect.unwrap(), which makes a function: where there is no memory for that, CPython 3.12 and 3.13.0 free the
+    # function's code although unwrap() still has it, and the next call crashes.
+    for _ in range(_MAX_WRAPPERS):
+        if not hasattr(called, "__wrapped__"):
+            break
+        called = called.__wrapped__
     called = getattr(called, "__func__", called)
     code = getattr(called, "__code__", None)
     if code is None:

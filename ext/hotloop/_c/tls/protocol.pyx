@@ -102,8 +102,7 @@ cdef class TlsProtocol(TlsSender):
             self.continue_handshake()
         except Exception as error:
             if self.stream is not None and self.stream.sends_file() and not self.stream.lost:
-                # As in asyncio the file is sent to its end, and the handshake's timeout ends
-                # the connection.
+                # As in asyncio the file is sent to its end, and the handshake's timeout ends the connection.
                 raise
             # If it went to the loop, that would only report it, and the connection would wait for ever.
             self.fatal_error(error, "Fatal error on SSL protocol")

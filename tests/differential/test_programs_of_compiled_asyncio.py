@@ -125,7 +125,7 @@ def class_to_use(base, overridden):
     )
 
 
-class Stage:
+class Run:
     """One run of a program with one version of asyncio."""
 
     def __init__(self, module, maxsize, overridden):
@@ -430,4 +430,4 @@ async def as_coroutine(future):
 
 
 async def play(module, program, maxsize, overridden):
-    return await Stage(module, maxsize, overridden).play(program)
+    return await Run(module, maxsize, overridden).play(program)

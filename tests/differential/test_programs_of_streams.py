@@ -73,7 +73,9 @@ class NotingReader(asyncio.StreamReader):
         super().feed_data(data)
 
 
-class Stage:
+class Run:
+    """One run of a script with one kind of reader."""
+
     def __init__(self, loop, script, peers, limit, reader_class):
         self.loop = loop
         self.script = script
@@ -233,7 +235,7 @@ class Stage:
 def traced(implementation, *arguments):
     loop = implementation.new_event_loop()
     try:
-        return Stage(loop, *arguments).play()
+        return Run(loop, *arguments).play()
     finally:
         loop.close()
 

@@ -107,3 +107,24 @@ def test_loop_with_methods_of_its_own(impl):
         same_on_both(loop, use)
     finally:
         loop.close()
+
+
+def test_a_deadline_that_deletes_an_attribute_when_it_is_dropped(loop):
+    async def use(module):
+        class Dropped(float):
+            def __del__(self):
+                del timeout._timeout_handler
+
+        timeout = module.timeout(None)
+        async with timeout:
+            timeout._when = Dropped(1e9)
+            try:
+                timeout.reschedule(None)
+            except AttributeError:
+                raised = True
+            else:
+                raised = False
+            timeout._timeout_handler = None
+        return raised, timeout.when()
+
+    assert same_on_both(loop, use) == (True, None)

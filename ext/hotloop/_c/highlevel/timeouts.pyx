@@ -307,7 +307,8 @@ cdef PyObject *reschedule(PyObject **arguments, Py_ssize_t count, PyObject *keyw
     if loop is None or is_debugging(loop, current_task(loop)) or not is_plain_timeout(arguments[0]):
         return NULL
     set_when(timeout, <object>arguments[1])
-    handle = (<TimeoutFields>timeout)._timeout_handler
+    # Dropping the earlier deadline may have run any code.
+    handle = (<TimeoutFields>timeout)._timeout_handler if is_plain_timeout(arguments[0]) else timeout._timeout_handler
     if handle is not None:
         cancel_handle(handle)
     set_deadline(timeout, <object>arguments[1], loop)

@@ -154,10 +154,14 @@ free_memory_install(<PyTypeObject *>CompletionCallback)
 
 cdef bint future_is_done(IteratorFields iterator, Future future) except -1:
     """_handle_completion() of a plain iterator; False if asyncio's own is to do it."""
-    cdef object todo = iterator._todo, handle = iterator._timeout_handle
+    cdef object todo = iterator._todo, handle
     if not PySet_GET_SIZE(todo):
         return True     # the timeout has expired
-    if not PySet_Contains(todo, future) or not put_if_plain(iterator._done, future):
+    # The set may compare the future with an object of the program's, which may run any code.
+    if not PySet_Contains(todo, future) or not is_plain_iterator(<PyObject *>iterator):
+        return False
+    handle = iterator._timeout_handle
+    if not put_if_plain(iterator._done, future):
         return False
     PySet_Discard(todo, future)
     if handle is not None and not PySet_GET_SIZE(todo):

@@ -8,7 +8,7 @@ that succeeded is compiled; in all other cases it runs asyncio's own callback, a
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
-from hotloop._c.scheduler.handles cimport Handle, new_handle, run_reporting
+from hotloop._c.scheduler.handles cimport Handle, new_handle, report_exception, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable
 
 cdef extern from "runtime/context_cache.h":
@@ -41,7 +41,15 @@ cdef class DoneCallback(Runnable):
     cdef int run(self) except -1:
         if self.was_cancelled:
             return 1
-        if not self.act():
+        try:
+            has_acted = self.act()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # The loop would name this object, and not asyncio's callback.
+            report_exception(self.future.loop, self.handle(), error)
+            has_acted = True
+        if not has_acted:
             run_reporting(self.handle(), self.future.loop)
         return 0
 
@@ -70,6 +78,7 @@ cdef class DoneCallback(Runnable):
         """Make sure that the callback will not be called. Idempotent."""
         self.was_cancelled = True
 
+        cdef bint has_acted
     def cancelled(self):
         """True if cancel() was called."""
         return self.was_cancelled

@@ -277,12 +277,10 @@ free_memory_install(<PyTypeObject *>GroupCallback)
 
 cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
     """_on_task_done(), for a plain group and a task that has not failed; else False."""
-    cdef object waited = group._on_completed_fut
     if task.error is not None and state_of(task) != CANCELLED:
         return False
     PySet_Discard(group._tasks, task)
-    if waited is not None and not PySet_GET_SIZE(group._tasks) and not is_done(waited):
-        wake(waited, True)
+    end_wait_if_last(group)
     return True
 
 
@@ -290,6 +288,20 @@ cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *ke
     cdef object task
     if count != 2 or keywords != NULL or not is_plain_group(arguments[0]):
         return NULL
+cdef int end_wait_if_last(object group) except -1:
+    """The end of _on_task_done(), for any group: the set may have compared the task with an object of the program's,
+    which may run any code."""
+    cdef object waited
+    if is_plain_group(<PyObject *>group):
+        waited = (<TaskGroupFields>group)._on_completed_fut
+        if waited is not None and not PySet_GET_SIZE((<TaskGroupFields>group)._tasks) and not is_done(waited):
+            wake(waited, True)
+    elif group._on_completed_fut is not None and not group._tasks:
+        if not group._on_completed_fut.done():
+            group._on_completed_fut.set_result(True)
+    return 0
+
+
     task = <object>arguments[1]
     if type(task) is Task:
         return Py_NewRef(None) if task_is_done(<TaskGroupFields>arguments[0], <Task>task) else NULL
@@ -304,7 +316,6 @@ cdef inline bint is_true(PyCFunction method, object task) except -1:
 
 cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
     """task_is_done(), for a task of asyncio's own class: on another loop, or made by a task factory."""
-    cdef object waited = group._on_completed_fut
     cdef bint has_ended
     if own_task_done != NULL and own_task_cancelled != NULL and has_no_own_attributes(task):
         has_ended = is_true(own_task_done, task) and (is_true(own_task_cancelled, task) or task.exception() is None)
@@ -316,9 +327,8 @@ cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
         return False
     PySet_Discard(group._tasks, task)
     if future_discard_from_awaited_by is not None:
-        future_discard_from_awaited_by(task, group._parent_task)
-    if waited is not None and not PySet_GET_SIZE(group._tasks) and not is_done(waited):
-        wake(waited, True)
+        future_discard_from_awaited_by(task, (<object>group)._parent_task)
+    end_wait_if_last(group)
     return True
 
 

@@ -14,3 +14,4 @@ cdef class DoneCallback(Runnable):
 
 
 cdef object shared_context(object known)
+cdef bint get_count(object cell, Py_ssize_t *count) noexcept

@@ -15,6 +15,23 @@ cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
     bint context_is_like_current(PyObject *context)
 
+    object context_copy(object context)
+
+cdef extern from *:
+    """
+    /* The number that a cell holds; false if it is empty or holds anything else. */
+    static inline int cell_number(PyObject *cell, long *number)
+    {
+        PyObject *held = PyCell_GET(cell);
+        int overflow;
+
+        if (held == NULL || !PyLong_CheckExact(held))
+            return 0;
+        *number = PyLong_AsLongAndOverflow(held, &overflow);
+        return overflow == 0 && *number > LONG_MIN && *number < LONG_MAX;
+    }
+    """
+    bint cell_number(object cell, long *number) noexcept
 context_cache_install()
 
 import asyncio
@@ -28,6 +45,16 @@ cdef object shared_context(object known):
 
 
 cdef class DoneCallback(Runnable):
+cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
+    """The count in a cell of asyncio's own callback. False: the program has emptied the cell, or stored anything else."""
+    cdef long number
+    if not cell_number(cell, &number):
+        return False
+    count[0] = number
+    return True
+
+
+@cython.no_gc_clear
     """To be added by Future.wait_for()."""
 
     cdef bint act(self) except -1:

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine
-from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
+from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
@@ -68,7 +68,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyCoro_CheckExact(object)
-    object PyCell_Get(object)
     int PyCell_Set(object, object) except -1
 
 from asyncio import events, tasks
@@ -145,10 +144,12 @@ cdef class Gathering:
 
     cdef bint child_is_done(self, Future child) except -1:
         """Do what the callback does for a child that is done; False if that takes asyncio's own."""
-        cdef Py_ssize_t done
+        cdef Py_ssize_t done = self.done
         if state_of(child) != FINISHED or (child.error is not None and not self.return_exceptions):
             return False
-        done = 1 + (self.done if self.cell is None else PyCell_Get(self.cell))
+        if self.cell is not None and not get_count(self.cell, &done):
+            return False
+        done += 1
         if state_of(self.outer) == PENDING:
             if done == self.count and not self.collect_results():
                 return False

@@ -19,7 +19,7 @@ from hotloop._c.highlevel.coroutine cimport (
     new_coroutine,
     new_operation,
 )
-from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
+from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport steal
@@ -52,7 +52,6 @@ cdef extern from "Python.h":
     bint PyAnySet_CheckExact(object)
     bint PyList_CheckExact(object)
     bint PyTuple_CheckExact(object)
-    object PyCell_Get(object)
     int PyCell_Set(object, object) except -1
     int PySet_Add(object, object) except -1
 
@@ -115,7 +114,9 @@ cdef class Waiting:
         if self.cell is None:
             counter = self.counter = self.counter - 1
         else:
-            counter = PyCell_Get(self.cell) - 1
+            if not get_count(self.cell, &counter):
+                return False
+            counter -= 1
             PyCell_Set(self.cell, counter)
         if counter > 0 and self.return_when is not FIRST_COMPLETED:
             if self.return_when is not FIRST_EXCEPTION or state_of(future) != FINISHED:

@@ -8,6 +8,7 @@ asyncio's own is used. Versions differ in a wait that fails, after which 3.14 le
 again, and in the call graph, since 3.14.
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport is_generator_coroutine, raise_again
@@ -136,12 +137,13 @@ cdef inline bint is_plain_iterator(PyObject *iterator) noexcept:
 
 # -- a future is done --------------------------------------------------------------------------------------------------
 
+@cython.no_gc_clear
 cdef class CompletionCallback(DoneCallback):
     """In place of the bound method `_handle_completion`."""
     cdef IteratorFields iterator
 
     cdef bint act(self) except -1:
-        if not may_queue_directly(self.future.queue, self.future.loop):
+        if self.future.queue is None or not may_queue_directly(self.future.queue, self.future.loop):
             return False
         return is_plain_iterator(<PyObject *>self.iterator) and future_is_done(self.iterator, self.future)
 

@@ -219,8 +219,11 @@ cdef void empty(PyObject *object_) noexcept:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Coroutine:
-    """A coroutine object. isinstance() says that it is a types.CoroutineType."""
+    """A coroutine object. isinstance() says that it is a types.CoroutineType.
+
+    It has no tp_clear, just as Python's own have none: a step function relies on what the steps before it have left."""
 
     def __cinit__(self):
         self.progress = CLOSED

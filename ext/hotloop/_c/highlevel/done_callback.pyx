@@ -5,7 +5,8 @@ child puts it on the ready queue itself, without a handle, an argument or a cont
 that succeeded is compiled; in all other cases it runs asyncio's own callback, as a Handle would.
 """
 
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent
+cimport cython
+from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
 from hotloop._c.scheduler.handles cimport Handle, new_handle, report_exception, run_reporting
@@ -14,7 +15,6 @@ from hotloop._c.scheduler.ready_queue cimport Runnable
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
     bint context_is_like_current(PyObject *context)
-
     object context_copy(object context)
 
 cdef extern from *:
@@ -32,6 +32,7 @@ cdef extern from *:
     }
     """
     bint cell_number(object cell, long *number) noexcept
+
 context_cache_install()
 
 import asyncio
@@ -44,7 +45,6 @@ cdef object shared_context(object known):
     return PyContext_CopyCurrent()
 
 
-cdef class DoneCallback(Runnable):
 cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
     """The count in a cell of asyncio's own callback. False: the program has emptied the cell, or stored anything else."""
     cdef long number
@@ -55,7 +55,11 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
 
 
 @cython.no_gc_clear
-    """To be added by Future.wait_for()."""
+cdef class DoneCallback(Runnable):
+    """To be added by Future.wait_for().
+
+    Neither it nor a subclass has a tp_clear, just as a method has none: code that runs while the garbage collector clears
+    a cycle may still find it and call it. The future is in each cycle that it is in, and can be cleared."""
 
     cdef bint act(self) except -1:
         """Do what asyncio's callback does; False: it is to be called, nothing was done."""
@@ -66,6 +70,7 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
         raise NotImplementedError
 
     cdef int run(self) except -1:
+        cdef bint has_acted
         if self.was_cancelled:
             return 1
         try:
@@ -81,10 +86,10 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
         return 0
 
     cdef Handle handle(self):
-        return new_handle(self.function(), (self.future,), self.future.loop, PyContext_Copy(self.context))
+        return new_handle(self.function(), (self.future,), self.future.loop, context_copy(self.context))
 
     cdef tuple done_callback(self):
-        return (self.function(), PyContext_Copy(self.context))
+        return (self.function(), context_copy(self.context))
 
     cdef int is_cancelled(self) except -1:
         return self.was_cancelled
@@ -105,14 +110,13 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
         """Make sure that the callback will not be called. Idempotent."""
         self.was_cancelled = True
 
-        cdef bint has_acted
     def cancelled(self):
         """True if cancel() was called."""
         return self.was_cancelled
 
     def get_context(self):
         """The context that the callback runs in."""
-        return PyContext_Copy(self.context)
+        return context_copy(self.context)
 
     @property
     def _callback(self):
@@ -124,7 +128,7 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
 
     @property
     def _context(self):
-        return PyContext_Copy(self.context)
+        return context_copy(self.context)
 
     @property
     def _loop(self):

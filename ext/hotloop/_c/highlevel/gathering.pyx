@@ -7,6 +7,7 @@ Source: asyncio/tasks.py. Versions differ in children that are done already (cal
 call graph (since 3.14).
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
@@ -114,8 +115,9 @@ cdef class _GatheringFuture(Future):
         return own_cancel(self, msg)
 
 
+@cython.no_gc_clear
 cdef class Gathering:
-    """The variables of one call of gather() that its callbacks share."""
+    """The variables of one call of gather() that its callbacks share. As these, it has no tp_clear."""
     cdef _GatheringFuture outer
     cdef list children
     cdef Py_ssize_t count           # of the children, and of those that are done
@@ -170,7 +172,7 @@ cdef class Gathering:
         cdef object child
         if len(self.children) != count:
             return False
-        if outer._cancel_requested is not False or not may_queue_directly(outer.queue, outer.loop):
+        if outer._cancel_requested is not False or outer.queue is None or not may_queue_directly(outer.queue, outer.loop):
             return False
         for child in self.children:
             if (
@@ -191,6 +193,7 @@ cdef class Gathering:
         return True
 
 
+@cython.no_gc_clear
 cdef class ChildCallback(DoneCallback):
     cdef Gathering gathering
 

@@ -59,7 +59,7 @@ cdef bint outer_removes_both = "_clear_awaited_by_callback" in nested.used_in("_
 @cython.freelist(64)
 cdef class Shielding:
     """The variables of one call of shield() that its callbacks share."""
-    cdef Future inner
+    cdef Future inner               # None: the garbage collector has cleared it
     cdef object outer               # a Future, unless the loop makes other ones
     cdef object caller              # the task that has called shield(), from Python 3.14 on; else None
     cdef dict cells                 # asyncio's own callbacks, by name; None until one is needed
@@ -79,7 +79,7 @@ cdef class Shielding:
         """_inner_done_callback(); False if asyncio's own is to do it."""
         cdef Future inner = self.inner, outer
         self.on_inner = None
-        if type(self.outer) is not Future:
+        if inner is None or type(self.outer) is not Future:
             return False
         outer = self.outer
         if state_of(outer) != PENDING or outer.queue is None or not may_queue_directly(outer.queue, outer.loop):
@@ -95,7 +95,7 @@ cdef class Shielding:
 
     cdef bint let_go(self) except -1:
         """_outer_done_callback(); False if asyncio's own is to do it."""
-        if state_of(self.inner) != PENDING:
+        if self.inner is None or state_of(self.inner) != PENDING:
             return True
         if self.cells is not None or not outer_only_removes:
             return False
@@ -116,6 +116,7 @@ cdef enum Place:
     ON_OUTER
 
 
+@cython.no_gc_clear
 cdef class ShieldCallback(DoneCallback):
     cdef Shielding shielding
     cdef Place place

@@ -5,6 +5,7 @@ Where a task fails, or the group is left with an exception, asyncio's own method
 Source: asyncio/taskgroups.py. Versions differ in what __aexit__() leaves behind, which is tried out below.
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
@@ -253,6 +254,7 @@ cdef Task create(TaskGroupFields group, object coro, object name, object context
 
 # -- the end of a task -------------------------------------------------------------------------------------------------
 
+@cython.no_gc_clear
 cdef class GroupCallback(DoneCallback):
     """In place of the bound method `_on_task_done`."""
     cdef TaskGroupFields group
@@ -263,7 +265,9 @@ cdef class GroupCallback(DoneCallback):
             return False
         waited = self.group._on_completed_fut
         if waited is not None and not (
-            type(waited) is Future and may_queue_directly((<Future>waited).queue, (<Future>waited).loop)
+            type(waited) is Future
+            and (<Future>waited).queue is not None
+            and may_queue_directly((<Future>waited).queue, (<Future>waited).loop)
         ):
             return False
         return task_is_done(self.group, self.future)
@@ -284,10 +288,6 @@ cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
     return True
 
 
-cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
-    cdef object task
-    if count != 2 or keywords != NULL or not is_plain_group(arguments[0]):
-        return NULL
 cdef int end_wait_if_last(object group) except -1:
     """The end of _on_task_done(), for any group: the set may have compared the task with an object of the program's,
     which may run any code."""
@@ -302,6 +302,10 @@ cdef int end_wait_if_last(object group) except -1:
     return 0
 
 
+cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
+    cdef object task
+    if count != 2 or keywords != NULL or not is_plain_group(arguments[0]):
+        return NULL
     task = <object>arguments[1]
     if type(task) is Task:
         return Py_NewRef(None) if task_is_done(<TaskGroupFields>arguments[0], <Task>task) else NULL

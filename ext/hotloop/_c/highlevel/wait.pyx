@@ -75,8 +75,9 @@ cdef inline bint is_plain_handle(object handle) noexcept:
 
 
 @cython.freelist(64)
+@cython.no_gc_clear
 cdef class Waiting:
-    """The variables of one call of _wait() that its callbacks share."""
+    """The variables of one call of _wait() that its callbacks share. As these, it has no tp_clear."""
     cdef object waiter              # a Future, unless the loop makes other ones
     cdef object timeout_handle      # None: there is no timeout
     cdef object return_when         # one of asyncio's three constants
@@ -131,6 +132,7 @@ cdef class Waiting:
         return True
 
 
+@cython.no_gc_clear
 cdef class WaitCallback(DoneCallback):
     cdef Waiting waiting
 

@@ -55,6 +55,8 @@ static inline int context_is_like_current(PyObject *context)
     return 0;
 }
 
+static inline PyObject *context_copy(PyObject *context) { return PyContext_Copy(context); }
+
 static inline int context_cache_install(void) { return 0; }
 
 #else
@@ -78,6 +80,12 @@ static inline PyObject *context_current(void)
 #else
     return _PyThreadState_UncheckedGet()->context;
 #endif
+}
+
+/* PyContext_Copy(), also of a context that the garbage collector has cleared: CPython's own crashes there. */
+static inline PyObject *context_copy(PyObject *context)
+{
+    return context_comparable && context_variables(context) == NULL ? PyContext_New() : PyContext_Copy(context);
 }
 
 /* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */

@@ -1,0 +1,154 @@
+"""While the garbage collector clears a cycle, a weak reference's callback may run, find objects that were cleared already
+and use them. They raise, or do nothing; they do not crash.
+
+Each kind of object is tried in a process of its own.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, gc, inspect, os, sys, warnings, weakref
+import hotloop, hotloop.asyncio as aio
+
+warnings.simplefilter("ignore")
+# CPython's own crash if they are used after they were cleared.
+CRASHING = ("Context", "partial")
+
+class Node:
+    pass
+
+class Visible(tuple):
+    '''Has no tp_clear: what it holds can be found while the collector clears other objects.'''
+
+def begun(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        pass
+    return coroutine
+
+async def forever(future):
+    await future
+
+def gather(loop, first, second):
+    return [aio.gather(first, second)]
+
+def shield(loop, first, second):
+    return [aio.shield(first), aio.shield(second)]
+
+def wait(loop, first, second):
+    return [begun(aio.wait([first, second]))]
+
+def wait_for(loop, first, second):
+    return [begun(aio.wait_for(first, 1000)), begun(aio.wait_for(second, None))]
+
+def as_completed(loop, first, second):
+    iterator = aio.as_completed([first, second])
+    return [iterator, begun(iterator.__anext__())] if hasattr(iterator, "__anext__") else [iterator]
+
+def group(loop, first, second):
+    made = aio.TaskGroup()
+    begun(made.__aenter__())
+    return [made, made.create_task(forever(first)), begun(made.__aexit__(None, None, None))]
+
+def queues(loop, first, second):
+    full, empty = aio.Queue(1), aio.PriorityQueue()
+    full.put_nowait(first)
+    return [full, empty, begun(full.put(second)), begun(full.join()), begun(empty.get())]
+
+def locks(loop, first, second):
+    made = []
+    for kind in (aio.Lock, aio.Condition, aio.Semaphore, aio.BoundedSemaphore):
+        lock = kind()
+        begun(lock.acquire())
+        made += [lock, begun(lock.acquire()), begun(lock.__aenter__())]
+    condition, event = aio.Condition(), aio.Event()
+    begun(condition.acquire())
+    return [*made, condition, begun(condition.wait()), event, begun(event.wait())]
+
+def streams(loop, first, second):
+    reader = aio.StreamReader(limit=9, loop=loop)
+    protocol = aio.StreamReaderProtocol(reader, loop=loop)
+    writer = aio.StreamWriter(asyncio.Transport(), protocol, reader, loop)
+    waiting = begun(reader.readline())
+    protocol.pause_writing()
+    return [reader, protocol, writer, waiting, begun(protocol._drain_helper()), begun(writer.wait_closed())]
+
+def timeouts(loop, first, second):
+    timeout = aio.timeout(1000)
+    begun(timeout.__aenter__())
+    return [timeout, begun(aio.sleep(1000))]
+
+def tasks(loop, first, second):
+    return [loop.create_task(forever(first)), loop.call_later(1000, print), loop.call_soon(second.done)]
+
+def use(found):
+    if type(found).__name__ in CRASHING:
+        return
+    uses = [repr, iter, next, bool, hash, lambda object: object.cancelled(), lambda object: object.done()]
+    for name in dir(type(found)):
+        if name not in ("__class__", "__init_subclass__", "__subclasshook__", "__new__", "__getattribute__"):
+            for arguments in ((), (None,), (1,), (b"x",), (print,), (ValueError(),), (None, None, None)):
+                uses.append(lambda object, name=name, arguments=arguments: getattr(object, name)(*arguments))
+    for function in uses:
+        try:
+            result = function(found)
+            if inspect.isawaitable(result):
+                begun(result.__await__()).throw(ValueError())
+        except BaseException:
+            pass
+
+async def main(make):
+    loop, task, used, references = asyncio.get_running_loop(), asyncio.current_task(), [], []
+    loop.set_exception_handler(lambda loop, context: None)
+    left_out = (type, int, str, type(use), type(sys), dict)
+
+    def use_what_is_visible(reference):
+        for visible in gc.get_objects():
+            if type(visible) is Visible:
+                for found in visible:
+                    used.append(type(found).__name__)
+                    use(found)
+
+    def make_garbage():
+        futures = [loop.create_future(), loop.create_future()]
+        kept = make(loop, *futures)
+        found = kept + futures
+        for _ in range(3):
+            for referent in [referent for known in found for referent in gc.get_referents(known)]:
+                inside = type(referent).__module__.startswith(("hotloop._c.highlevel", "hotloop._c.tasks"))
+                if (inside or type(referent) in (list, tuple)) and referent not in (task, *found):
+                    found.append(referent)
+        # The collector clears in the order in which objects were made.
+        visible, early, late = Visible(found), Node(), Node()
+        # Code objects are unknown to the collector, so the reference to it outlives the clearing of `early`.
+        early.code = compile("1", "", "eval")
+        references.append(weakref.ref(early.code, use_what_is_visible))
+        early.late, late.early = late, early
+        late.visible, late.kept, late.futures = visible, kept, futures
+
+    gc.collect()
+    gc.disable()
+    make_garbage()
+    gc.collect()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    print("used", len(used), file=sys.stderr)
+    os._exit(0 if used else 2)
+
+with open(os.devnull, "w") as sys.stdout:
+    hotloop.run(main(globals()[sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["gather", "shield", "wait", "wait_for", "as_completed", "group", "queues", "locks", "streams", "timeouts", "tasks"],
+)
+def test_what_the_garbage_collector_has_cleared(kind):
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", PROGRAM, kind]
+    ended = subprocess.run(command, text=True, capture_output=True)
+    assert ended.returncode == 0, ended.stderr

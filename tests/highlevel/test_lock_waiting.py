@@ -225,3 +225,22 @@ def test_truth_of_a_predicates_result_may_raise(loop):
             return await outcome_of(condition.wait_for(Result))
 
     assert same_on_both(loop, use)[0] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("method", ["acquire", "__aenter__"])
+def test_waiters_of_a_semaphore_that_the_program_removes(loop, method):
+    async def use(module):
+        semaphore = module.Semaphore(0)
+        tasks = [asyncio.ensure_future(outcome_of(getattr(semaphore, method)())) for _ in range(3)]
+        await turns(2)
+        semaphore._waiters[0].set_result(True)
+        semaphore._waiters.popleft()
+        semaphore._value = 1
+        await turns(3)
+        found = [task.done() for task in tasks], semaphore._value, tasks[0].result()
+        for task in tasks:
+            task.cancel()
+        await turns(2)
+        return found
+
+    same_on_both(loop, use)

@@ -387,7 +387,13 @@ cdef int end_wait(object semaphore, object waiter, object error) except -1:
     """acquire() from where the waiter was awaited, for any semaphore."""
     if error is not None:
         fail(semaphore, waiter, error)
-    forget_waiter(semaphore, waiter)
+    try:
+        forget_waiter(semaphore, waiter)
+    except BaseException:
+        # The program has removed it.
+        if wakes_all:
+            wake_as_many_as_may_run(semaphore)
+        raise
     wake_as_many_as_may_run(semaphore)
     return 0
 

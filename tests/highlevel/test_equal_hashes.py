@@ -4,7 +4,7 @@ compared with it, and that comparison may delete or replace any attribute."""
 import re
 
 import pytest
-from support.comparing import on_both_loops, same_on_both, turns
+from support.comparing import on_both_loops, same_on_both, text_of, turns
 
 pytestmark = on_both_loops
 ACTIONS = ["deletes", "replaces", "empties"]
@@ -38,7 +38,9 @@ def put_before(items, item, action):
 
 
 def report(context):
-    return re.sub(r"\bat 0x\w+|Task-\d+|TaskGroup\S*|coro=.*", "", context["message"]), repr(context.get("exception"))
+    error = context["exception"]
+    message = re.sub(r"\bat 0x\w+|Task-\d+|TaskGroup\S*|<Future.*|coro=.*", "", context["message"])
+    return message, type(error).__name__, text_of(error)
 
 
 def change(owner, name, action):

@@ -84,7 +84,6 @@ cdef extern from "Python.h":
     bint PyList_CheckExact(object)
     bint PySet_CheckExact(object)
     bint PyTuple_CheckExact(object)
-    int PySet_Contains(object, object) except -1
     int PySet_Discard(object, object) except -1
     Py_ssize_t PySet_GET_SIZE(object) noexcept
     object PyMethod_New(object, object)
@@ -156,17 +155,21 @@ free_memory_install(<PyTypeObject *>CompletionCallback)
 
 cdef bint future_is_done(IteratorFields iterator, Future future) except -1:
     """_handle_completion() of a plain iterator; False if asyncio's own is to do it."""
-    cdef object todo = iterator._todo, handle
+    cdef object todo = iterator._todo, done, handle
     if not PySet_GET_SIZE(todo):
         return True     # the timeout has expired
-    # The set may compare the future with an object of the program's, which may run any code.
-    if not PySet_Contains(todo, future) or not is_plain_iterator(<PyObject *>iterator):
+    if not PySet_Discard(todo, future):
         return False
+    # The set may have compared the future with an object of the program's, which may run any code.
+    done = iterator._done if is_plain_iterator(<PyObject *>iterator) else (<object>iterator)._done
+    if not put_if_plain(done, future):
+        done.put_nowait(future)
+    if not is_plain_iterator(<PyObject *>iterator):
+        if not (<object>iterator)._todo and (<object>iterator)._timeout_handle is not None:
+            (<object>iterator)._timeout_handle.cancel()
+        return True
     handle = iterator._timeout_handle
-    if not put_if_plain(iterator._done, future):
-        return False
-    PySet_Discard(todo, future)
-    if handle is not None and not PySet_GET_SIZE(todo):
+    if handle is not None and not PySet_GET_SIZE(iterator._todo):
         cancel_handle(handle)
     return True
 

@@ -40,7 +40,7 @@ import inspect
 import socket
 import sys
 import weakref
-from asyncio import constants, selector_events, tasks, unix_events
+from asyncio import constants, selector_events, unix_events
 
 from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
@@ -185,7 +185,7 @@ cdef class NetworkCore(LoopCore):
         except BaseException:
             # Nothing may be left of the process, so wait for its end.
             transport.close()
-            await tasks.shield(transport._wait())
+            await transport._wait()
             raise
         return transport
 

@@ -27,6 +27,7 @@ from hotloop._c.transports.write_queue cimport (
     FLUSH_AT,
     bytes_or_views,
     iovec,
+    is_plain_bytes,
     write_queue_clear,
     write_queue_append_data,
     write_queue_truncate,
@@ -143,7 +144,9 @@ cdef class StreamTransport(StreamReceiver):
         self.check_writable("writelines")
         if not list_of_data:
             return
-        chunks = bytes_or_views([data for data in list_of_data if data] if skips_falsy_lines else list_of_data)
+        chunks = list_of_data
+        if not is_plain_bytes(chunks):
+            chunks = bytes_or_views([data for data in chunks if data] if skips_falsy_lines else chunks)
         if self.lost:
             self.count_lost_write()
             return

@@ -43,6 +43,16 @@ cdef inline int write_queue_append_data(write_queue *queue, object data) except 
     return 0
 
 
+cdef inline bint is_plain_bytes(object chunks) except -1:
+    """Whether it is a list or a tuple of bytes: nothing to check, and no Python code runs when they are written."""
+    if type(chunks) is not list and type(chunks) is not tuple:
+        return False
+    for data in chunks:
+        if type(data) is not bytes:
+            return False
+    return True
+
+
 cdef inline list bytes_or_views(object chunks):
     """The arguments of writelines(), all checked before the first is written: TypeError for one that is no bytes-like
     object."""

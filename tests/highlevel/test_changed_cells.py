@@ -1,5 +1,5 @@
-"""asyncio's own callbacks of gather() and wait() count in a cell, which a program that finds the callback may empty, or set
-to anything."""
+"""asyncio's own callbacks of gather() and wait() count in a cell, which a program that finds the callback may empty,
+or set to anything."""
 
 import re
 
@@ -27,7 +27,9 @@ def test_the_count_of_futures_that_are_done(loop, function, value):
         await turns(2)
         callback = futures[0]._callbacks[0][0]
         names = callback.__code__.co_freevars
-        [cell] = [cell for name, cell in zip(names, callback.__closure__) if name in ("nfinished", "counter")]
+        [cell] = [
+            cell for name, cell in zip(names, callback.__closure__, strict=True) if name in ("nfinished", "counter")
+        ]
         if value is EMPTY:
             del cell.cell_contents
         else:

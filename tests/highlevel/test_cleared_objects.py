@@ -1,5 +1,5 @@
-"""While the garbage collector clears a cycle, a weak reference's callback may run, find objects that were cleared already
-and use them. They raise, or do nothing; they do not crash.
+"""While the garbage collector clears a cycle, a weak reference's callback may run, find objects that were cleared
+already and use them. They raise, or do nothing; they do not crash.
 
 Each kind of object is tried in a process of its own.
 """
@@ -146,7 +146,19 @@ with open(os.devnull, "w") as sys.stdout:
 
 @pytest.mark.parametrize(
     "kind",
-    ["gather", "shield", "wait", "wait_for", "as_completed", "group", "queues", "locks", "streams", "timeouts", "tasks"],
+    [
+        "gather",
+        "shield",
+        "wait",
+        "wait_for",
+        "as_completed",
+        "group",
+        "queues",
+        "locks",
+        "streams",
+        "timeouts",
+        "tasks",
+    ],
 )
 def test_what_the_garbage_collector_has_cleared(kind):
     command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", PROGRAM, kind]

@@ -1,5 +1,5 @@
-"""A program may put its own objects into the sets of a group of tasks or of as_completed(): one with the hash of a task is
-compared with it, and that comparison may delete or replace any attribute."""
+"""A program may put its own objects into the sets of a group of tasks or of as_completed(): one with the hash of a task
+is compared with it, and that comparison may delete or replace any attribute."""
 
 import re
 

@@ -46,7 +46,7 @@ cdef object shared_context(object known):
 
 
 cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
-    """The count in a cell of asyncio's own callback. False: the program has emptied the cell, or stored anything else."""
+    """The count in a cell of asyncio's own callback. False: the program has emptied it, or stored anything else."""
     cdef long number
     if not cell_number(cell, &number):
         return False
@@ -58,8 +58,8 @@ cdef bint get_count(object cell, Py_ssize_t *count) noexcept:
 cdef class DoneCallback(Runnable):
     """To be added by Future.wait_for().
 
-    Neither it nor a subclass has a tp_clear, just as a method has none: code that runs while the garbage collector clears
-    a cycle may still find it and call it. The future is in each cycle that it is in, and can be cleared."""
+    Neither it nor a subclass has a tp_clear: code that runs while the garbage collector clears a cycle may still find
+    and call it. Each cycle that it is in has the future, too, which can be cleared."""
 
     cdef bint act(self) except -1:
         """Do what asyncio's callback does; False: it is to be called, nothing was done."""

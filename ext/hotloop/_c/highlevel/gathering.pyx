@@ -172,7 +172,9 @@ cdef class Gathering:
         cdef object child
         if len(self.children) != count:
             return False
-        if outer._cancel_requested is not False or outer.queue is None or not may_queue_directly(outer.queue, outer.loop):
+        if outer._cancel_requested is not False:
+            return False
+        if outer.queue is None or not may_queue_directly(outer.queue, outer.loop):
             return False
         for child in self.children:
             if (

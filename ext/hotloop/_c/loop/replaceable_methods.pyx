@@ -5,7 +5,7 @@ loop object. The compiled code asks here whether a method is still the original 
 clock may also set how early timers fire, _clock_resolution, or take the place of time.monotonic(), which time() calls.
 """
 
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from libc.math cimport INFINITY, nextafter
 
@@ -100,7 +100,7 @@ cdef class ReplaceableMethods(LoopState):
 cdef bint clock_is_patched() except -1:
     """Whether time.monotonic() is the program's, as freezegun's is."""
     global own_monotonic
-    cdef PyObject *found = PyDict_GetItem(time_names, "monotonic")
+    cdef PyObject *found = PyDict_GetItemWithError(time_names, "monotonic")
     if found == <PyObject *>own_monotonic:
         return False
     if own_monotonic is None and found != NULL and is_the_clock(<object>found):

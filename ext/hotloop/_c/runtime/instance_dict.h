@@ -21,8 +21,8 @@
 static inquiry instance_dict_usual_clear = NULL; /* Cython's tp_clear */
 static Py_ssize_t instance_dict_offset = 0;
 
-/* The tp_clear. Cython's leaves None in the slot, which the interpreter would take for a dictionary: code that runs while
- * the garbage collector clears a cycle may still find the object. */
+/* The tp_clear. Cython's leaves None in the slot, which the interpreter would take for a dictionary: code that runs
+ * while the garbage collector clears a cycle may still find the object. */
 static int instance_dict_clear_object(PyObject *object)
 {
     PyObject **slot = (PyObject **)((char *)object + instance_dict_offset);
@@ -38,15 +38,17 @@ static inline void instance_dict_install_at(PyTypeObject *type, Py_ssize_t offse
 {
     if (instance_dict_usual_clear == NULL)
         instance_dict_usual_clear = type->tp_clear;
+    /* A subclass with a tp_clear of its own calls this one from there. */
     if (type->tp_clear != NULL && type->tp_clear == instance_dict_usual_clear)
-        type->tp_clear = instance_dict_clear_object; /* a subclass of its own calls it, or has inherited the usual one */
+        type->tp_clear = instance_dict_clear_object;
     instance_dict_offset = offset;
     type->tp_dictoffset = offset;
     PyType_Modified(type);
 }
 
 /* To be called before the first instance exists. Subclasses that are made later inherit it. */
-#define instance_dict_install(type) instance_dict_install_at(type, (Py_ssize_t)offsetof(INSTANCE_DICT_OWNER, attributes))
+#define instance_dict_install(type) \
+    instance_dict_install_at(type, (Py_ssize_t)offsetof(INSTANCE_DICT_OWNER, attributes))
 
 static inline PyObject *instance_dict_get(PyObject *object) { return PyObject_GenericGetDict(object, NULL); }
 

@@ -5,8 +5,8 @@
  * would pay for making them. Cython calls PyFrame_New() for nothing else, so this header replaces it.
  *
  * An exception that has no entry yet was raised in compiled code, and gets one entry. With HOTLOOP_NO_TRACEBACK_ENTRIES
- * it gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too. Debug
- * and coverage builds keep all entries.
+ * it gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too, and of
+ * highlevel/. Debug and coverage builds keep all entries.
  *
  * A call may also fail without an exception: CPython 3.11 forgets the one that leaves a Python function if there is no
  * memory for a frame object (take_ownership() in Python/frame.c). An entry for no exception would crash whatever

@@ -284,6 +284,8 @@ cdef bint task_is_done(TaskGroupFields group, Future task) except -1:
     if task.error is not None and state_of(task) != CANCELLED:
         return False
     PySet_Discard(group._tasks, task)
+    if future_discard_from_awaited_by is not None and not is_plain_group(<PyObject *>group):
+        future_discard_from_awaited_by(task, (<object>group)._parent_task)
     end_wait_if_last(group)
     return True
 

@@ -20,6 +20,7 @@ from hotloop._asyncio.literal_connection import LiteralConnections
 from hotloop._asyncio.literal_resolver import make_resolver
 from hotloop._asyncio.name_resolver import NameResolver, NameThreads, check_size
 from hotloop._asyncio.platform_loop import PlatformLoop
+from hotloop._asyncio.process_exit import ProcessExits, waits_for_pipes
 from hotloop._asyncio.sendfile import SendfileFallback
 from hotloop._asyncio.start_tls import StartTls
 from hotloop._impl import NetworkCore, implementation, name_threads, uses_asyncio_tasks
@@ -61,8 +62,9 @@ def make_event_loop_class(core: type[NetworkCore]) -> type["EventLoop"]:
 
     # The pure implementation has asyncio's own way from an address to a transport.
     connections = (LiteralConnections,) if hasattr(core, "_literal_address") else ()
+    processes = (ProcessExits,) if waits_for_pipes else ()
     state = properties_of(core)
-    mixins = (*connections, resolver, NameResolver, SendfileFallback, StartTls, LoopMetrics)
+    mixins = (*connections, resolver, NameResolver, SendfileFallback, StartTls, *processes, LoopMetrics)
 
     class EventLoop(core, *mixins, asyncio.SelectorEventLoop):  # type: ignore[misc, valid-type]
         """asyncio's event loop, made faster.

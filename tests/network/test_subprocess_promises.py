@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import inspect
 import os
 import re
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
+from asyncio import base_subprocess
 
 import pytest
 from support.endpoints import settle, until
@@ -24,6 +27,10 @@ PYTHON = (sys.executable, "-S", "-c")
 # makes all of them.
 THREADS = 10
 CHILDREN_PER_THREAD = int(os.environ.get("HOTLOOP_CHILDREN", "10"))
+
+# Whether asyncio's wait for a process ends after its pipes, too, as before 3.14.
+process_exited = base_subprocess.BaseSubprocessTransport._process_exited
+asyncio_waits_for_pipes = "_exit_waiters" not in process_exited.__code__.co_names
 
 # On 3.12 and 3.13 asyncio silences one of its own warnings around every spawn, which is not safe with threads.
 spawning_in_threads = pytest.mark.filterwarnings("ignore:'get_child_watcher' is deprecated:DeprecationWarning")
@@ -514,6 +521,28 @@ def test_a_cancelled_spawn(loop):
         await settle()
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("fails", ["connect_write_pipe", "connect_read_pipe"])
+def test_a_pipe_that_cannot_be_connected(impl, loop, fails):
+    """The error reaches the program, and neither the child nor a pipe is left."""
+    if impl.name == "asyncio" and asyncio_waits_for_pipes:
+        pytest.skip("asyncio waits for ever for the end of a pipe that was not connected (CPython issue 119710)")
+
+    async def fail(*arguments):
+        raise OSError("no pipe")
+
+    async def main():
+        setattr(loop, fails, fail)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no pipe"):
+                await asyncio.create_subprocess_exec("sleep", "3600", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        await settle()
+
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        # The pipe that asyncio has not come to connect is closed by the collector.
+        loop.run_until_complete(main())
+        gc.collect()
 
 
 def test_a_child_of_a_loop_that_is_stopped_meanwhile(loop):

@@ -126,9 +126,6 @@ cdef int watch_process(LoopCore loop, object transport) except -1:
     try:
         watcher.fd = pidfd_open(watcher.pid)
         loop.poller.attach(watcher.fd, watcher, POLLER_READ)
-    except ProcessLookupError:
-        # Other code has reaped it already.
-        loop.call_soon(report_exit, loop, watcher.pid, transport)
     except OSError:
         wait_in_thread(loop, watcher.pid, transport, watcher.context)
     return 0

@@ -545,6 +545,32 @@ def test_a_pipe_that_cannot_be_connected(impl, loop, fails):
         gc.collect()
 
 
+def test_a_cancelled_spawn_ends_in_asyncios_turn(impl, load_implementation):
+    """Counted from connection_lost(), because in which turn the child has ended is not certain."""
+
+    class Cancels(asyncio.SubprocessProtocol):
+        def connection_made(self, transport):
+            self.task.cancel()
+
+        def connection_lost(self, error):
+            self.lost = True
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        protocol = Cancels()
+        protocol.lost = False
+        call = loop.subprocess_exec(lambda: protocol, "sleep", "3600", stdin=None, stdout=None, stderr=None)
+        protocol.task = asyncio.ensure_future(call)
+        count = 0
+        while not protocol.task.done():
+            await asyncio.sleep(0)
+            count += protocol.lost
+        assert protocol.task.cancelled()
+        return count
+
+    assert impl.run(main()) == load_implementation("asyncio").run(main())
+
+
 def test_a_child_of_a_loop_that_is_stopped_meanwhile(loop):
     """The child ends while the loop does not run; the next run reports that."""
     process = loop.run_until_complete(asyncio.create_subprocess_exec("sh", "-c", "read line; exit 8", stdin=PIPE))

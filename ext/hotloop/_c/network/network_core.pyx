@@ -47,6 +47,8 @@ from hotloop._c.network.socket_methods import send_file
 
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
+# In newer versions a second cancellation of a start does not disturb the wait for the process's end.
+cdef bint shields_end = "shield" in unix_events._UnixSelectorEventLoop._make_subprocess_transport.__code__.co_names
 
 
 cdef class NetworkCore(LoopCore):
@@ -185,7 +187,7 @@ cdef class NetworkCore(LoopCore):
         except BaseException:
             # Nothing may be left of the process, so wait for its end.
             transport.close()
-            await tasks.shield(transport._wait())
+            await (tasks.shield(transport._wait()) if shields_end else transport._wait())
             raise
         return transport
 

@@ -16,7 +16,6 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE
-from hotloop._c.loop.replaceable_methods cimport clock_is_patched
 from hotloop._c.loop.state cimport TIMING_METRICS, loop_metrics, metrics_histogram, poll_backoff
 from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch, fork_number
@@ -70,6 +69,7 @@ cdef class Polling(TaskCreation):
         """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
         cdef double wait, now, due, first
+        cdef bint patched
         self.poll_next = False
         self.fork_number = fork_number()
         self.leave_current_task()
@@ -85,8 +85,8 @@ cdef class Polling(TaskCreation):
         if FREE_THREADED:
             self.empty_inbox()
         if self.timers.heap.live:
-            now = self.current_time()
-            if clock_is_patched():
+            now = self.current_time(&patched)
+            if patched:
                 # It may jump at any time, so the next iteration polls, too.
                 self.poll_next = True
             due = self.due_until(now)
@@ -111,12 +111,13 @@ cdef class Polling(TaskCreation):
     cdef double wait_time(self) except? -2:
         """How long the poll may block, in seconds; -1: without limit."""
         cdef double now, wait
+        cdef bint patched
         if published_size(&self.ready.count) or self.stopping:
             return 0
         self.ready.shrink()
         if not self.timers.heap.live:
             return -1
-        now = self.current_time()
+        now = self.current_time(&patched)
         # A replaced clock may have queued a callback, or cancelled the last timer.
         if published_size(&self.ready.count):
             return 0

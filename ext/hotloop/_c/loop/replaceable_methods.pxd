@@ -12,7 +12,7 @@ cdef class ReplaceableMethods(LoopState):
 
     cdef int find_overrides(self) except -1
     cdef bint tasks_are_asyncios(self) except -1
-    cdef double current_time(self) except? -1
+    cdef double current_time(self, bint *patched) except? -1
     cdef double due_until(self, double now) noexcept
 
 

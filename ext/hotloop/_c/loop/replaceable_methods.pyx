@@ -85,12 +85,14 @@ cdef class ReplaceableMethods(LoopState):
             self.find_overrides()
         return self.asyncio_creates_tasks
 
-    cdef double current_time(self) except? -1:
+    cdef double current_time(self, bint *patched) except? -1:
+        """The loop's time, and whether a program has replaced the clock."""
         if self.type_version != type_version_of(self):
             self.find_overrides()
+        patched[0] = clock_is_patched()
         if self.time_replacement is not None:
             return self.time_replacement()
-        return time.monotonic() if clock_is_patched() else clock_seconds()
+        return time.monotonic() if patched[0] else clock_seconds()
 
     cdef double due_until(self, double now) noexcept:
         """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early."""

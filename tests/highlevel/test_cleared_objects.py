@@ -10,12 +10,16 @@ import sys
 import pytest
 
 PROGRAM = """
-import asyncio, gc, inspect, os, sys, warnings, weakref
+import asyncio, gc, inspect, os, socket, sys, threading, warnings, weakref
 import hotloop, hotloop.asyncio as aio
 
 warnings.simplefilter("ignore")
 # CPython's own crash if they are used after they were cleared.
 CRASHING = ("Context", "partial")
+
+LEFT_OUT = ["__class__", "__init_subclass__", "__subclasshook__", "__new__", "__getattribute__"]
+# Says that no loop runs in this thread, and then asyncio's loop would not go on either.
+LEFT_OUT += ["_run_forever_cleanup"]
 
 class Node:
     pass
@@ -85,12 +89,45 @@ def timeouts(loop, first, second):
 def tasks(loop, first, second):
     return [loop.create_task(forever(first)), loop.call_later(1000, print), loop.call_soon(second.done)]
 
+async def connections(loop, first, second):
+    made = []
+    for end in socket.socketpair():
+        made += await loop.create_connection(asyncio.Protocol, sock=end)
+        made[-2].pause_reading()
+    made[0].write(b"x" * 5_000_000)
+    return made
+
+async def pipes(loop, first, second):
+    reading, writing = os.pipe()
+    made = [*await loop.connect_read_pipe(asyncio.Protocol, os.fdopen(reading, "rb", 0))]
+    made += await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(writing, "wb", 0))
+    made[0].pause_reading()
+    made[2].write(b"x" * 500_000)
+    return made
+
+def other_loop(loop, first, second):
+    other = hotloop.new_event_loop()
+    return [other, other.create_future(), other.call_soon(print), other.call_later(1000, print)]
+
+def loop_that_ran(loop, first, second):
+    made = []
+
+    def run():
+        other = hotloop.new_event_loop()
+        made.extend([other, *other.run_until_complete(connections(other, None, None)), *other_loop(loop, None, None)])
+        made.append(other.create_task(forever(other.create_future())))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return made
+
 def use(found):
     if type(found).__name__ in CRASHING:
         return
     uses = [repr, iter, next, bool, hash, lambda object: object.cancelled(), lambda object: object.done()]
     for name in dir(type(found)):
-        if name not in ("__class__", "__init_subclass__", "__subclasshook__", "__new__", "__getattribute__"):
+        if name not in LEFT_OUT:
             for arguments in ((), (None,), (1,), (b"x",), (print,), (ValueError(),), (None, None, None)):
                 uses.append(lambda object, name=name, arguments=arguments: getattr(object, name)(*arguments))
     for function in uses:
@@ -113,14 +150,16 @@ async def main(make):
                     used.append(type(found).__name__)
                     use(found)
 
-    def make_garbage():
+    async def make_garbage():
         futures = [loop.create_future(), loop.create_future()]
         kept = make(loop, *futures)
+        if inspect.isawaitable(kept):
+            kept = await kept
         found = kept + futures
         for _ in range(3):
             for referent in [referent for known in found for referent in gc.get_referents(known)]:
-                inside = type(referent).__module__.startswith(("hotloop._c.highlevel", "hotloop._c.tasks"))
-                if (inside or type(referent) in (list, tuple)) and referent not in (task, *found):
+                inside = type(referent).__module__.startswith("hotloop._")
+                if (inside or type(referent) in (list, tuple)) and id(referent) not in map(id, [*kept_by_loop, *found]):
                     found.append(referent)
         # The collector clears in the order in which objects were made.
         visible, early, late = Visible(found), Node(), Node()
@@ -130,9 +169,10 @@ async def main(make):
         early.late, late.early = late, early
         late.visible, late.kept, late.futures = visible, kept, futures
 
+    kept_by_loop = [task, loop, *gc.get_referents(loop)]
     gc.collect()
     gc.disable()
-    make_garbage()
+    await make_garbage()
     gc.collect()
     for _ in range(3):
         await asyncio.sleep(0)
@@ -158,6 +198,10 @@ with open(os.devnull, "w") as sys.stdout:
         "streams",
         "timeouts",
         "tasks",
+        "connections",
+        "pipes",
+        "other_loop",
+        "loop_that_ran",
     ],
 )
 def test_what_the_garbage_collector_has_cleared(kind):

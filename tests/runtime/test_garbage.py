@@ -221,6 +221,22 @@ def test_a_loop_that_holds_itself(impl):
     assert collected(reference)
 
 
+@pytest.mark.parametrize(
+    "attribute", ["_exception_handler", "_task_factory", "slow_callback_duration", "_old_agen_hooks", "own"]
+)
+def test_a_loop_that_holds_a_method_of_itself(impl, attribute):
+    # A method cannot be cleared: the collector must be able to clear the loop.
+    loop = impl.new_event_loop()
+    setattr(loop, attribute, loop.create_future)
+    loop.call_later(3600, loop.stop)
+    loop.call_soon(loop.stop)
+    reference = weakref.ref(loop)
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        del loop
+        gc.collect()
+    assert collected(reference)
+
+
 def test_an_unclosed_loop_warns_and_closes_itself(impl):
     loop = impl.new_event_loop()
     reference = weakref.ref(loop)

@@ -20,8 +20,9 @@ replace (replaceable_methods.pyx), futures and tasks (task_creation.pyx), and po
 Threads: a loop's state belongs to the thread that runs the loop. See locking.h for what other threads may touch.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int64_t, uint64_t
 
@@ -106,6 +107,7 @@ cdef inline bint slice_is_over(LoopCore self) noexcept:
     return backoff_is_over(&self.metrics.backoff, now)
 
 
+@cython.no_gc_clear
 cdef class LoopCore(Polling):
     """The scheduler of hotloop.EventLoop, which is a subclass of this and of asyncio.SelectorEventLoop."""
 
@@ -555,3 +557,5 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
 
 
 declare_originals(LoopCore)
+# That of LoopState. A class without one inherits none.
+(<PyTypeObject *>LoopCore).tp_clear = (<PyTypeObject *>Polling).tp_clear

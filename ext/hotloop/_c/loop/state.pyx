@@ -5,6 +5,9 @@ that run a loop themselves. All those attributes are here. One that the compiled
 keep whatever is set.
 """
 
+cimport cython
+from cpython.object cimport PyTypeObject, inquiry
+
 from hotloop._c.poller.poller cimport fork_number
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.runtime.locking cimport (
@@ -31,8 +34,9 @@ cdef object handles_in(object queue):
     return queue if hasattr(queue, "__iter__") else ()
 
 
+@cython.no_gc_clear
 cdef class LoopState:
-    """The state that LoopCore works on."""
+    """The state that LoopCore works on. Its tp_clear is clear_loop()."""
 
     def __cinit__(self, *args, **kwargs):
         self.ready = ReadyDeque()
@@ -178,3 +182,29 @@ cdef class LoopState:
         self.slow_hook = hook
         self.slow_after = seconds * 1e9
         self.timing = self.timing & ~TIMING_HOOK | (0 if hook is None else TIMING_HOOK)
+
+
+cdef int clear_loop(object loop) except -1:
+    """The tp_clear. A loop that the garbage collector clears is closed, and keeps its queues: code that runs while a
+    cycle is cleared may still find the loop and use it. What they hold is in lists, which can be cleared."""
+    cdef LoopState self = loop
+    store_release_bint(&self.closed, True)
+    self.ready.closed = True
+    self.inbox.set_closed(True)
+    try:
+        self.timers.clear()
+    except MemoryError:
+        pass
+    self.poller = None
+    self.selector = self.task_factory = self.slow_hook = self.longest_item = self._name_threads = None
+    self._csock = self._ssock = self._internal_fds = self._signal_handlers = self._watcher = None
+    self._asyncgens = self._asyncgens_shutdown_called = self._old_agen_hooks = self._current_handle = None
+    self._default_executor = self._executor_shutdown_called = self._exception_handler = None
+    self._coroutine_origin_tracking_enabled = self._coroutine_origin_tracking_saved_depth = None
+    self._transports = self._unix_server_sockets = self._timer_cancelled_count = None
+    self.slow_callback_duration = self._clock_resolution = None
+    return 0
+
+
+# Before the classes are made that inherit it.
+(<PyTypeObject *>LoopState).tp_clear = <inquiry>clear_loop

@@ -46,6 +46,7 @@ cdef extern from *:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Unflushed:
     """The list of a loop's watchers with data to send."""
 

@@ -4,7 +4,8 @@ Programs that drive a loop themselves, or reorder its callbacks, may use any met
 on the queue directly; the others run on a deque of its handles, whose contents then replace those of the queue.
 """
 
-from cpython.list cimport PyList_GET_ITEM
+cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_RichCompare
 
 from hotloop._c.runtime.locking cimport object_section, publish_size, section_enter, section_leave
@@ -23,6 +24,7 @@ from hotloop._c.scheduler.ready_queue cimport (
 from collections import deque
 
 
+@cython.no_gc_clear
 cdef class ReadyDeque(ReadyQueue):
     """The handles that are ready to run, oldest first: the loop's own, or any object with `_run()` and `_cancelled`."""
 
@@ -81,6 +83,10 @@ cdef class ReadyDeque(ReadyQueue):
     def append(self, handle, /):
         """Queue a handle."""
         cdef Runnable item = as_runnable(handle)
+        cdef ReadyQueue queue = self
+        if PyList_GET_SIZE(queue.ring) <= queue.mask:
+            # The garbage collector has cleared the list.
+            self.replace((), queue.count)
         push(self, item)
         # A pending timer leaves the timer queue.
         item.withdraw()

@@ -5,6 +5,7 @@ itself, so that queueing a step allocates nothing. The queue also keeps what a l
 task, the number of steps, and which short cuts are allowed.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_ITEM
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
@@ -58,8 +59,9 @@ cdef class ForeignRunnable(Runnable):
         return bool(self.handle._cancelled)
 
 
+@cython.no_gc_clear
 cdef class ReadyQueue:
-    """A ring of Runnables. Its slots are those of a Python list, so that the garbage collector sees them.
+    """A ring of Runnables. Its slots are those of a Python list, so that the garbage collector sees and clears them.
 
     Python code sees its subclass ReadyDeque."""
 

@@ -3,6 +3,7 @@
 Most timeouts are cancelled, so the queue drops a cancelled timer at once; only its key in the heap stays behind.
 """
 
+cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
@@ -66,6 +67,7 @@ cdef inline void unshare_context(TimerQueue queue, TimerHandle handle) noexcept:
             queue.snapshot = None
 
 
+@cython.no_gc_clear
 cdef class TimerQueue:
     """The pending timers of one loop."""
 

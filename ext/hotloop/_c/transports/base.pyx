@@ -5,7 +5,7 @@ Source: the asyncio documentation, "Transports and Protocols"; where it is silen
 unix_events.py are the reference.
 """
 
-from cpython.object cimport PyTypeObject
+from cpython.object cimport PyTypeObject, inquiry
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport backoff_reset
@@ -460,3 +460,17 @@ cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
 
 instance_dict_install(<PyTypeObject *>Transport)
+
+cdef inquiry usual_clear = (<PyTypeObject *>Transport).tp_clear
+
+
+cdef int clear_transport(object transport) except -1:
+    """The tp_clear. What the garbage collector has cleared has no loop, as after connection_lost(), and so is closed:
+    code that runs while a cycle is cleared may still find it."""
+    (<Transport>transport).closing = True
+    (<Transport>transport).lost = max((<Transport>transport).lost, 1)
+    (<Transport>transport).due_steps = 0
+    return usual_clear(transport)
+
+
+(<PyTypeObject *>Transport).tp_clear = <inquiry>clear_transport

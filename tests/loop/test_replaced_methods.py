@@ -169,6 +169,13 @@ import hotloop
 
 loop = hotloop.new_event_loop()
 assert loop.time() == 1000.0
+time.monotonic = None
+try:
+    loop.time()
+except TypeError:
+    pass
+else:
+    raise AssertionError
 time.monotonic = own
 assert own() <= loop.time() <= own()
 loop.close()

@@ -103,7 +103,8 @@ cdef bint clock_is_patched() except -1:
     """Whether time.monotonic() is the program's, as freezegun's is."""
     global own_monotonic
     cdef PyObject *found = PyDict_GetItemWithError(time_names, "monotonic")
-    if found == <PyObject *>own_monotonic:
+    # The program's may be None, too.
+    if own_monotonic is not None and found == <PyObject *>own_monotonic:
         return False
     if own_monotonic is None and found != NULL and is_the_clock(<object>found):
         own_monotonic = <object>found

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import inspect
 import sys
 import sysconfig
 import weakref
@@ -21,8 +22,10 @@ class Target:
 
 
 def collected(reference):
+    """Whether an object is freed. The collector clears weak references also to what it then cannot free."""
+    kind, address = type(reference()), id(reference())
     gc.collect()
-    return reference() is None
+    return reference() is None and not any(type(found) is kind and id(found) == address for found in gc.get_objects())
 
 
 def test_a_cycle_through_a_handle_that_waits_on_the_queue_of_a_dropped_loop(impl):
@@ -235,6 +238,30 @@ def test_a_loop_that_holds_a_method_of_itself(impl, attribute):
         del loop
         gc.collect()
     assert collected(reference)
+
+
+# What of a loop is a queue, a selector or a number.
+TYPED = {"_ready", "_scheduled", "_selector", "_thread_id", "_closed", "_stopping", "_debug"}
+
+
+def test_each_attribute_of_a_loop_can_be_cleared(impl):
+    loop = impl.new_event_loop()
+    loop.close()
+    declared = {
+        name for cls in type(loop).__mro__ for name, value in vars(cls).items() if inspect.isdatadescriptor(value)
+    }
+    names = {name for name in declared | vars(loop).keys() if not name.startswith("__")} - TYPED
+    kept = []
+    for name in names:
+        loop = impl.new_event_loop()
+        loop.close()
+        setattr(loop, name, loop.create_future)
+        reference = weakref.ref(loop)
+        del loop
+        if not collected(reference):
+            kept.append(name)
+    assert len(names) > 10
+    assert not kept
 
 
 def test_an_unclosed_loop_warns_and_closes_itself(impl):

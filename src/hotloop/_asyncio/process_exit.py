@@ -1,7 +1,7 @@
 """The end of a process whose start failed, before Python 3.14.
 
-If one of its pipes cannot be connected, for want of memory or descriptors, asyncio closes the transport and waits for the
-process's end before it raises the error. Before 3.14 (CPython issue 119710) that wait lasts until all pipes are
+If one of its pipes cannot be connected, for want of memory or descriptors, asyncio closes the transport and waits for
+the process's end before it raises the error. Before 3.14 (CPython issue 119710) that wait lasts until all pipes are
 disconnected. One that was never connected never is, so the task that started the process hung.
 
 Source: asyncio/base_subprocess.py.

@@ -8,9 +8,12 @@ cdef class ReplaceableMethods(LoopState):
     cdef bint run_forever_halves_are_original   # neither _run_forever_setup() nor _run_forever_cleanup() is overridden
     cdef bint call_at_is_original
     cdef set replaced_methods       # names of methods replaced on this loop object, by setting an attribute
+    cdef Py_ssize_t replacements    # how often that set was changed
     cdef double early               # in seconds: timers may fire so much early, if the program sets _clock_resolution
 
+    cdef int count_replacement(self) except -1
     cdef int find_overrides(self) except -1
+    cdef int note_overrides(self, set replaced, unsigned int version) except -1
     cdef bint tasks_are_asyncios(self) except -1
     cdef double current_time(self, bint *patched) except? -1
     cdef double due_until(self, double now) noexcept

@@ -5,12 +5,13 @@ loop object. The compiled code asks here whether a method is still the original 
 clock may also set how early timers fire, _clock_resolution, or take the place of time.monotonic(), which time() calls.
 """
 
+cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyObject_GenericSetAttr
 from libc.math cimport INFINITY, nextafter
 
 from hotloop._c.loop.state cimport LoopState
-from hotloop._c.runtime.locking cimport store_release_bint, store_release_version
+from hotloop._c.runtime.locking cimport publish_size, published_size, store_release_bint, store_release_version
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
 import time
@@ -49,6 +50,7 @@ cdef class ReplaceableMethods(LoopState):
             self.__dict__[name] = value
         if name in ORIGINALS:
             self.replaced_methods.add(name)
+            self.count_replacement()
             self.find_overrides()
         elif name == "_clock_resolution":
             self.early = value if isinstance(value, (int, float)) and value != RESOLUTION else 0.0
@@ -57,25 +59,52 @@ cdef class ReplaceableMethods(LoopState):
         delete_attribute(self, name)
         if name in ORIGINALS:
             self.replaced_methods.discard(name)
+            self.count_replacement()
             self.find_overrides()
+
+    cdef int count_replacement(self) except -1:
+        with cython.critical_section(self):
+            publish_size(&self.replacements, self.replacements + 1)
+        return 0
 
     cdef int find_overrides(self) except -1:
         """Find the methods that a program has replaced: a test clock for time(), a patched call_soon() or _run_once().
 
         The version tag of a class changes when the class or one of its bases is changed, so checking again costs one
-        comparison. A class that was changed too often has no tag any more (0), and is searched each time."""
-        cdef object cls = type(self)
-        cdef set replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
-        replaced |= self.replaced_methods
-        self.time_replacement = self.time if "time" in replaced else None
+        comparison. A class that was changed too often has no tag any more (0), and is searched each time.
+
+        Without the GIL another thread may replace a method during the search. The tag is from before it, so that a
+        class that was changed since is searched again, and what is set on the loop is counted."""
+        cdef object cls = type(self), time_replacement
+        cdef unsigned int version
+        cdef Py_ssize_t known
+        cdef set replaced
+        cdef bint asyncio_creates_tasks
+        while True:
+            known = published_size(&self.replacements)
+            # The interpreter assigns a tag at a lookup.
+            getattr(cls, "time")
+            version = type_version_of(self)
+            replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
+            replaced |= self.replaced_methods
+            time_replacement = self.time if "time" in replaced else None
+            asyncio_creates_tasks = not create_task_is_asyncios()
+            with cython.critical_section(self):
+                if known == self.replacements:
+                    # The earlier one is dropped on return.
+                    self.time_replacement, time_replacement = time_replacement, self.time_replacement
+                    self.asyncio_creates_tasks = asyncio_creates_tasks
+                    self.note_overrides(replaced, version)
+                    return 0
+
+    cdef int note_overrides(self, set replaced, unsigned int version) except -1:
         store_release_bint(&self.run_once_is_original, "_run_once" not in replaced)
         self.call_soon_is_original = "call_soon" not in replaced
         self.call_at_is_original = "call_at" not in replaced
         self.create_task_is_original = "create_task" not in replaced
-        self.asyncio_creates_tasks = not create_task_is_asyncios()
         self.process_events_is_original = "_process_events" not in replaced
         self.run_forever_halves_are_original = replaced.isdisjoint(("_run_forever_setup", "_run_forever_cleanup"))
-        store_release_version(&self.type_version, type_version_of(self) or NO_VERSION)
+        store_release_version(&self.type_version, version or NO_VERSION)
         self.update_short_cuts()
         return 0
 
@@ -91,7 +120,11 @@ cdef class ReplaceableMethods(LoopState):
             self.find_overrides()
         patched[0] = clock_is_patched()
         if self.time_replacement is not None:
-            return self.time_replacement()
+            # Another thread may drop it.
+            with cython.critical_section(self):
+                replacement = self.time_replacement
+            if replacement is not None:
+                return replacement()
         return time.monotonic() if patched[0] else clock_seconds()
 
     cdef double due_until(self, double now) noexcept:
@@ -101,14 +134,21 @@ cdef class ReplaceableMethods(LoopState):
 
 cdef bint clock_is_patched() except -1:
     """Whether time.monotonic() is the program's, as freezegun's is."""
-    global own_monotonic
+    # Only compared: another thread may replace it, and free it, at any time.
     cdef PyObject *found = PyDict_GetItemWithError(time_names, "monotonic")
     # The program's may be None, too.
     if own_monotonic is not None and found == <PyObject *>own_monotonic:
         return False
-    if own_monotonic is None and found != NULL and is_the_clock(<object>found):
-        own_monotonic = <object>found
+    return own_monotonic is not None or not find_own_monotonic()
+
+
+cdef bint find_own_monotonic() except -1:
+    global own_monotonic
+    # Not time_names.get(), for which Cython borrows the value, too.
+    cdef object found = getattr(time, "monotonic", None)
+    if not is_the_clock(found):
         return False
+    own_monotonic = found
     return True
 
 

@@ -82,7 +82,11 @@ cdef int call_hook(LoopState loop, object item, double nanoseconds, int64_t cpu_
         if cpu is not None and cpu > seconds:
             # The first reading may be older than the item, and the second was taken after it had ended.
             cpu = seconds
-        loop.slow_hook(loop, seconds, cpu, unwrap(item))
+        # Another thread may be setting another one.
+        with cython.critical_section(loop):
+            hook = loop.slow_hook
+        if hook is not None:
+            hook(loop, seconds, cpu, unwrap(item))
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException:
@@ -103,7 +107,7 @@ cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
         return 1
     handle = unwrap(item)
     try:
-        loop._current_handle = as_handle(handle, loop)
+        set_current_handle(loop, as_handle(handle, loop))
         began = loop.time()
         # Reports an exception by itself, so that a slow item that fails is logged as slow, too.
         run_reporting(item, loop)
@@ -115,7 +119,14 @@ cdef int run_in_debug_mode(LoopState loop, Runnable item) except -1:
             extra = {"hotloop_cpu_time": cpu_seconds_since(cpu_began)}
             base_events.logger.warning("Executing %s took %.3f seconds", text, took, extra=extra)
     finally:
-        loop._current_handle = None
+        set_current_handle(loop, None)
+    return 0
+
+
+cdef int set_current_handle(LoopState loop, object handle) except -1:
+    """The exception handler asks for it in any thread, for instance in one that frees a future."""
+    with cython.critical_section(loop):
+        loop._current_handle, handle = handle, loop._current_handle
     return 0
 
 

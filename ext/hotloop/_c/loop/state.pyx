@@ -127,12 +127,16 @@ cdef class LoopState:
 
     @property
     def _selector(self):
-        return self.selector
+        with cython.critical_section(self):
+            return self.selector
 
     @_selector.setter
     def _selector(self, selector):
-        self.selector = selector
-        self.poller = selector if isinstance(selector, PollerSelector) else None
+        cdef PollerSelector poller = selector if isinstance(selector, PollerSelector) else None
+        # Other threads may be reading them.
+        with cython.critical_section(self):
+            self.selector, selector = selector, self.selector
+            self.poller, poller = poller, self.poller
 
     @property
     def _debug(self):
@@ -179,9 +183,11 @@ cdef class LoopState:
     def _set_slow_hook(self, hook, seconds):
         """Call `hook(loop, seconds, cpu_seconds, item)` right after each item that took `seconds` or longer; None: stop
         that. The processor time is None where it is not known."""
-        self.slow_hook = hook
-        self.slow_after = seconds * 1e9
-        self.timing = self.timing & ~TIMING_HOOK | (0 if hook is None else TIMING_HOOK)
+        cdef bint has_hook = hook is not None
+        with cython.critical_section(self):
+            self.slow_hook, hook = hook, self.slow_hook
+            self.slow_after = seconds * 1e9
+            self.timing = self.timing & ~TIMING_HOOK | (TIMING_HOOK if has_hook else 0)
 
 
 cdef int clear_loop(object loop) except -1:

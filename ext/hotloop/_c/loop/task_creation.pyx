@@ -3,6 +3,7 @@
 asyncio.eager_task_factory is known here: its tasks are of the loop's own class, as those of no factory are.
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.scheduler.ready_queue cimport type_version_of
@@ -45,13 +46,17 @@ cdef class TaskCreation(ReplaceableMethods):
 
     @property
     def _task_factory(self):
-        return self.task_factory
+        with cython.critical_section(self):
+            return self.task_factory
 
     @_task_factory.setter
     def _task_factory(self, value):
-        self.task_factory = value
-        self.starts_eagerly = is_understood and value is eager_task_factory
-        self.update_short_cuts()
+        cdef bint starts_eagerly = is_understood and value is eager_task_factory
+        # Other threads may be reading it.
+        with cython.critical_section(self):
+            self.task_factory, value = value, self.task_factory
+            self.starts_eagerly = starts_eagerly
+            self.update_short_cuts()
 
     def create_future(self):
         """A Future bound to this loop."""
@@ -59,8 +64,13 @@ cdef class TaskCreation(ReplaceableMethods):
 
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
+        cdef object factory = None
+        if self.task_factory is not None:
+            # Another thread may drop it.
+            with cython.critical_section(self):
+                factory = self.task_factory
         by_asyncio = self.tasks_are_asyncios()
-        by_factory = self.task_factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
+        by_factory = factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
         if by_factory or by_asyncio:
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = (("name", name), ("context", context), ("eager_start", eager_start))
@@ -68,7 +78,7 @@ cdef class TaskCreation(ReplaceableMethods):
             if by_asyncio or not factory_gets_all:
                 return super().create_task(coro, **kwargs)
             self._check_closed()
-            return self.task_factory(self, coro, **kwargs)
+            return factory(self, coro, **kwargs)
         if eager_start is not ... and (self.debug or not passes_keywords_on):
             kwargs["eager_start"] = eager_start
         self.check_open()

@@ -9,7 +9,9 @@
  * - The ready queue, the timers, futures, tasks and handles are changed in a critical section of the object
  *   (object_section). asyncio's documents forbid most of these calls from other threads, but a program that makes them
  *   must not crash.
- * - Transports and the poller have no locks. While the loop runs, a call from another thread is posted to the loop's
+ * - Attributes of a loop or a transport that other threads read, such as the task factory, are replaced and read in a
+ *   critical section of the object: the reader's reference must be counted before the object can be freed.
+ * - Transports and the poller have no other locks. While the loop runs, a call from another thread is posted to the loop's
  *   thread.
  * - All else that other threads read are numbers, each set by one thread only or in a critical section (load_acquire,
  *   store_release, published).

@@ -6,6 +6,7 @@ from libc.stdint cimport uint64_t
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport METRICS_BUCKETS, METRICS_KINDS, loop_metrics, metrics_histogram
+from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.scheduler.ready_queue cimport queued
 from hotloop._c.transports.base cimport Transport
@@ -61,12 +62,19 @@ cdef tuple histogram_fields(const metrics_histogram *histogram):
 
 
 cdef dict count_watched(LoopCore loop):
-    """How many descriptors of each kind hotloop's own selector watches."""
+    """How many descriptors of each kind hotloop's own selector watches; None: the loop has another one, or none."""
     cdef dict found = {}
-    # A copy, because data() and kind_of_watcher() may run any code.
-    cdef list entries = list(loop.poller.entries)
+    cdef PollerSelector poller
+    cdef list entries
     cdef Py_ssize_t index
     cdef Py_ssize_t transports = 0
+    with cython.critical_section(loop):
+        poller = loop.poller
+    if poller is None:
+        return None
+    # A copy, because data() and kind_of_watcher() may run any code.
+    with cython.critical_section(poller):
+        entries = list(poller.entries)
     for index in range(PyList_GET_SIZE(entries)):
         entry = <object>PyList_GET_ITEM(entries, index)
         if entry is None:

@@ -152,7 +152,7 @@ cdef class NetworkCore(LoopCore):
         return collect_metrics(self)
 
     def _count_watched(self):
-        return None if self.poller is None else count_watched(self)
+        return count_watched(self)
 
     def _make_read_pipe_transport(self, pipe, protocol, waiter=None, extra=None):
         if self.poller is None:

@@ -7,6 +7,8 @@ Pipe transports register here, too, because two of them, or one and a callback, 
 serial line is read and written through the same one.
 """
 
+cimport cython
+
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.scheduler.handles cimport Handle
@@ -58,7 +60,9 @@ cdef class CallbackWatcher(Watcher):
         # cannot run transports: for those, Polling._process_events() finds the watcher.
         if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
             return self
-        return self.reader, self.writer
+        # Another thread may be counting what the loop watches.
+        with cython.critical_section(self):
+            return self.reader, self.writer
 
     cdef object fileobj(self, int fd):
         return self.file
@@ -73,10 +77,11 @@ cdef class CallbackWatcher(Watcher):
     cdef Runnable replace(self, int event, Runnable receiver):
         """Set the receiver of one direction; return the previous one."""
         cdef Runnable before = self.receiver(event)
-        if event == POLLER_READ:
-            self.reader = receiver
-        else:
-            self.writer = receiver
+        with cython.critical_section(self):
+            if event == POLLER_READ:
+                self.reader = receiver
+            else:
+                self.writer = receiver
         return before
 
     cdef int interest(self) noexcept:

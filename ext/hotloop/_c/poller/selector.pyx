@@ -9,6 +9,7 @@ The loop uses the same object one level below `select()`, as a Poller. The map s
 Source: the documentation of `selectors`; epoll(7), kqueue(2).
 """
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.limits cimport INT_MAX
@@ -217,8 +218,11 @@ cdef class PollerSelector(Poller):
 
     def close(self):
         """Release the kernel's set. Nothing can be registered or selected afterwards. Idempotent."""
+        cdef list entries = []
         self.close_set()
-        self.entries = []
+        # Another thread may be counting them.
+        with cython.critical_section(self):
+            self.entries, entries = entries, self.entries
         self.registered = 0
         self.map = None
 

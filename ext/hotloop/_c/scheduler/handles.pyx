@@ -3,6 +3,7 @@
 A handle acquires its context when it runs, if the program gives it none: see context_cache.h.
 """
 
+cimport cython
 from cpython.contextvars cimport PyContext_CheckExact, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
@@ -85,8 +86,9 @@ cdef int report_exception(object loop, Runnable item, object error) except -1:
         handle = item
         text = callback_text(handle)
         context = {"message": f"Exception in callback {text}", "exception": error, "handle": item}
-        if handle.source_traceback:
-            context["source_traceback"] = handle.source_traceback
+        source_traceback = handle._source_traceback
+        if source_traceback:
+            context["source_traceback"] = source_traceback
     else:
         # The message names the item, which says more than its method. asyncio would have a handle for it.
         item_handle = unwrap(item)
@@ -108,13 +110,14 @@ else:
 
 
 cdef object callback_text(Handle handle):
-    cdef object callback, args
+    cdef object callback, args, loop
     cdef object_section section
     section_enter(&section, handle)
     callback = handle.callback
     args = handle.args
+    loop = handle.loop
     section_leave(&section)
-    return format_callback(callback, args, handle.loop)
+    return format_callback(callback, args, loop)
 
 
 cdef object acquire_context():
@@ -256,12 +259,12 @@ cdef class Handle(Runnable):
             return 1
         callback = self.callback
         args = self.args
+        context = self.context
         section_leave(&section)
         if type(args) is not tuple:
             args = tuple(args)
         if type(callback) is MethodDescriptorType:
             callback = own_method(callback, args)
-        context = self.context
         if not PyContext_CheckExact(context):
             # asyncio's handles take any object with a run() method.
             context.run(callback, *args)
@@ -289,7 +292,9 @@ cdef class Handle(Runnable):
             if self.context_shared:
                 self.context_shared = False
                 self.context = own
-        return self.context
+        # Another thread may set it.
+        with cython.critical_section(self):
+            return self.context
 
     cdef bint has_own_context(self) except -1:
         """own_context(), which may run the garbage collector, and with it code that cancels. False: there is no memory
@@ -341,7 +346,7 @@ cdef class Handle(Runnable):
         return self.own_context()
 
     def _run(self):
-        run_reporting(self, self.loop)
+        run_reporting(self, self._loop)
 
     def _repr_info(self):
         info = [type(self).__name__]
@@ -349,14 +354,16 @@ cdef class Handle(Runnable):
             info.append("cancelled")
         if self._callback is not None:
             info.append(callback_text(self))
-        if self.source_traceback:
-            frame = self.source_traceback[len(self.source_traceback) - 1]
+        source_traceback = self._source_traceback
+        if source_traceback:
+            frame = source_traceback[len(source_traceback) - 1]
             info.append(f"created at {frame[0]}:{frame[1]}")
         return info
 
     def __repr__(self):
-        if self.cancelled_repr is not None:
-            return self.cancelled_repr
+        text = self._repr
+        if text is not None:
+            return text
         return f"<{' '.join(self._repr_info())}>"
 
     # The attributes of asyncio.Handle, which programs read and may set.
@@ -401,7 +408,8 @@ cdef class Handle(Runnable):
     def _context(self, context):
         # Stop sharing the other context first.
         self.own_context()
-        self.context = context
+        with cython.critical_section(self):
+            self.context, context = context, self.context
 
     @property
     def _cancelled(self):
@@ -414,27 +422,33 @@ cdef class Handle(Runnable):
 
     @property
     def _loop(self):
-        return self.loop
+        with cython.critical_section(self):
+            return self.loop
 
     @_loop.setter
     def _loop(self, loop):
-        self.loop = loop
+        with cython.critical_section(self):
+            self.loop, loop = loop, self.loop
 
     @property
     def _source_traceback(self):
-        return self.source_traceback
+        with cython.critical_section(self):
+            return self.source_traceback
 
     @_source_traceback.setter
     def _source_traceback(self, traceback):
-        self.source_traceback = traceback
+        with cython.critical_section(self):
+            self.source_traceback, traceback = traceback, self.source_traceback
 
     @property
     def _repr(self):
-        return self.cancelled_repr
+        with cython.critical_section(self):
+            return self.cancelled_repr
 
     @_repr.setter
     def _repr(self, text):
-        self.cancelled_repr = text
+        with cython.critical_section(self):
+            self.cancelled_repr, text = text, self.cancelled_repr
 
     def __getstate__(self):
         """The state that copy.copy() copies: asyncio's attributes, and those that a subclass adds."""

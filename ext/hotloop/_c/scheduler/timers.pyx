@@ -67,6 +67,25 @@ cdef inline void unshare_context(TimerQueue queue, TimerHandle handle) noexcept:
             queue.snapshot = None
 
 
+cdef inline int insert_in_section(TimerQueue queue, TimerHandle handle, double deadline) except -1:
+    """TimerQueue.insert() for a caller that has entered the queue's critical section. Up to CPython 3.13, entering it
+    once more would give it up for a moment."""
+    cdef Py_ssize_t slot
+    if deadline != deadline:
+        # A NaN is due at once, as in asyncio, but must not disturb the order of the others, as it does there.
+        deadline = -INFINITY
+    if queue.heap.free_count == 0 and queue.heap.slots == PyList_GET_SIZE(queue.handles):
+        # Before the key is pushed, because this may fail for lack of memory: no key may be without a handle.
+        queue.handles.append(None)
+    slot = timer_heap_push(&queue.heap, deadline)
+    if slot < 0:
+        raise MemoryError()
+    handle.slot = slot
+    handle.timers = queue
+    set_slot(queue.handles, slot, handle)
+    return 0
+
+
 @cython.no_gc_clear
 cdef class TimerQueue:
     """The pending timers of one loop."""
@@ -90,30 +109,12 @@ cdef class TimerQueue:
 
     cdef int insert(self, TimerHandle handle, double deadline) except -1:
         """Add a handle to the heap. Nothing in here runs other code, so the slot that is found free stays free."""
-        cdef Py_ssize_t slot
         cdef object_section section
-        if deadline != deadline:
-            # A NaN is due at once, as in asyncio, but must not disturb the order of the others, as it does there.
-            deadline = -INFINITY
         section_enter(&section, self)
-        if self.heap.free_count == 0 and self.heap.slots == PyList_GET_SIZE(self.handles):
-            # Before the key is pushed, because this may fail for lack of memory: no key may be without a handle.
-            if not FREE_THREADED:
-                self.handles.append(None)
-            else:
-                try:
-                    self.handles.append(None)
-                except MemoryError:
-                    section_leave(&section)
-                    raise
-        slot = timer_heap_push(&self.heap, deadline)
-        if slot < 0:
+        try:
+            insert_in_section(self, handle, deadline)
+        finally:
             section_leave(&section)
-            raise MemoryError()
-        handle.slot = slot
-        handle.timers = self
-        set_slot(self.handles, slot, handle)
-        section_leave(&section)
         return 0
 
     cdef int move(self, TimerHandle handle, double deadline) except -1:
@@ -124,7 +125,7 @@ cdef class TimerQueue:
         try:
             if handle.timers is self:
                 before = handle.slot
-                self.insert(handle, deadline)
+                insert_in_section(self, handle, deadline)
                 timer_heap_cancel(&self.heap, before)
                 set_slot(self.handles, before, None)
         finally:
@@ -301,7 +302,7 @@ cdef class TimerHandle(Handle):
             if self.timers is not None:
                 self.withdraw()
             else:
-                self.loop._timer_handle_cancelled(self)
+                self._loop._timer_handle_cancelled(self)
         self.cancel_now()
 
     def when(self):
@@ -310,7 +311,8 @@ cdef class TimerHandle(Handle):
 
     @property
     def _when(self):
-        return self.deadline if self.given_deadline is None else self.given_deadline
+        with cython.critical_section(self):
+            return self.deadline if self.given_deadline is None else self.given_deadline
 
     @_when.setter
     def _when(self, when):
@@ -318,8 +320,11 @@ cdef class TimerHandle(Handle):
         cdef double deadline = when
         if timers is not None:
             timers.move(self, deadline)
-        self.deadline = deadline
-        self.given_deadline = None if type(when) is float else when
+        if type(when) is float:
+            when = None
+        with cython.critical_section(self):
+            self.deadline = deadline
+            self.given_deadline, when = when, self.given_deadline
 
     @property
     def _scheduled(self):
@@ -362,8 +367,8 @@ cdef class TimerHandle(Handle):
         if isinstance(other, asyncio.TimerHandle):
             return (
                 self._when == other._when
-                and self.callback == other._callback
-                and self.args == other._args
+                and self._callback == other._callback
+                and self._args == other._args
                 and self._cancelled == other._cancelled
             )
         return NotImplemented

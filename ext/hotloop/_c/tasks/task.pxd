@@ -7,6 +7,7 @@ cdef class Task(TaskCore):
     cdef int register(self) except -1
     cdef int report_pending(self) except -1
     cdef int start_eagerly(self) except -1
+    cdef int set_coroutine(self, object coro) except -1
 
 
 cdef Task new_task(object coro, object loop, ReadyQueue queue, object name, object context, bint eager)

@@ -4,6 +4,7 @@ Its steps are in task_core.pyx. asyncio.all_tasks() sees these tasks because the
 (asyncio_layout.pyx), or else through hotloop._asyncio.task_registry, asyncio.current_task() through current_task.pyx.
 """
 
+cimport cython
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 
@@ -277,7 +278,13 @@ cdef class Task(TaskCore):
                 self.register()
             else:
                 self.coro_in_view = NULL
-                self.coro = None
+                self.set_coroutine(None)
+        return 0
+
+    cdef int set_coroutine(self, object coro) except -1:
+        """Another thread may be asking for it."""
+        with cython.critical_section(self):
+            self.coro, coro = coro, self.coro
         return 0
 
     # -- cancelling ----------------------------------------------------------------------------------------------------
@@ -332,7 +339,7 @@ cdef class Task(TaskCore):
 
     def get_coro(self):
         """The coroutine; None if it ended in an eager start."""
-        return self.coro
+        return self._coro
 
     def get_context(self):
         """The context that the coroutine runs in."""
@@ -368,14 +375,15 @@ cdef class Task(TaskCore):
 
     @property
     def _coro(self):
-        return self.coro
+        with cython.critical_section(self):
+            return self.coro
 
     @_coro.setter
     def _coro(self, value):
         # greenback puts a coroutine of its own in front of the task's.
         # In view first: a tool must not find the old one, which may be freed by then.
         self.coro_in_view = <PyObject *>value if PyCoro_CheckExact(value) else NULL
-        self.coro = value
+        self.set_coroutine(value)
 
     @property
     def _context(self):

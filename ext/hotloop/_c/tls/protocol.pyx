@@ -541,15 +541,18 @@ cdef class TlsProtocol(TlsSender):
 
     @property
     def _app_protocol(self):
-        return self.app
+        with cython.critical_section(self):
+            return self.app
 
     @property
     def _app_transport(self):
-        return self.app_transport
+        with cython.critical_section(self):
+            return self.app_transport
 
     @property
     def _transport(self):
-        return self.transport
+        with cython.critical_section(self):
+            return self.transport
 
     @property
     def _app_reading_paused(self):

@@ -5,6 +5,7 @@ buffer. They are decrypted directly into the bytes object, the StreamReader's bu
 the application does not read, data is kept as ciphertext; from a limit on the transport below is paused.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -46,7 +47,10 @@ cdef class TlsReceiver(ByteProtocol):
         high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_READ)
         self.read_high = as_size(high)
         self.read_low = as_size(low)
-        self.read_limits = (low, high)
+        # Other threads may be reading them.
+        limits = (low, high)
+        with cython.critical_section(self):
+            self.read_limits, limits = limits, self.read_limits
         return 0
 
     cdef bint wants_data(self) noexcept:

@@ -4,6 +4,7 @@ What is written in one turn of the loop is encrypted at its end, small writes to
 directly into the write queue of a StreamTransport; any other transport gets them by its write().
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -43,7 +44,10 @@ cdef class TlsSender(TlsReceiver):
         high, low = sslproto.add_flowcontrol_defaults(high, low, constants.FLOW_CONTROL_HIGH_WATER_SSL_WRITE)
         self.write_high = as_size(high)
         self.write_low = as_size(low)
-        self.write_limits = (low, high)
+        # Other threads may be reading them.
+        limits = (low, high)
+        with cython.critical_section(self):
+            self.write_limits, limits = limits, self.write_limits
         return 0
 
     cdef bint may_write(self) except -1:

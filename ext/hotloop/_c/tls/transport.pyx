@@ -154,7 +154,8 @@ cdef class SSLTransport:
 
     def get_read_buffer_limits(self):
         """The limits (low, high), in bytes."""
-        return self.tls.read_limits
+        with cython.critical_section(self.tls):
+            return self.tls.read_limits
 
     def get_read_buffer_size(self):
         """How many bytes have been received and not yet decrypted."""
@@ -201,7 +202,8 @@ cdef class SSLTransport:
 
     def get_write_buffer_limits(self):
         """The watermarks (low, high), in bytes."""
-        return self.tls.write_limits
+        with cython.critical_section(self.tls):
+            return self.tls.write_limits
 
     def get_write_buffer_size(self):
         """How many bytes are waiting to be passed to the transport below."""

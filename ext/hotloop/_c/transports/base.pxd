@@ -28,6 +28,7 @@ cdef class Transport(ProtocolRunner):
     cdef int flush_early(self) except -1
     cdef Py_ssize_t unsent_bytes(self) noexcept
     cdef object find_extra(self, str name, object default)
+    cdef int replace_protocol(self, object protocol) except -1
     cdef int maybe_pause_protocol(self) except -1
     cdef int maybe_resume_protocol(self) except -1
     cdef int set_limits(self, object high, object low) except -1

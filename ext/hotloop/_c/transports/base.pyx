@@ -5,6 +5,7 @@ Source: the asyncio documentation, "Transports and Protocols"; where it is silen
 unix_events.py are the reference.
 """
 
+cimport cython
 from cpython.object cimport PyTypeObject, inquiry
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
@@ -247,7 +248,10 @@ cdef class Transport(ProtocolRunner):
         if not high >= low >= 0:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
         high_water, low_water = as_size(high), as_size(low)
-        self.limits = (low, high)
+        # Other threads may be reading them.
+        limits = (low, high)
+        with cython.critical_section(self):
+            self.limits, limits = limits, self.limits
         self.high_water = high_water
         self.low_water = low_water
         return 0
@@ -264,7 +268,8 @@ cdef class Transport(ProtocolRunner):
 
     def get_write_buffer_limits(self):
         """The watermarks (low, high), in bytes."""
-        return (DEFAULT_LOW_WATER, DEFAULT_HIGH_WATER) if self.limits is None else self.limits
+        with cython.critical_section(self):
+            return (DEFAULT_LOW_WATER, DEFAULT_HIGH_WATER) if self.limits is None else self.limits
 
     def get_write_buffer_size(self):
         """How many bytes are waiting to be written."""
@@ -293,7 +298,13 @@ cdef class Transport(ProtocolRunner):
         """Use another protocol from now on."""
         if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
-        self.protocol = protocol
+        self.replace_protocol(protocol)
+
+    cdef int replace_protocol(self, object protocol) except -1:
+        """Other threads may be reading it."""
+        with cython.critical_section(self):
+            self.protocol, protocol = protocol, self.protocol
+        return 0
 
     def get_protocol(self):
         """The protocol that is called."""

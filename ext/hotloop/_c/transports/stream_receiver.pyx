@@ -283,6 +283,6 @@ cdef class StreamReceiver(SocketTransport):
         self.adopt_protocol(protocol)
 
     cdef int adopt_protocol(self, object protocol) except -1:
-        self.protocol = protocol
+        self.replace_protocol(protocol)
         self.kind = kind_of(protocol)
         return 0

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.promise("P04")
 
 # Each of THREADS threads calls `misuse(number, call)` CALLS times, while the loop runs `work()` again and again.
 PRELUDE = """
-import contextlib, socket, threading, warnings
+import contextlib, contextvars, socket, threading, time, warnings
 warnings.simplefilter("ignore")
 THREADS, CALLS = 4, 100
 loop = impl.new_event_loop()
@@ -123,6 +123,122 @@ def misuse(number, call):
     for handle in [*loop._ready, *loop._scheduled]:
         repr(handle)
         handle.cancelled()
+""",
+    "setting a handle's attributes": """
+handles = []
+
+def work():
+    handles[:] = [loop.call_soon(nothing, object()) for _ in range(20)]
+    handles.extend(loop.call_later(0.00001, nothing, object()) for _ in range(20))
+
+def misuse(number, call):
+    for handle in list(handles):
+        handle._context = contextvars.copy_context()
+        handle._args = (object(),)
+        handle.get_context()
+        if isinstance(handle, asyncio.TimerHandle):
+            handle._when = loop.time()
+            handle.when()
+            handle in handles
+""",
+    "set_task_factory": """
+class Factory:
+    def __call__(self, loop, coro, **kwargs):
+        return impl.Task(coro, loop=loop, **kwargs)
+
+async def main():
+    await asyncio.sleep(0)
+
+def work():
+    for _ in range(20):
+        coro = main()
+        try:
+            loop.create_task(coro)
+        except TypeError:
+            # asyncio, too, looks at the factory twice, and may find none the second time.
+            coro.close()
+
+def misuse(number, call):
+    for _ in range(20):
+        loop.set_task_factory(Factory())
+        loop.get_task_factory()
+        loop.set_task_factory(None)
+
+def end():
+    loop.set_task_factory(None)
+""",
+    "replacing the loop's clock": """
+class Clock:
+    def __call__(self):
+        return time.monotonic()
+
+def work():
+    for _ in range(20):
+        loop.time()
+        loop.call_later(0.00001, nothing)
+
+def misuse(number, call):
+    for _ in range(20):
+        loop.time = Clock()
+        with contextlib.suppress(AttributeError):
+            del loop.time
+        loop.call_soon_threadsafe(nothing)
+""",
+    "replacing time.monotonic()": """
+class Clock:
+    def __call__(self):
+        return original()
+
+original = time.monotonic
+
+def work():
+    for _ in range(20):
+        loop.time()
+        loop.call_later(0.00001, nothing)
+
+def misuse(number, call):
+    for _ in range(20):
+        time.monotonic = Clock()
+        loop.time()
+
+def end():
+    time.monotonic = original
+""",
+    "the exception handler in debug mode": """
+loop.set_debug(True)
+loop.slow_callback_duration = 100
+
+def work():
+    for _ in range(20):
+        loop.call_soon(nothing, object())
+
+def misuse(number, call):
+    for _ in range(20):
+        loop.set_exception_handler(lambda loop, context: None)
+        loop.call_exception_handler({"message": "from a thread"})
+        loop._current_handle
+
+def end():
+    loop.set_debug(False)
+""",
+    "a task that ends in its eager start": """
+loop.set_task_factory(getattr(asyncio, "eager_task_factory", None))
+seen = []
+
+async def main():
+    seen[:] = [asyncio.current_task()]
+
+def work():
+    for _ in range(20):
+        loop.create_task(main())
+
+def misuse(number, call):
+    for task in [*seen, *asyncio.all_tasks(loop)]:
+        for _ in range(20):
+            task.get_coro()
+
+def end():
+    loop.set_task_factory(None)
 """,
     "create_task": """
 async def main(call):
@@ -430,6 +546,19 @@ def misuse(number, call):
     transport.set_protocol(protocol)
     repr(transport)
 """,
+    "set_protocol and set_write_buffer_limits": """
+# The transport takes new objects of the loop's thread, and frees the ones that other threads may be asking for.
+def work():
+    for size in range(10**6, 10**6 + 20):
+        transport.set_protocol(Connected())
+        transport.set_write_buffer_limits(size)
+    transport.set_protocol(protocol)
+
+def misuse(number, call):
+    for _ in range(20):
+        transport.get_protocol()
+        transport.get_write_buffer_limits()
+""",
     "close": """
 connections = []
 
@@ -532,8 +661,22 @@ def all_at_once():
 """
 
 
-def run(impl, *sources):
-    process = impl.run_script("\n".join(sources), check=False)
+# Patches the clock before hotloop is imported, which then does not know the original. Its argument is the program.
+PATCHING_FIRST = """
+import sys, time
+
+class Clock:
+    def __call__(self):
+        return original()
+
+original = time.monotonic
+time.monotonic = Clock()
+exec(sys.argv[2])
+"""
+
+
+def run(impl, *sources, options=()):
+    process = impl.run_script("\n".join(sources), *options, check=False)
     assert (process.returncode, process.stdout.splitlines()[-1:]) == (0, ["survived"]), process.stderr[-3000:]
 
 
@@ -542,6 +685,26 @@ def test_calls_from_other_threads(impl, name):
     if impl.name == "asyncio" and name in ("call_later", "call_at"):
         pytest.skip("asyncio's loop ends if its heap of timers is changed meanwhile")
     run(impl, PRELUDE, MISUSES[name], DRIVER)
+
+
+def test_a_clock_that_is_patched_before_the_import_is_replaced(impl):
+    run(
+        impl,
+        PRELUDE,
+        """
+def work():
+    for _ in range(20):
+        loop.time()
+        loop.call_later(0.00001, nothing)
+
+def misuse(number, call):
+    for _ in range(20):
+        time.monotonic = Clock()
+        loop.time()
+""",
+        DRIVER,
+        options=("-c", PATCHING_FIRST),
+    )
 
 
 @pytest.mark.parametrize("name", MISUSES_OF_TRANSPORTS)

@@ -58,11 +58,14 @@ cdef class CallbackWatcher(Watcher):
     cdef object data(self):
         # Code that passes select()'s events to the handles itself, as asyncio does, expects a pair of handles here. It
         # cannot run transports: for those, Polling._process_events() finds the watcher.
-        if self.interest() == 0 or isinstance(self.reader, Watcher) or isinstance(self.writer, Watcher):
-            return self
+        cdef Runnable reader, writer
         # Another thread may be counting what the loop watches.
         with cython.critical_section(self):
-            return self.reader, self.writer
+            reader = self.reader
+            writer = self.writer
+        if (reader is None and writer is None) or isinstance(reader, Watcher) or isinstance(writer, Watcher):
+            return self
+        return reader, writer
 
     cdef object fileobj(self, int fd):
         return self.file

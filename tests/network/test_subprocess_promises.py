@@ -545,6 +545,34 @@ def test_a_pipe_that_cannot_be_connected(impl, loop, fails):
         gc.collect()
 
 
+def test_a_spawn_cancelled_after_the_child_has_ended(loop, asyncio_log):
+    """Its pipes are connected later, and then the transport ends as any other."""
+
+    class Ends(asyncio.SubprocessProtocol):
+        lost = False
+
+        def connection_lost(self, error):
+            self.lost = True
+
+    async def main():
+        protocol = Ends()
+        call = loop.subprocess_exec(lambda: protocol, "true", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        task = asyncio.ensure_future(call)
+        await asyncio.sleep(0)
+        # Where a thread waits for it, that may be the first to learn it.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: protocol.lost)
+        await settle()
+
+    loop.run_until_complete(main())
+    # asyncio has reaped it itself in transport.close().
+    assert all("will report returncode 255" in message for message in asyncio_log.take())
+
+
 def test_a_cancelled_spawn_ends_in_asyncios_turn(impl, load_implementation):
     """Counted from connection_lost(), because in which turn the child has ended is not certain."""
 

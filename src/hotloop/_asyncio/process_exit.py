@@ -26,7 +26,8 @@ class ProcessExits(_Behind):  # type: ignore[misc]
 
     def _child_watcher_callback(self, pid: int, returncode: int, transport: Any) -> None:
         if has_unconnected_pipe(transport):
-            # First, because all of this may be done again if memory runs out. CPython 3.11 takes two turns, too.
+            # First, because the compiled loop calls this again if memory runs out in it. CPython 3.11 takes two turns,
+            # too.
             self.call_soon_threadsafe(self.call_soon, end_waits, transport, returncode)
         super()._child_watcher_callback(pid, returncode, transport)
 
@@ -38,6 +39,8 @@ def has_unconnected_pipe(transport: asyncio.SubprocessTransport) -> bool:
 def end_waits(transport: Any, returncode: int) -> None:
     """End the waits for a process that has exited, unless all its pipes were connected meanwhile."""
     if has_unconnected_pipe(transport):
-        for waiter in transport._exit_waiters or ():
+        # The list is emptied: after a cancelled start the pipes may be connected yet, and then asyncio ends all in it.
+        waiters, transport._exit_waiters = transport._exit_waiters or (), []
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(returncode)

@@ -21,11 +21,21 @@ class Target:
         pass
 
 
+class Reference(weakref.ref):
+    """A weak reference that knows what it referred to."""
+
+    __slots__ = ("address", "kind")
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.kind, self.address = type(target), id(target)
+
+
 def collected(reference):
     """Whether an object is freed. The collector clears weak references also to what it then cannot free."""
-    kind, address = type(reference()), id(reference())
     gc.collect()
-    return reference() is None and not any(type(found) is kind and id(found) == address for found in gc.get_objects())
+    found = (thing for thing in gc.get_objects() if type(thing) is reference.kind and id(thing) == reference.address)
+    return reference() is None and not any(True for _ in found)
 
 
 def test_a_cycle_through_a_handle_that_waits_on_the_queue_of_a_dropped_loop(impl):
@@ -33,7 +43,7 @@ def test_a_cycle_through_a_handle_that_waits_on_the_queue_of_a_dropped_loop(impl
     target = Target()
     target.handle = loop.call_soon(target, loop)
     target.loop = loop
-    reference = weakref.ref(target)
+    reference = Reference(target)
     loop.close()
     del loop, target
     assert collected(reference)
@@ -44,7 +54,7 @@ def test_a_cycle_through_a_timer(impl):
     target = Target()
     target.handle = loop.call_later(3600, target, loop)
     target.loop = loop
-    reference = weakref.ref(target)
+    reference = Reference(target)
     loop.close()
     del loop, target
     assert collected(reference)
@@ -55,7 +65,7 @@ def test_a_cycle_through_a_handle_that_ran(loop, schedule):
     target = Target()
     target.handle = loop.call_later(0, target) if schedule == "call_later" else getattr(loop, schedule)(target)
     run_once(loop, 2)
-    reference = weakref.ref(target)
+    reference = Reference(target)
     del target
     assert collected(reference)
 
@@ -99,13 +109,13 @@ def test_a_handle_that_ran_is_not_kept(loop):
     gc.disable()
     try:
         target = Target()
-        reference = weakref.ref(target)
+        reference = Reference(target)
         loop.call_soon(target)
         del target
         run_once(loop)
         assert reference() is None
         target = Target()
-        reference = weakref.ref(target)
+        reference = Reference(target)
         loop.call_later(0, target)
         del target
         run_once(loop, 2)
@@ -118,7 +128,7 @@ def test_a_cycle_through_a_futures_result(impl, loop):
     target = Target()
     target.future = impl.Future(loop=loop)
     target.future.set_result(target)
-    reference = weakref.ref(target)
+    reference = Reference(target)
     del target
     assert collected(reference)
 
@@ -129,7 +139,7 @@ def test_a_cycle_through_a_futures_callbacks(impl, loop):
         target.future = impl.Future(loop=loop)
         for _ in range(callbacks):
             target.future.add_done_callback(lambda _, target=target: None)
-        reference = weakref.ref(target)
+        reference = Reference(target)
         del target
         assert collected(reference)
 
@@ -140,7 +150,7 @@ def test_a_cycle_through_a_futures_exception(impl, loop):
     error.future.set_exception(error)
     error.future.exception()
     error.target = Target()
-    reference = weakref.ref(error.target)
+    reference = Reference(error.target)
     del error
     assert collected(reference)
 
@@ -148,7 +158,7 @@ def test_a_cycle_through_a_futures_exception(impl, loop):
 def test_a_cycle_through_a_futures_attributes(impl, loop):
     future = impl.Future(loop=loop)
     future.me = future
-    reference = weakref.ref(future)
+    reference = Reference(future)
     del future
     assert collected(reference)
 
@@ -163,7 +173,7 @@ def test_a_cycle_through_a_suspended_task(impl, loop):
     task = impl.Task(main(target), loop=loop)
     run_once(loop)
     task._log_destroy_pending = False
-    references = weakref.ref(target), weakref.ref(task)
+    references = Reference(target), Reference(task)
     del target, task
     gc.collect()
     assert [reference() for reference in references] == [None, None]
@@ -176,7 +186,7 @@ def test_a_cycle_through_a_finished_task(impl, loop):
 
     target = Target()
     loop.run_until_complete(impl.Task(main(target), loop=loop))
-    reference = weakref.ref(target)
+    reference = Reference(target)
     del target
     assert collected(reference)
 
@@ -192,7 +202,7 @@ def test_a_cycle_through_a_failed_task(impl, loop):
     target = Target()
     with pytest.raises(ZeroDivisionError):
         loop.run_until_complete(impl.Task(main(target), loop=loop))
-    reference = weakref.ref(target)
+    reference = Reference(target)
     del target
     assert collected(reference)
 
@@ -205,7 +215,7 @@ def test_two_tasks_that_await_each_other(impl, loop):
     first.append(impl.Task(main(second), loop=loop))
     second.append(impl.Task(main(first), loop=loop))
     run_once(loop)
-    references = weakref.ref(first[0]), weakref.ref(second[0])
+    references = Reference(first[0]), Reference(second[0])
     for task in (*first, *second):
         task._log_destroy_pending = False
     del first, second, task
@@ -219,7 +229,7 @@ def test_a_loop_that_holds_itself(impl):
     loop.call_soon(loop.stop)
     loop.run_forever()
     loop.close()
-    reference = weakref.ref(loop)
+    reference = Reference(loop)
     del loop
     assert collected(reference)
 
@@ -233,10 +243,11 @@ def test_a_loop_that_holds_a_method_of_itself(impl, attribute):
     setattr(loop, attribute, loop.create_future)
     loop.call_later(3600, loop.stop)
     loop.call_soon(loop.stop)
-    reference = weakref.ref(loop)
+    reference = Reference(loop)
     with pytest.warns(ResourceWarning, match="unclosed event loop"):
         del loop
         gc.collect()
+    # The warning has kept the loop until here.
     assert collected(reference)
 
 
@@ -256,7 +267,7 @@ def test_each_attribute_of_a_loop_can_be_cleared(impl):
         loop = impl.new_event_loop()
         loop.close()
         setattr(loop, name, loop.create_future)
-        reference = weakref.ref(loop)
+        reference = Reference(loop)
         del loop
         if not collected(reference):
             kept.append(name)
@@ -266,7 +277,7 @@ def test_each_attribute_of_a_loop_can_be_cleared(impl):
 
 def test_an_unclosed_loop_warns_and_closes_itself(impl):
     loop = impl.new_event_loop()
-    reference = weakref.ref(loop)
+    reference = Reference(loop)
     with pytest.warns(ResourceWarning, match="unclosed event loop"):
         del loop
         gc.collect()
@@ -276,7 +287,7 @@ def test_an_unclosed_loop_warns_and_closes_itself(impl):
 def test_a_closed_loop_keeps_nothing_of_what_was_queued(impl):
     loop = impl.new_event_loop()
     targets = [Target() for _ in range(3)]
-    references = [weakref.ref(target) for target in targets]
+    references = [Reference(target) for target in targets]
     loop.call_soon(targets[0])
     loop.call_later(3600, targets[1])
     loop.call_soon_threadsafe(targets[2])

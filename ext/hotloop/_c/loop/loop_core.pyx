@@ -557,5 +557,5 @@ cdef inline double delay_in_seconds(object delay, double now) except? -1:
 
 
 declare_originals(LoopCore)
-# That of LoopState. A class without one inherits none.
+# Cython makes none for a no_gc_clear class, and the interpreter lets a class that is traversed inherit none.
 (<PyTypeObject *>LoopCore).tp_clear = (<PyTypeObject *>Polling).tp_clear

@@ -74,6 +74,7 @@ cdef enum:
     TIMING_HOOK = 4                 # a hook is called for those that take long
 
 
+# Each attribute here that holds any object is also in clear_loop().
 cdef class LoopState:
     cdef loop_metrics metrics
     cdef int timing                 # TIMING_* flags; 0: items are run directly

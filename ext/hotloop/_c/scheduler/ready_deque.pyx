@@ -84,8 +84,11 @@ cdef class ReadyDeque(ReadyQueue):
         """Queue a handle."""
         cdef Runnable item = as_runnable(handle)
         cdef ReadyQueue queue = self
-        if PyList_GET_SIZE(queue.ring) <= queue.mask:
-            # The garbage collector has cleared the list.
+        cdef bint cleared
+        with cython.critical_section(queue):
+            cleared = PyList_GET_SIZE(queue.ring) <= queue.mask
+        if cleared:
+            # By the garbage collector.
             self.replace((), queue.count)
         push(self, item)
         # A pending timer leaves the timer queue.

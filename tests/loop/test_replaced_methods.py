@@ -141,6 +141,28 @@ def test_timers_are_not_early_once_the_resolution_is_asyncios_again(loop):
     assert fired_in_one_turn(loop, 200, [200, 200 + 1e-10]) == [200]
 
 
+def test_a_property_that_replaces_a_method(impl):
+    """The loop looks for replaced methods, and that replaces one."""
+
+    class Loop(impl.EventLoop):
+        busy = False
+
+        @property
+        def time(self):
+            if not self.busy:
+                self.busy = True
+                self.call_soon = super().call_soon
+                self.busy = False
+            return time.monotonic
+
+    loop = Loop()
+    try:
+        loop.call_later(0, loop.stop)
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
 def test_a_patched_monotonic_clock_is_the_loops(loop):
     """freezegun, for example, freezes time.monotonic() and moves it by hand."""
 

@@ -73,29 +73,26 @@ cdef class ReplaceableMethods(LoopState):
         The version tag of a class changes when the class or one of its bases is changed, so checking again costs one
         comparison. A class that was changed too often has no tag any more (0), and is searched each time.
 
-        Without the GIL another thread may replace a method during the search. The tag is from before it, so that a
-        class that was changed since is searched again, and what is set on the loop is counted."""
+        A method may be replaced during the search, without the GIL by another thread. The tag is from before it, so
+        that a class that was changed since is searched again, and so is a loop on which something was set."""
         cdef object cls = type(self), time_replacement
+        cdef Py_ssize_t known = published_size(&self.replacements)
         cdef unsigned int version
-        cdef Py_ssize_t known
         cdef set replaced
         cdef bint asyncio_creates_tasks
-        while True:
-            known = published_size(&self.replacements)
-            # The interpreter assigns a tag at a lookup.
-            getattr(cls, "time")
-            version = type_version_of(self)
-            replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
-            replaced |= self.replaced_methods
-            time_replacement = self.time if "time" in replaced else None
-            asyncio_creates_tasks = not create_task_is_asyncios()
-            with cython.critical_section(self):
-                if known == self.replacements:
-                    # The earlier one is dropped on return.
-                    self.time_replacement, time_replacement = time_replacement, self.time_replacement
-                    self.asyncio_creates_tasks = asyncio_creates_tasks
-                    self.note_overrides(replaced, version)
-                    return 0
+        # The interpreter assigns a tag at a lookup.
+        getattr(cls, "time")
+        version = type_version_of(self)
+        replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
+        replaced |= self.replaced_methods
+        time_replacement = self.time if "time" in replaced else None
+        asyncio_creates_tasks = not create_task_is_asyncios()
+        with cython.critical_section(self):
+            # The earlier one is dropped on return.
+            self.time_replacement, time_replacement = time_replacement, self.time_replacement
+            self.asyncio_creates_tasks = asyncio_creates_tasks
+            self.note_overrides(replaced, version if known == self.replacements else 0)
+        return 0
 
     cdef int note_overrides(self, set replaced, unsigned int version) except -1:
         store_release_bint(&self.run_once_is_original, "_run_once" not in replaced)

@@ -184,9 +184,10 @@ cdef class LoopState:
         """Call `hook(loop, seconds, cpu_seconds, item)` right after each item that took `seconds` or longer; None: stop
         that. The processor time is None where it is not known."""
         cdef bint has_hook = hook is not None
+        cdef double after = seconds * 1e9
         with cython.critical_section(self):
             self.slow_hook, hook = hook, self.slow_hook
-            self.slow_after = seconds * 1e9
+            self.slow_after = after
             self.timing = self.timing & ~TIMING_HOOK | (TIMING_HOOK if has_hook else 0)
 
 
@@ -212,5 +213,5 @@ cdef int clear_loop(object loop) except -1:
     return 0
 
 
-# Before the classes are made that inherit it.
+# The tp_clear of the classes that are derived from it calls this one.
 (<PyTypeObject *>LoopState).tp_clear = <inquiry>clear_loop

@@ -65,11 +65,11 @@ cdef class TaskCreation(ReplaceableMethods):
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         cdef object factory = None
+        by_asyncio = self.tasks_are_asyncios()
         if self.task_factory is not None:
             # Another thread may drop it.
             with cython.critical_section(self):
                 factory = self.task_factory
-        by_asyncio = self.tasks_are_asyncios()
         by_factory = factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
         if by_factory or by_asyncio:
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.

@@ -297,6 +297,25 @@ def test_copies_of_a_subclass(impl, loop):
     assert copy.copy(free).name == "y" and copy.copy(free)._args == (1,)
 
 
+def test_a_subclass_with_class_attributes_of_the_same_names(impl, loop):
+    """As on asyncio's handles, those of the instance count."""
+
+    class Soon(impl.Handle):
+        _loop = _source_traceback = _repr = None
+
+    class Later(impl.TimerHandle):
+        _loop = _source_traceback = _repr = None
+
+    seen, reports = [], []
+    loop.set_exception_handler(lambda loop, context: reports.append(type(context["exception"])))
+    Soon(seen.append, (1,), loop)._run()
+    Soon(seen.append, (), loop)._run()
+    handle = Later(1.0, seen.append, (2,), loop)
+    handle.cancel()
+    assert handle.cancelled() and "Later" in repr(handle)
+    assert seen == [1] and reports == [TypeError]
+
+
 def test_attributes_can_be_set(loop):
     """As on asyncio's handles: the handle runs its attributes as they are then."""
     seen, reports = [], []

@@ -295,6 +295,19 @@ def test_get_stack_of_a_failed_task_is_its_traceback(loop):
     assert len(task.get_stack(limit=1)) == 1
 
 
+def test_get_coro_of_a_subclass_with_an_attribute_of_that_name(impl, loop):
+    class Named(impl.Task):
+        _coro = None
+
+    async def nothing():
+        pass
+
+    coroutine = nothing()
+    task = Named(coroutine, loop=loop)
+    assert task.get_coro() is coroutine
+    loop.run_until_complete(task)
+
+
 def test_print_stack(loop):
     future = loop.create_future()
     task = loop.create_task(waiting(future), name="mine")

@@ -86,7 +86,8 @@ cdef int report_exception(object loop, Runnable item, object error) except -1:
         handle = item
         text = callback_text(handle)
         context = {"message": f"Exception in callback {text}", "exception": error, "handle": item}
-        source_traceback = handle._source_traceback
+        with cython.critical_section(handle):
+            source_traceback = handle.source_traceback
         if source_traceback:
             context["source_traceback"] = source_traceback
     else:
@@ -320,7 +321,9 @@ cdef class Handle(Runnable):
         section_leave(&section)
         if self.source_traceback is not None:
             # Made in debug mode: keep the repr(), because the callback is dropped below.
-            self.cancelled_repr = repr(self)
+            text = repr(self)
+            with cython.critical_section(self):
+                self.cancelled_repr, text = text, self.cancelled_repr
         section_enter(&section, self)
         if FREE_THREADED:
             callback = self.callback
@@ -346,7 +349,9 @@ cdef class Handle(Runnable):
         return self.own_context()
 
     def _run(self):
-        run_reporting(self, self._loop)
+        with cython.critical_section(self):
+            loop = self.loop
+        run_reporting(self, loop)
 
     def _repr_info(self):
         info = [type(self).__name__]
@@ -354,14 +359,16 @@ cdef class Handle(Runnable):
             info.append("cancelled")
         if self._callback is not None:
             info.append(callback_text(self))
-        source_traceback = self._source_traceback
+        with cython.critical_section(self):
+            source_traceback = self.source_traceback
         if source_traceback:
             frame = source_traceback[len(source_traceback) - 1]
             info.append(f"created at {frame[0]}:{frame[1]}")
         return info
 
     def __repr__(self):
-        text = self._repr
+        with cython.critical_section(self):
+            text = self.cancelled_repr
         if text is not None:
             return text
         return f"<{' '.join(self._repr_info())}>"

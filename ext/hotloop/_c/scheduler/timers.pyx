@@ -302,7 +302,9 @@ cdef class TimerHandle(Handle):
             if self.timers is not None:
                 self.withdraw()
             else:
-                self._loop._timer_handle_cancelled(self)
+                with cython.critical_section(self):
+                    loop = self.loop
+                loop._timer_handle_cancelled(self)
         self.cancel_now()
 
     def when(self):
@@ -365,10 +367,13 @@ cdef class TimerHandle(Handle):
 
     def __eq__(self, other):
         if isinstance(other, asyncio.TimerHandle):
+            with cython.critical_section(self):
+                callback = self.callback
+                args = self.args
             return (
                 self._when == other._when
-                and self._callback == other._callback
-                and self._args == other._args
+                and callback == other._callback
+                and args == other._args
                 and self._cancelled == other._cancelled
             )
         return NotImplemented

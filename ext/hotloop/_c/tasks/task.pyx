@@ -339,7 +339,8 @@ cdef class Task(TaskCore):
 
     def get_coro(self):
         """The coroutine; None if it ended in an eager start."""
-        return self._coro
+        with cython.critical_section(self):
+            return self.coro
 
     def get_context(self):
         """The context that the coroutine runs in."""

@@ -309,6 +309,31 @@ def test_stopped_inside_a_stall(loop):
     assert not begun.ended
 
 
+def test_stopped_while_the_watchdog_looks(loop):
+    """The stall ends, and the watch is stopped, right after the look has read the loop's progress."""
+
+    class Loop:
+        progress = 1
+
+        def is_closed(self):
+            return False
+
+        def _progress(self):
+            read, self.progress = self.progress, next(progress)
+            if self.progress == 2:
+                watch.stop()
+            return read
+
+    told = []
+    watched, progress = Loop(), iter([1, 1, 1, 2, 2])
+    watch = stalls.StallWatch(watched, 1.0, lambda stall: told.append(stall.ended))
+    assert watch.look(10.0, 0.0) and watch.look(12.0, 0.0)
+    assert told == [False]
+    assert watch.look(13.0, 0.0)
+    assert not watch.look(14.0, 0.0)
+    assert told == [False, True]
+
+
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
 def test_a_report_that_raises_is_logged_and_the_watch_goes_on(loop, reports, caplog, error):
     def report(stall):

@@ -141,6 +141,8 @@ class StallWatch:
 
     def look(self, now: float, late: float) -> bool:
         """See watchdog.Watched."""
+        # Before the progress is read: a look that began before stop() may not have seen the end of the stall.
+        stopped = self._stopped
         progress = self._read_progress()
         clock = self._read_cpu_clock()
         clock_before, self._clock = self._clock, clock
@@ -151,12 +153,13 @@ class StallWatch:
             clock_since, self._clock_since = self._clock_since, clock_before if overslept else clock
             if self._stall is not None:
                 begun, self._stall = self._stall, None
-                duration = (now if self._stopped is None else self._stopped) - since
+                duration = (now if stopped is None else stopped) - since
                 cpu_time = _cpu_time(clock_since, clock, duration)
                 self._tell(dataclasses.replace(begun, duration=duration, ended=True, cpu_time=cpu_time))
-        if progress == _GONE or self._stopped is not None:
+        if progress == _GONE or stopped is not None:
             return False
-        if progress != _IDLE and self._stall is None and now - self._since >= self._after:
+        blocked = progress != _IDLE and now - self._since >= self._after
+        if blocked and self._stall is None and self._stopped is None:
             duration = now - self._since
             self._stall = self._picture(duration, _cpu_time(self._clock_since, clock, duration))
             self._tell(self._stall)

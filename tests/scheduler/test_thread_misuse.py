@@ -74,6 +74,18 @@ loop.close()
 print("survived")
 """
 
+REPLACING_THE_CLOCK = """
+def work():
+    for _ in range(20):
+        loop.time()
+        loop.call_later(0.00001, nothing)
+
+def misuse(number, call):
+    for _ in range(20):
+        time.monotonic = Clock()
+        loop.time()
+"""
+
 MISUSES = {
     "call_soon": """
 def misuse(number, call):
@@ -191,16 +203,9 @@ class Clock:
 
 original = time.monotonic
 
-def work():
-    for _ in range(20):
-        loop.time()
-        loop.call_later(0.00001, nothing)
-
-def misuse(number, call):
-    for _ in range(20):
-        time.monotonic = Clock()
-        loop.time()
-
+"""
+    + REPLACING_THE_CLOCK
+    + """
 def end():
     time.monotonic = original
 """,
@@ -691,17 +696,7 @@ def test_a_clock_that_is_patched_before_the_import_is_replaced(impl):
     run(
         impl,
         PRELUDE,
-        """
-def work():
-    for _ in range(20):
-        loop.time()
-        loop.call_later(0.00001, nothing)
-
-def misuse(number, call):
-    for _ in range(20):
-        time.monotonic = Clock()
-        loop.time()
-""",
+        REPLACING_THE_CLOCK,
         DRIVER,
         options=("-c", PATCHING_FIRST),
     )

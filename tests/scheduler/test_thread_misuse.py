@@ -1,78 +1,11 @@
-"""Other threads call a loop, its futures, tasks, handles and transports directly, which asyncio's documents forbid.
-
-Such a call may raise, and its effect may come late. It must end neither the interpreter nor the loop. Without the GIL
-the threads really run side by side. Each program has an interpreter of its own, so that a crash is one failed test.
-"""
+"""Other threads call a loop, its futures, tasks and handles directly, which asyncio's documents forbid: see
+support/thread_misuse.py."""
 
 import pytest
 
+from support.thread_misuse import DRIVER, PRELUDE, run_misuse
+
 pytestmark = pytest.mark.promise("P04")
-
-# Each of THREADS threads calls `misuse(number, call)` CALLS times, while the loop runs `work()` again and again.
-PRELUDE = """
-import contextlib, contextvars, socket, threading, time, warnings
-warnings.simplefilter("ignore")
-THREADS, CALLS = 4, 100
-loop = impl.new_event_loop()
-loop.set_exception_handler(lambda loop, context: None)
-
-def nothing(*args):
-    pass
-
-def work():
-    pass
-
-def end():
-    pass
-"""
-
-DRIVER = """
-remaining = THREADS
-
-def work_again():
-    if remaining:
-        work()
-        loop.call_soon(work_again)
-
-def finished():
-    global remaining
-    remaining -= 1
-    if not remaining:
-        loop.call_later(0, loop.stop)
-
-started = threading.Barrier(THREADS)
-
-def thread(number):
-    started.wait()
-    for call in range(CALLS):
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            misuse(number, call)
-    loop.call_soon_threadsafe(finished)
-
-threads = [threading.Thread(target=thread, args=(number,)) for number in range(THREADS)]
-loop.call_soon(lambda: [one.start() for one in threads])
-loop.call_soon(work_again)
-loop.run_forever()
-for one in threads:
-    one.join()
-
-# The loop goes on as if nothing had been.
-async def check():
-    await asyncio.sleep(0)
-    future = loop.create_future()
-    loop.call_later(0.001, future.set_result, "well")
-    return await future
-
-end()
-assert loop.run_until_complete(loop.create_task(check())) == "well"
-for task in asyncio.all_tasks(loop):
-    task.cancel()
-for _ in range(3):
-    loop.call_soon(loop.stop)
-    loop.run_forever()
-loop.close()
-print("survived")
-"""
 
 REPLACING_THE_CLOCK = """
 def work():
@@ -492,154 +425,6 @@ def end():
 """,
 }
 
-# A transport to `here`; the program has its other end.
-TRANSPORT = """
-here, there = socket.socketpair()
-there.settimeout(60)
-received = bytearray()
-
-class Connected(asyncio.Protocol):
-    lost = False
-
-    def data_received(self, data):
-        received.extend(data)
-
-    def connection_lost(self, error):
-        self.lost = True
-
-transport, protocol = loop.run_until_complete(loop.create_connection(Connected, sock=here))
-
-def drain():
-    there.setblocking(False)
-    with contextlib.suppress(OSError):
-        while there.recv(65536):
-            pass
-
-def end():
-    transport.abort()
-    for _ in range(3):
-        loop.call_soon(loop.stop)
-        loop.run_forever()
-    assert protocol.lost
-    there.close()
-"""
-
-MISUSES_OF_TRANSPORTS = {
-    "write": """
-def work():
-    transport.write(b"from the loop")
-    drain()
-
-def misuse(number, call):
-    transport.write(b"from a thread")
-    transport.write(bytearray(b"from a thread"))
-    transport.writelines([b"from a thread"] * 10)
-    transport.get_write_buffer_size()
-    transport.set_write_buffer_limits(call)
-    transport.is_closing()
-""",
-    "pause_reading": """
-def work():
-    there.send(b"x")
-    drain()
-
-def misuse(number, call):
-    transport.pause_reading()
-    transport.is_reading()
-    transport.resume_reading()
-    transport.get_protocol()
-    transport.set_protocol(protocol)
-    repr(transport)
-""",
-    "set_protocol and set_write_buffer_limits": """
-# The transport takes new objects of the loop's thread, and frees the ones that other threads may be asking for.
-def work():
-    for size in range(10**6, 10**6 + 20):
-        transport.set_protocol(Connected())
-        transport.set_write_buffer_limits(size)
-    transport.set_protocol(protocol)
-
-def misuse(number, call):
-    for _ in range(20):
-        transport.get_protocol()
-        transport.get_write_buffer_limits()
-""",
-    "close": """
-connections = []
-
-async def connect():
-    for _ in range(20):
-        one, other = socket.socketpair()
-        connection, _ = await loop.create_connection(asyncio.Protocol, sock=one)
-        connections.append((connection, other))
-
-def work():
-    if len(connections) < 10:
-        task = loop.create_task(connect())
-        task.add_done_callback(nothing)
-    for connection, _ in connections:
-        connection.write(b"from the loop")
-
-def misuse(number, call):
-    with contextlib.suppress(IndexError):
-        connection, other = connections.pop()
-        connection.write(b"x" * 100_000)
-        connection.get_extra_info("socket")
-        connection.get_extra_info("sockname")
-        getattr(connection, ("close", "abort")[call % 2])()
-        connection.write(b"too late")
-        connection.is_closing()
-        connection.get_protocol()
-        repr(connection)
-        other.close()
-
-original_end = end
-
-def end():
-    for connection, other in connections:
-        connection.abort()
-        other.close()
-    original_end()
-""",
-}
-
-DATAGRAMS = """
-async def open_endpoint():
-    return await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
-
-transport, protocol = loop.run_until_complete(open_endpoint())
-address = transport.get_extra_info("sockname")
-
-def work():
-    transport.sendto(b"from the loop", address)
-
-def misuse(number, call):
-    transport.sendto(b"from a thread", address)
-    transport.get_write_buffer_size()
-
-def end():
-    transport.abort()
-"""
-
-PIPES = """
-read_end, write_end = os.pipe()
-transport, protocol = loop.run_until_complete(loop.connect_write_pipe(asyncio.BaseProtocol, open(write_end, "wb")))
-reader, _ = loop.run_until_complete(loop.connect_read_pipe(asyncio.Protocol, open(read_end, "rb")))
-
-def work():
-    transport.write(b"from the loop")
-
-def misuse(number, call):
-    transport.write(b"from a thread" * 100)
-    reader.pause_reading()
-    reader.resume_reading()
-    transport.get_write_buffer_size()
-
-def end():
-    transport.abort()
-    reader.close()
-"""
-
 NOT_RUNNING = """
 futures = [loop.create_future() for _ in range(100)]
 
@@ -680,20 +465,15 @@ exec(sys.argv[2])
 """
 
 
-def run(impl, *sources, options=()):
-    process = impl.run_script("\n".join(sources), *options, check=False)
-    assert (process.returncode, process.stdout.splitlines()[-1:]) == (0, ["survived"]), process.stderr[-3000:]
-
-
 @pytest.mark.parametrize("name", MISUSES)
 def test_calls_from_other_threads(impl, name):
     if impl.name == "asyncio" and name in ("call_later", "call_at"):
         pytest.skip("asyncio's loop ends if its heap of timers is changed meanwhile")
-    run(impl, PRELUDE, MISUSES[name], DRIVER)
+    run_misuse(impl, PRELUDE, MISUSES[name], DRIVER)
 
 
 def test_a_clock_that_is_patched_before_the_import_is_replaced(impl):
-    run(
+    run_misuse(
         impl,
         PRELUDE,
         REPLACING_THE_CLOCK,
@@ -702,19 +482,9 @@ def test_a_clock_that_is_patched_before_the_import_is_replaced(impl):
     )
 
 
-@pytest.mark.parametrize("name", MISUSES_OF_TRANSPORTS)
-def test_transports_used_by_other_threads(impl, name):
-    run(impl, PRELUDE, TRANSPORT, MISUSES_OF_TRANSPORTS[name], DRIVER)
-
-
-@pytest.mark.parametrize("source", [DATAGRAMS, PIPES], ids=["datagrams", "pipes"])
-def test_other_transports_used_by_other_threads(impl, source):
-    run(impl, PRELUDE, source, DRIVER)
-
-
 def test_threads_prepare_a_loop_that_does_not_run(impl):
     """All threads call at once; no call is lost."""
-    run(
+    run_misuse(
         impl,
         PRELUDE,
         NOT_RUNNING,
@@ -731,7 +501,7 @@ print("survived")
 
 
 def test_a_loop_begins_to_run_while_threads_prepare_it(impl):
-    run(
+    run_misuse(
         impl,
         PRELUDE,
         NOT_RUNNING,

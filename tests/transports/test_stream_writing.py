@@ -3,13 +3,14 @@
 import array
 import asyncio
 import hashlib
+import select
 import socket
 import sys
 
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio
+from support.stream_connections import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio, wait_for
 
 SINCE_3_12 = sys.version_info >= (3, 12)
 WRITELINES_IS_FAULTY = (3, 12) <= sys.version_info < (3, 14, 10)
@@ -150,6 +151,27 @@ def test_writing_lines_of_nothing(loop, connections):
     assert connection.receive(9) == b"something"
     connection.transport.close()
     connection.run_until_lost()
+
+
+@pytest.mark.skipif(not SINCE_3_12, reason="until CPython 3.11 writelines() joins its argument and calls write()")
+@every_kind
+@pytest.mark.parametrize("closing", [False, True], ids=["open", "closing"])
+def test_writelines_tries_at_once_what_the_kernel_did_not_take_before(connections, kind, closing):
+    connection = connections.open(kind)
+    transport = connection.transport
+    transport.set_write_buffer_limits(0)
+    while not transport.get_write_buffer_size():
+        transport.write(bytes(4096))
+    if closing:
+        transport.close()
+    while connection.peer_read(1 << 20):
+        pass
+    wait_for(connection.socket, select.POLLOUT)
+    transport.writelines([b"la", b"st"])
+    assert transport.get_write_buffer_size() == 0
+    assert connection.protocol.calls[1:] == ["pause_writing", "resume_writing", "connection_lost"][: 2 + closing]
+    transport.close()
+    assert connection.receive_all().endswith(b"last")
 
 
 def outcome(function, *arguments):

@@ -160,7 +160,11 @@ cdef class StreamTransport(StreamReceiver):
         except BaseException:
             write_queue_truncate(&self.unsent, waiting)
             raise
-        self.send_soon()
+        if self.blocked:
+            # As in asyncio, the kernel is asked whether it has room again.
+            self.ready_to_write()
+        else:
+            self.send_soon()
 
     cdef bint enqueue(self, object data) except -1:
         """Queue data to be sent. False if that has closed the connection: a send has failed, or the data is a view with

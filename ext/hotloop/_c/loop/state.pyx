@@ -192,16 +192,12 @@ cdef class LoopState:
 
 
 cdef int clear_loop(object loop) except -1:
-    """The tp_clear. A loop that the garbage collector clears is closed, and keeps its queues: code that runs while a
-    cycle is cleared may still find the loop and use it. What they hold is in lists, which can be cleared."""
+    """The tp_clear. A loop that the garbage collector clears is closed, and keeps its queues, which have a tp_clear of
+    their own: code that runs while a cycle is cleared may still find the loop and use it."""
     cdef LoopState self = loop
     store_release_bint(&self.closed, True)
     self.ready.closed = True
     self.inbox.set_closed(True)
-    try:
-        self.timers.clear()
-    except MemoryError:
-        pass
     self.poller = None
     self.selector = self.task_factory = self.slow_hook = self.longest_item = self._name_threads = None
     self._csock = self._ssock = self._internal_fds = self._signal_handlers = self._watcher = None

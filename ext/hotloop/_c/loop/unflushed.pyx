@@ -66,7 +66,7 @@ cdef class Unflushed:
         """Before something else leaves the process that must not overtake what was written: send what the kernel takes.
         flush() still comes."""
         cdef Py_ssize_t index
-        for index in range(self.count):
+        for index in range(min(self.count, PyList_GET_SIZE(self.watchers))):
             (<Watcher>PyList_GET_ITEM(self.watchers, index)).send_early()
         return 0
 
@@ -80,7 +80,8 @@ cdef class Unflushed:
         # A resume_writing() may write again, and so fill the other list, or even run the loop.
         while self.count:
             watchers = self.watchers
-            count = self.count
+            # Less if the garbage collector has cleared the list.
+            count = min(self.count, PyList_GET_SIZE(watchers))
             self.watchers = [] if self.spare is None else self.spare
             self.spare = None
             self.count = 0

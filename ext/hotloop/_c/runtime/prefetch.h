@@ -7,6 +7,7 @@
 #define HOTLOOP_RUNTIME_PREFETCH_H
 
 #include <Python.h>
+#include <stdint.h>
 
 /* How many objects ahead. The time that a few of them take is the time that memory takes. */
 #define PREFETCH_DISTANCE 8
@@ -20,11 +21,12 @@
 /* An object of up to 144 bytes, with the garbage collector's words in front of it. */
 static inline void prefetch_object(const PyObject *object)
 {
-    const char *first = (const char *)object - 2 * sizeof(void *);
+    /* A number, because it may be NULL, from which no pointer may be computed. */
+    uintptr_t first = (uintptr_t)object - 2 * sizeof(void *);
 
-    PREFETCH(first);
-    PREFETCH(first + 64);
-    PREFETCH(first + 128);
+    PREFETCH((const void *)first);
+    PREFETCH((const void *)(first + 64));
+    PREFETCH((const void *)(first + 128));
 }
 
 #endif

@@ -5,8 +5,9 @@ on the queue directly; the others run on a deque of its handles, whose contents 
 """
 
 cimport cython
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject, PyObject_RichCompare
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject, PyObject_RichCompare, PyTypeObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from hotloop._c.runtime.locking cimport object_section, publish_size, section_enter, section_leave
 from hotloop._c.runtime.references cimport steal
@@ -40,36 +41,40 @@ cdef class ReadyDeque(ReadyQueue):
     cdef int replace(self, object handles, Py_ssize_t known) except -1:
         """Put `handles` in place of the `known` oldest. Handles that were queued in the meantime stay, behind them."""
         cdef ReadyQueue queue = self    # whose `count` is a number; this class has a method of that name
-        cdef list items = [], ring = [], before
-        cdef Py_ssize_t given, count, size = 0, index
+        cdef list items = []
+        cdef PyObject **before
+        cdef PyObject **ring
+        cdef Py_ssize_t given, dropped, kept, head, mask, index, size = INITIAL_SLOTS
         cdef object_section section
         for handle in handles:
             items.append(as_runnable(handle))
-        given = count = len(items)
+        given = len(items)
         section_enter(&section, queue)
-        while size < max(count, INITIAL_SLOTS):
+        before, head, mask = queue.ring, queue.head, queue.mask
+        dropped = min(known, queue.count)
+        kept = queue.count - dropped
+        while size < given + kept:
+            size *= 2
+        ring = <PyObject **>PyMem_Calloc(size, sizeof(PyObject *))
+        if ring == NULL:
             section_leave(&section)
-            size = INITIAL_SLOTS
-            while size < count:
-                size *= 2
-            ring = [None] * size
-            section_enter(&section, queue)
-            # Making the list may have run the garbage collector, and thus code that queues callbacks.
-            count = given + max(queue.count - known, 0)
+            raise MemoryError
         for index in range(given):
-            ring[index] = items[index]
-        for index in range(given, count):
-            ring[index] = <object>PyList_GET_ITEM(queue.ring, (queue.head + known + index - given) & queue.mask)
-        before = queue.ring
+            Py_INCREF(items[index])
+            ring[index] = <PyObject *>items[index]
+        for index in range(kept):
+            ring[given + index] = before[(head + dropped + index) & mask]
         queue.ring = ring
         queue.head = 0
-        publish_size(&queue.count, count)
+        publish_size(&queue.count, given + kept)
         publish_size(&queue.mask, size - 1)
         section_leave(&section)
         # Last, because both may run finalizers: of the dropped handles, and of what the timers referred to.
+        for index in range(dropped):
+            Py_DECREF(<object>before[(head + index) & mask])
+        PyMem_Free(before)
         for item in items:
             (<Runnable>item).withdraw()
-        del before
         return 0
 
     cdef object apply(self, str name, tuple arguments):
@@ -83,13 +88,6 @@ cdef class ReadyDeque(ReadyQueue):
     def append(self, handle, /):
         """Queue a handle."""
         cdef Runnable item = as_runnable(handle)
-        cdef ReadyQueue queue = self
-        cdef bint cleared
-        with cython.critical_section(queue):
-            cleared = PyList_GET_SIZE(queue.ring) <= queue.mask
-        if cleared:
-            # By the garbage collector.
-            self.replace((), queue.count)
         push(self, item)
         # A pending timer leaves the timer queue.
         item.withdraw()
@@ -128,11 +126,7 @@ cdef class ReadyDeque(ReadyQueue):
 
     def clear(self):
         """Drop all handles."""
-        cdef PyObject *item
-        while queued(self):
-            item = pop(self)
-            if item != NULL:
-                steal(item)
+        self.drop_all()
 
     def reverse(self):
         """Reverse the order in place."""
@@ -167,7 +161,7 @@ cdef class ReadyDeque(ReadyQueue):
         section_enter(&section, self)
         try:
             for index in range(queued(self)):
-                handles.append(unwrap(<object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)))
+                handles.append(unwrap(<object>self.ring[(self.head + index) & self.mask]))
         finally:
             section_leave(&section)
         return iter(handles)
@@ -207,3 +201,7 @@ cdef class ReadyDeque(ReadyQueue):
 
 cdef object as_deque(object other):
     return deque(other) if isinstance(other, ReadyQueue) else other
+
+
+# That of ReadyQueue. A class without one inherits none.
+(<PyTypeObject *>ReadyDeque).tp_clear = (<PyTypeObject *>ReadyQueue).tp_clear

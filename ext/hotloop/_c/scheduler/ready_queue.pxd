@@ -1,6 +1,5 @@
-from cpython.list cimport PyList_GET_ITEM, PyList_SET_ITEM
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.object cimport PyObject, visitproc
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 
 from hotloop._c.runtime.locking cimport (
@@ -36,6 +35,10 @@ cdef enum:
     INITIAL_SLOTS = 64
 
 
+# A tp_traverse. Without `noexcept`, Cython would take a result of -1, which only stops the collector, for an exception.
+ctypedef int (*traverse_function)(PyObject *, visitproc, void *) noexcept
+
+
 cdef class Runnable:
     cdef int run(self) except -1    # 1: it was cancelled, nothing ran
     cdef int is_cancelled(self) except -1
@@ -46,18 +49,19 @@ cdef class Runnable:
 
 # Without the GIL, `ring`, `head`, `count` and `mask` are changed in a critical section of the queue.
 cdef class ReadyQueue:
-    cdef list ring                  # its length is a power of two; free slots hold None
+    cdef PyObject **ring            # `mask + 1` slots, a power of two; free ones hold NULL
     cdef Py_ssize_t head            # the index of the oldest Runnable
     cdef Py_ssize_t count           # the number of queued Runnables
-    cdef Py_ssize_t mask            # len(ring) - 1
+    cdef Py_ssize_t mask
     cdef unsigned int direct_version  # see may_queue_directly()
     cdef bint creates_plain_tasks   # see may_create_directly()
     cdef bint closed                # the loop is closed: queueing raises
     cdef uint64_t steps             # how many steps tasks have run, eager first steps included
     cdef object entered_task        # the task that current_task() returns, left lazily: see Task.run(); None: no task
 
-    cdef int resize(self, Py_ssize_t size) except -1
-    cdef int shrink(self) except -1
+    cdef bint resize(self, Py_ssize_t size) noexcept
+    cdef int shrink(self) noexcept
+    cdef int drop_all(self) noexcept
 
 
 # Defined here, so that every module inlines them.
@@ -67,31 +71,26 @@ cdef inline Py_ssize_t queued(ReadyQueue queue) noexcept:
     return published_size(&queue.count)
 
 
-cdef inline int make_room(ReadyQueue queue) except -1:
-    """Ensure that the next push() neither fails nor runs other code. make_room() itself may do both: allocating a
-    larger ring may raise MemoryError, and may run the garbage collector."""
-    while queued(queue) > published_size(&queue.mask):
-        queue.resize(2 * (published_size(&queue.mask) + 1))
-    return 0
+cdef inline bint has_room(ReadyQueue queue) noexcept:
+    """Make room for one more item. False: there is no memory for a larger ring."""
+    cdef bint has
+    cdef object_section section
+    section_enter(&section, queue)
+    has = queue.count <= queue.mask or queue.resize(2 * (queue.mask + 1))
+    section_leave(&section)
+    return has
 
 
 cdef inline int push(ReadyQueue queue, Runnable item) except -1:
-    """Queue an item. Since this may fail, callers record that the item is queued afterwards."""
-    cdef PyObject *slot
-    cdef Py_ssize_t index
+    """Queue an item; MemoryError. Runs no other code. Since this may fail, callers record that the item is queued
+    afterwards."""
     cdef object_section section
-    make_room(queue)
     section_enter(&section, queue)
-    while FREE_THREADED and queue.count > queue.mask:
-        # Another thread has filled the queue.
+    if queue.count > queue.mask and not queue.resize(2 * (queue.mask + 1)):
         section_leave(&section)
-        make_room(queue)
-        section_enter(&section, queue)
-    index = (queue.head + queue.count) & queue.mask
-    slot = PyList_GET_ITEM(queue.ring, index)    # None; the slot's reference to it is dropped below
+        raise MemoryError
     Py_INCREF(item)
-    PyList_SET_ITEM(queue.ring, index, item)
-    Py_DECREF(<object>slot)
+    queue.ring[(queue.head + queue.count) & queue.mask] = <PyObject *>item
     publish_size(&queue.count, queue.count + 1)
     section_leave(&section)
     return 0
@@ -124,9 +123,8 @@ cdef inline PyObject *pop(ReadyQueue queue) noexcept:
     if FREE_THREADED and queue.count == 0:
         section_leave(&section)
         return NULL
-    item = PyList_GET_ITEM(queue.ring, queue.head)
-    Py_INCREF(None)
-    PyList_SET_ITEM(queue.ring, queue.head, None)
+    item = queue.ring[queue.head]
+    queue.ring[queue.head] = NULL
     queue.head = (queue.head + 1) & queue.mask
     publish_size(&queue.count, queue.count - 1)
     section_leave(&section)
@@ -134,8 +132,8 @@ cdef inline PyObject *pop(ReadyQueue queue) noexcept:
 
 
 cdef inline void prefetch_item(ReadyQueue queue) noexcept:
-    """Have the processor fetch an item that is popped soon."""
-    prefetch_object(PyList_GET_ITEM(queue.ring, (queue.head + PREFETCH_DISTANCE) & queue.mask))
+    """Have the processor fetch an item that is popped soon. Not without the GIL: another thread may free the ring."""
+    prefetch_object(queue.ring[(queue.head + PREFETCH_DISTANCE) & queue.mask])
 
 
 cdef Runnable as_runnable(object handle)

@@ -6,9 +6,24 @@ task, the number of steps, and which short cuts are allowed.
 """
 
 cimport cython
-from cpython.list cimport PyList_GET_ITEM
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+
+cdef extern from *:
+    """
+    static int visit_slots(PyObject *const *slots, Py_ssize_t size, visitproc visit, void *arg)
+    {
+        Py_ssize_t index;
+
+        for (index = 0; index < size; index++)
+            Py_VISIT(slots[index]);
+        return 0;
+    }
+    """
+    int visit_slots(PyObject **slots, Py_ssize_t size, visitproc, void *) noexcept
 
 # A ring that a burst has grown beyond this shrinks again once the queue is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
@@ -61,42 +76,75 @@ cdef class ForeignRunnable(Runnable):
 
 @cython.no_gc_clear
 cdef class ReadyQueue:
-    """A ring of Runnables. Its slots are those of a Python list, so that the garbage collector sees and clears them.
+    """A ring of Runnables. It is no Python list: the garbage collector would clear one, and what runs meanwhile may
+    still queue something.
 
     Python code sees its subclass ReadyDeque."""
 
     def __cinit__(self):
-        self.ring = [None] * INITIAL_SLOTS
-        self.mask = INITIAL_SLOTS - 1
+        if not self.resize(INITIAL_SLOTS):
+            raise MemoryError
         self.direct_version = NO_VERSION
 
-    cdef int resize(self, Py_ssize_t size) except -1:
-        """Move to a ring of `size` slots, unless the ring was resized while the new one was allocated: an allocation
-        may run the garbage collector, and thus code that queues callbacks."""
-        cdef Py_ssize_t before = published_size(&self.mask) + 1
-        cdef list ring = [None] * size
+    def __dealloc__(self):
+        self.drop_all()
+        PyMem_Free(self.ring)
+
+    cdef bint resize(self, Py_ssize_t size) noexcept:
+        """Move to a ring of `size` slots. Called in a critical section of the queue. False: there is no memory."""
+        cdef PyObject **ring = <PyObject **>PyMem_Calloc(size, sizeof(PyObject *))
         cdef Py_ssize_t index
+        if ring == NULL:
+            return False
+        for index in range(self.count):
+            ring[index] = self.ring[(self.head + index) & self.mask]
+        PyMem_Free(self.ring)
+        self.ring = ring
+        self.head = 0
+        publish_size(&self.mask, size - 1)
+        return True
+
+    cdef int shrink(self) noexcept:
+        """Shrink the ring after a burst, if the queue is empty. Without memory the loop tries again before its next
+        wait."""
         cdef object_section section
-        section_enter(&section, self)
-        if self.mask + 1 == before and self.count <= size:
-            for index in range(self.count):
-                ring[index] = <object>PyList_GET_ITEM(self.ring, (self.head + index) & self.mask)
-            # The old ring is freed on return. That runs no finalizers: the new ring holds the same items.
-            self.ring, ring = ring, self.ring
-            self.head = 0
-            publish_size(&self.mask, size - 1)
-        section_leave(&section)
+        if published_size(&self.mask) >= RETAINED_SLOTS:
+            section_enter(&section, self)
+            if self.count == 0:
+                self.resize(INITIAL_SLOTS)
+            section_leave(&section)
         return 0
 
-    cdef int shrink(self) except -1:
-        """Shrink the ring after a burst; called when the queue is empty."""
-        if published_size(&self.mask) >= RETAINED_SLOTS and queued(self) == 0:
-            try:
-                self.resize(INITIAL_SLOTS)
-            except MemoryError:
-                # Not fatal: the loop tries again before its next wait.
-                pass
+    cdef int drop_all(self) noexcept:
+        """Drop what is queued, but not what finalizers queue meanwhile."""
+        cdef Py_ssize_t index
+        for index in range(queued(self)):
+            if queued(self):
+                Py_XDECREF(pop(self))
         return 0
+
+
+cdef traverse_function usual_traverse = <traverse_function>(<PyTypeObject *>ReadyQueue).tp_traverse
+
+
+cdef int traverse_queue(PyObject *queue, visitproc visit, void *argument) noexcept:
+    cdef int result = usual_traverse(queue, visit, argument)
+    if result or (<ReadyQueue>queue).ring == NULL:
+        return result
+    return visit_slots((<ReadyQueue>queue).ring, (<ReadyQueue>queue).mask + 1, visit, argument)
+
+
+cdef int clear_queue(object queue) except -1:
+    """The tp_clear. What the garbage collector has cleared is empty, and belongs to no loop that runs."""
+    cdef ReadyQueue self = queue
+    self.closed = True
+    self.drop_all()
+    self.entered_task = None
+    return 0
+
+
+(<PyTypeObject *>ReadyQueue).tp_traverse = <traverseproc>traverse_queue
+(<PyTypeObject *>ReadyQueue).tp_clear = <inquiry>clear_queue
 
 
 cdef Runnable as_runnable(object handle):

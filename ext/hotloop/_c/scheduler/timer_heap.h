@@ -2,9 +2,10 @@
  *
  * The keys lie side by side in one array, and sifting touches nothing else: with ten thousand timers pending, moving a
  * key costs a few nanoseconds, and telling the timer its new place would cost a cache miss. So a timer does not know
- * its place in the heap. It has a slot in a table instead. A cancelled timer gives up its slot at once, but its key
- * stays in the heap, dead: the key's order is no longer the slot's. Dead keys are removed when they reach the top, or
- * all together when they are the majority.
+ * its place in the heap. It has a slot in a table instead, which owns its handle, and which is no Python list: the
+ * garbage collector would clear one. A cancelled timer gives up its slot at once, but its key stays in the heap, dead:
+ * the key's order is no longer the slot's. Dead keys are removed when they reach the top, or all together when they are
+ * the majority.
  *
  * No branch predictor can guess which of two keys is earlier. So a deadline is kept as an integer that sorts in the
  * same way, and keys are compared by arithmetic: popping the first of twenty thousand takes two thirds of the time that
@@ -32,8 +33,9 @@ typedef struct {
     timer_key *keys;
     Py_ssize_t count;     /* of keys, dead ones included */
     Py_ssize_t live;      /* the number of timers: keys that are not dead, here and in the run */
-    Py_ssize_t capacity;  /* of `keys`, `orders` and `free` */
+    Py_ssize_t capacity;  /* of `keys`, `orders`, `handles` and `free` */
     uint64_t *orders;     /* by slot; 0: the slot is free */
+    PyObject **handles;   /* by slot; NULL: the slot is free */
     Py_ssize_t *free;     /* a stack of the free slots below `slots` */
     Py_ssize_t free_count;
     Py_ssize_t slots;     /* how many were ever in use */
@@ -125,12 +127,15 @@ static inline int timer_heap_grow(timer_heap *heap)
     Py_ssize_t capacity = heap->capacity ? 2 * heap->capacity : 64;
     void *keys = PyMem_Realloc(heap->keys, (size_t)capacity * sizeof *heap->keys);
     void *orders = keys == NULL ? NULL : PyMem_Realloc(heap->orders, (size_t)capacity * sizeof *heap->orders);
-    void *freed = orders == NULL ? NULL : PyMem_Realloc(heap->free, (size_t)capacity * sizeof *heap->free);
+    void *handles = orders == NULL ? NULL : PyMem_Realloc(heap->handles, (size_t)capacity * sizeof *heap->handles);
+    void *freed = handles == NULL ? NULL : PyMem_Realloc(heap->free, (size_t)capacity * sizeof *heap->free);
 
     if (keys != NULL)
         heap->keys = keys;
     if (orders != NULL)
         heap->orders = orders;
+    if (handles != NULL)
+        heap->handles = handles;
     if (freed == NULL)
         return -1;
     heap->free = freed;
@@ -139,7 +144,7 @@ static inline int timer_heap_grow(timer_heap *heap)
 }
 
 /* Returns the slot of the new timer; -1: no memory. */
-static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
+static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline, PyObject *handle)
 {
     timer_key key = {timer_rank(deadline), heap->pushed + 1, 0};
 
@@ -148,17 +153,23 @@ static inline Py_ssize_t timer_heap_push(timer_heap *heap, double deadline)
         return -1;
     key.slot = heap->free_count ? heap->free[--heap->free_count] : heap->slots++;
     heap->orders[key.slot] = key.order;
+    heap->handles[key.slot] = Py_NewRef(handle);
     heap->pushed++;
     heap->live++;
     timer_heap_sift_up(heap, heap->count++, key);
     return key.slot;
 }
 
-static inline void timer_heap_free_slot(timer_heap *heap, Py_ssize_t slot)
+/* Returns the handle, and with it the reference. */
+static inline PyObject *timer_heap_free_slot(timer_heap *heap, Py_ssize_t slot)
 {
+    PyObject *handle = heap->handles[slot];
+
     heap->orders[slot] = 0;
+    heap->handles[slot] = NULL;
     heap->free[heap->free_count++] = slot;
     heap->live--;
+    return handle;
 }
 
 /* Make the keys a heap again, bottom-up; there are `kept` now, in any order. */
@@ -193,14 +204,17 @@ static inline void timer_heap_remove_dead(timer_heap *heap)
     timer_heap_rebuild(heap, kept);
 }
 
-static inline void timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
+/* Returns the handle, and with it the reference. */
+static inline PyObject *timer_heap_cancel(timer_heap *heap, Py_ssize_t slot)
 {
-    timer_heap_free_slot(heap, slot);
+    PyObject *handle = timer_heap_free_slot(heap, slot);
+
     /* Most timeouts are cancelled soon after they were set, when their key may still be the last. */
     while (heap->count && !timer_key_live(heap, &heap->keys[heap->count - 1]))
         heap->count--;
     if (heap->count > TIMER_HEAP_SMALL && heap->count > 2 * heap->live)
         timer_heap_remove_dead(heap);
+    return handle;
 }
 
 /* -- the run -- */
@@ -265,19 +279,19 @@ static inline void timer_heap_sort_due(timer_heap *heap, double now)
     heap->run_end = due;
 }
 
-/* Have the processor fetch timers that are soon the first of the run. `handles` is a list by slot. */
-static inline void timer_heap_prefetch(const timer_heap *heap, PyObject *handles)
+/* Have the processor fetch timers that are soon the first of the run. */
+static inline void timer_heap_prefetch(const timer_heap *heap)
 {
-    Py_ssize_t index = heap->run_start + PREFETCH_DISTANCE, slot;
+    Py_ssize_t index = heap->run_start + PREFETCH_DISTANCE;
 
     if (heap->run == NULL)
         return;
-    if (index < heap->run_end && (slot = heap->run[index].slot) < PyList_GET_SIZE(handles))
-        prefetch_object(PyList_GET_ITEM(handles, slot));
+    if (index < heap->run_end)
+        prefetch_object(heap->handles[heap->run[index].slot]);
     index += PREFETCH_DISTANCE;
-    if (index < heap->run_end && (slot = heap->run[index].slot) < PyList_GET_SIZE(handles)) {
-        PREFETCH(&PyList_GET_ITEM(handles, slot));
-        PREFETCH(&heap->orders[slot]);
+    if (index < heap->run_end) {
+        PREFETCH(&heap->handles[heap->run[index].slot]);
+        PREFETCH(&heap->orders[heap->run[index].slot]);
     }
 }
 
@@ -302,28 +316,41 @@ static inline const timer_due *timer_heap_first(timer_heap *heap)
     return &heap->first;
 }
 
-/* Remove the timer that timer_heap_first() has just returned. */
-static inline void timer_heap_pop(timer_heap *heap)
+/* Remove the timer that timer_heap_first() has just returned. Returns the handle, and with it the reference. */
+static inline PyObject *timer_heap_pop(timer_heap *heap)
 {
-    timer_heap_free_slot(heap, heap->first.slot);
+    PyObject *handle = timer_heap_free_slot(heap, heap->first.slot);
+
     if (heap->first_in_run)
         timer_heap_drop_first_of_run(heap);
     else
         timer_heap_drop_first(heap);
+    return handle;
 }
 
-/* Remove all timers, and free the memory. */
-static inline void timer_heap_clear(timer_heap *heap)
+/* -- all timers -- */
+
+static inline int timer_heap_traverse(const timer_heap *heap, visitproc visit, void *arg)
 {
+    Py_ssize_t slot;
+
+    for (slot = 0; slot < heap->slots; slot++)
+        Py_VISIT(heap->handles[slot]);
+    return 0;
+}
+
+/* Drop all handles, and free the memory of a heap that is used no more: dropping a handle may run a finalizer. */
+static inline void timer_heap_free(timer_heap *heap)
+{
+    Py_ssize_t slot;
+
+    for (slot = 0; slot < heap->slots; slot++)
+        Py_XDECREF(heap->handles[slot]);
     PyMem_Free(heap->keys);
     PyMem_Free(heap->orders);
+    PyMem_Free(heap->handles);
     PyMem_Free(heap->free);
     PyMem_Free(heap->run);
-    heap->run = NULL;
-    heap->keys = NULL;
-    heap->orders = NULL;
-    heap->free = NULL;
-    heap->count = heap->live = heap->capacity = heap->free_count = heap->slots = 0;
 }
 
 #endif

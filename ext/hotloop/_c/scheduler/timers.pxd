@@ -1,3 +1,4 @@
+from cpython.object cimport PyObject
 from libc.math cimport INFINITY
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
@@ -10,10 +11,9 @@ cdef extern from "scheduler/timer_heap.h":
         Py_ssize_t slot
 
     ctypedef struct timer_heap:
-        Py_ssize_t count
         Py_ssize_t live
-        Py_ssize_t free_count
         Py_ssize_t slots
+        PyObject **handles
 
     const timer_due *timer_heap_first(timer_heap *)
 
@@ -21,14 +21,13 @@ cdef extern from "scheduler/timer_heap.h":
 cdef class TimerHandle(Handle):
     cdef double deadline            # in seconds, by the loop's clock
     cdef object given_deadline      # the deadline as the caller passed it, if not as a float; else None
-    cdef Py_ssize_t slot            # in `timers.heap` and `timers.handles`
+    cdef Py_ssize_t slot            # in `timers.heap`
     cdef TimerQueue timers          # the queue in which it is pending; None: it is not pending
 
 
 # Without the GIL, the queue, and `slot` and `timers` of its handles, are changed in a critical section of the queue.
 cdef class TimerQueue:
     cdef timer_heap heap
-    cdef list handles               # by slot, pending or None; a list, so that the garbage collector sees them
     cdef object snapshot            # the context that `sharing` pending handles share; None: none do
     cdef Py_ssize_t sharing
 
@@ -38,8 +37,7 @@ cdef class TimerQueue:
     cdef int share_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef double expire(self, double now, ReadyQueue ready) except? -1
-    cdef int shrink(self) except -1
-    cdef int clear(self) except -1
+    cdef int clear(self) noexcept
     cdef int replace(self, object handles) except -1
     cdef list in_order(self)
 

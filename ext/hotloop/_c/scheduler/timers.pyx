@@ -5,25 +5,27 @@ Most timeouts are cancelled, so the queue drops a cancelled timer at once; only 
 
 cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_SET_ITEM
-from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.ref cimport Py_DECREF
 from libc.math cimport INFINITY
+from libc.string cimport memset
 
-from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, published_size, section_enter, section_leave
+from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.handles cimport Handle
-from hotloop._c.scheduler.ready_queue cimport ReadyQueue, make_room, queued
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, has_room, traverse_function
 from hotloop._c.scheduler.ready_queue cimport push as push_ready
 
 import asyncio
 
 cdef extern from "scheduler/timer_heap.h":
-    Py_ssize_t timer_heap_push(timer_heap *, double deadline)
-    void timer_heap_cancel(timer_heap *, Py_ssize_t slot)
+    Py_ssize_t timer_heap_push(timer_heap *, double deadline, PyObject *handle)
+    PyObject *timer_heap_cancel(timer_heap *, Py_ssize_t slot)
     void timer_heap_sort_due(timer_heap *, double now)
-    void timer_heap_prefetch(const timer_heap *, PyObject *handles)
-    void timer_heap_pop(timer_heap *)
-    void timer_heap_clear(timer_heap *)
+    void timer_heap_prefetch(const timer_heap *)
+    PyObject *timer_heap_pop(timer_heap *)
+    int timer_heap_traverse(const timer_heap *, visitproc, void *) noexcept
+    void timer_heap_free(timer_heap *)
 
 cdef extern from *:
     """
@@ -41,14 +43,6 @@ cdef extern from "runtime/context_cache.h":
 
 # A queue that a burst has grown beyond this frees its memory once it is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 65536
-
-
-cdef inline void set_slot(list handles, Py_ssize_t slot, object handle) noexcept:
-    """handles[slot] = handle"""
-    cdef PyObject *before = PyList_GET_ITEM(handles, slot)
-    Py_INCREF(handle)
-    PyList_SET_ITEM(handles, slot, handle)
-    Py_DECREF(<object>before)
 
 
 cdef inline void mark_not_pending(TimerQueue queue, TimerHandle handle) noexcept:
@@ -74,15 +68,11 @@ cdef inline int insert_in_section(TimerQueue queue, TimerHandle handle, double d
     if deadline != deadline:
         # A NaN is due at once, as in asyncio, but must not disturb the order of the others, as it does there.
         deadline = -INFINITY
-    if queue.heap.free_count == 0 and queue.heap.slots == PyList_GET_SIZE(queue.handles):
-        # Before the key is pushed, because this may fail for lack of memory: no key may be without a handle.
-        queue.handles.append(None)
-    slot = timer_heap_push(&queue.heap, deadline)
+    slot = timer_heap_push(&queue.heap, deadline, <PyObject *>handle)
     if slot < 0:
         raise MemoryError()
     handle.slot = slot
     handle.timers = queue
-    set_slot(queue.handles, slot, handle)
     return 0
 
 
@@ -90,11 +80,8 @@ cdef inline int insert_in_section(TimerQueue queue, TimerHandle handle, double d
 cdef class TimerQueue:
     """The pending timers of one loop."""
 
-    def __cinit__(self):
-        self.handles = []
-
     def __dealloc__(self):
-        timer_heap_clear(&self.heap)
+        timer_heap_free(&self.heap)
 
     cdef int push(self, TimerHandle handle) except -1:
         if handle.context is not None:
@@ -126,8 +113,7 @@ cdef class TimerQueue:
             if handle.timers is self:
                 before = handle.slot
                 insert_in_section(self, handle, deadline)
-                timer_heap_cancel(&self.heap, before)
-                set_slot(self.handles, before, None)
+                Py_DECREF(<object>timer_heap_cancel(&self.heap, before))
         finally:
             section_leave(&section)
         return 0
@@ -155,8 +141,7 @@ cdef class TimerQueue:
             # Another thread was faster.
             section_leave(&section)
             return 0
-        timer_heap_cancel(&self.heap, handle.slot)
-        set_slot(self.handles, handle.slot, None)
+        Py_DECREF(<object>timer_heap_cancel(&self.heap, handle.slot))
         mark_not_pending(self, handle)
         section_leave(&section)
         return 0
@@ -176,62 +161,47 @@ cdef class TimerQueue:
                 earliest = first.deadline
                 timer_heap_sort_due(&self.heap, now)
                 first = timer_heap_first(&self.heap)
-            while first != NULL and first.deadline <= now:
-                if queued(ready) > published_size(&ready.mask):
-                    try:
-                        make_room(ready)
-                    except MemoryError:
-                        # No `break` here: leaving an except block fetches the exception's traceback, for which there
-                        # may be no memory.
-                        pass
-                    if queued(ready) > published_size(&ready.mask):
-                        break
-                    # make_room() may have run code that cancelled the timer.
-                    first = timer_heap_first(&self.heap)
-                    continue
-                timer_heap_prefetch(&self.heap, <PyObject *>self.handles)
-                handle = <TimerHandle>PyList_GET_ITEM(self.handles, first.slot)
-                timer_heap_pop(&self.heap)
-                set_slot(self.handles, handle.slot, None)
+            while first != NULL and first.deadline <= now and has_room(ready):
                 if FREE_THREADED:
-                    # push_ready() may give up this critical section while another thread is queueing something.
+                    # has_room() may give up this critical section while another thread is queueing something.
+                    first = timer_heap_first(&self.heap)
+                    if first == NULL or first.deadline > now:
+                        break
+                timer_heap_prefetch(&self.heap)
+                handle = <TimerHandle>steal(timer_heap_pop(&self.heap))
+                if FREE_THREADED:
+                    # push_ready() may give it up, too.
                     handle.timers = None
                 push_ready(ready, handle)
                 mark_not_pending(self, handle)
+                # Here, because the last reference may run a finalizer that cancels other timers.
+                handle = None
                 first = timer_heap_first(&self.heap)
             if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
-                self.shrink()
+                # A burst has taken much memory.
+                timer_heap_free(&self.heap)
+                memset(&self.heap, 0, sizeof(timer_heap))
         finally:
             section_leave(&section)
         return earliest
 
-    cdef int shrink(self) except -1:
-        """Free the memory that a burst has taken; called when nothing is pending."""
-        cdef list handles = None
-        try:
-            handles = []
-        except MemoryError:
-            pass
-        # Making the list may have run code that sets a timer.
-        if handles is not None and self.heap.live == 0:
-            self.handles = handles
-            timer_heap_clear(&self.heap)
-        return 0
-
-    cdef int clear(self) except -1:
+    cdef int clear(self) noexcept:
         """Drop all handles."""
-        cdef list handles = []
-        cdef TimerHandle handle
+        cdef timer_heap dropped
+        cdef object snapshot = None
+        cdef Py_ssize_t slot
         cdef object_section section
         section_enter(&section, self)
-        try:
-            self.handles, handles = handles, self.handles
-            timer_heap_clear(&self.heap)
-            for handle in handles:
-                if handle is not None:
-                    mark_not_pending(self, handle)
-        finally:
-            section_leave(&section)
+        dropped = self.heap
+        memset(&self.heap, 0, sizeof(timer_heap))
+        for slot in range(dropped.slots):
+            if dropped.handles[slot] != NULL:
+                (<TimerHandle>dropped.handles[slot]).timers = None
+        self.snapshot, snapshot = snapshot, self.snapshot
+        self.sharing = 0
+        section_leave(&section)
+        # Last, because this may run finalizers, which may set timers.
+        timer_heap_free(&dropped)
         return 0
 
     cdef int replace(self, object handles) except -1:
@@ -249,11 +219,14 @@ cdef class TimerQueue:
 
     cdef list in_order(self):
         """A new list of the pending handles, the earliest first."""
-        cdef list handles
+        cdef list handles = []
+        cdef Py_ssize_t slot
         cdef object_section section
         section_enter(&section, self)
         try:
-            handles = [handle for handle in self.handles if handle is not None]
+            for slot in range(self.heap.slots):
+                if self.heap.handles[slot] != NULL:
+                    handles.append(<object>self.heap.handles[slot])
         finally:
             section_leave(&section)
         handles.sort()
@@ -379,5 +352,20 @@ cdef class TimerHandle(Handle):
         return NotImplemented
 
 
+cdef traverse_function usual_traverse = <traverse_function>(<PyTypeObject *>TimerQueue).tp_traverse
+
+
+cdef int traverse_timers(PyObject *timers, visitproc visit, void *argument) noexcept:
+    cdef int result = usual_traverse(timers, visit, argument)
+    return result if result else timer_heap_traverse(&(<TimerQueue>timers).heap, visit, argument)
+
+
+cdef int clear_timers(object timers) except -1:
+    """The tp_clear."""
+    return (<TimerQueue>timers).clear()
+
+
+(<PyTypeObject *>TimerQueue).tp_traverse = <traverseproc>traverse_timers
+(<PyTypeObject *>TimerQueue).tp_clear = <inquiry>clear_timers
 context_cache_install()
 free_memory_install(<PyTypeObject *>TimerHandle)

@@ -8,6 +8,7 @@ import pytest
 
 CLASSES = {
     "network.socket_operation": ["SocketOperation", "SocketWatcher"],
+    "tls.protocol": ["TlsProtocol"],
     "tls.transport": ["SSLTransport"],
     "highlevel.as_completed": ["CompletionCallback"],
     "highlevel.task_group": ["GroupCallback"],

@@ -9,13 +9,12 @@ cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
-from hotloop._c.scheduler.handles cimport Handle, new_handle, report_exception, run_reporting
+from hotloop._c.scheduler.handles cimport Handle, copy_context, new_handle, report_exception, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
     bint context_is_like_current(PyObject *context)
-    object context_copy(object context)
 
 cdef extern from *:
     """
@@ -86,10 +85,10 @@ cdef class DoneCallback(Runnable):
         return 0
 
     cdef Handle handle(self):
-        return new_handle(self.function(), (self.future,), self.future.loop, context_copy(self.context))
+        return new_handle(self.function(), (self.future,), self.future.loop, copy_context(self.context))
 
     cdef tuple done_callback(self):
-        return (self.function(), context_copy(self.context))
+        return (self.function(), copy_context(self.context))
 
     cdef int is_cancelled(self) except -1:
         return self.was_cancelled
@@ -116,7 +115,7 @@ cdef class DoneCallback(Runnable):
 
     def get_context(self):
         """The context that the callback runs in."""
-        return context_copy(self.context)
+        return copy_context(self.context)
 
     @property
     def _callback(self):
@@ -128,7 +127,7 @@ cdef class DoneCallback(Runnable):
 
     @property
     def _context(self):
-        return context_copy(self.context)
+        return copy_context(self.context)
 
     @property
     def _loop(self):

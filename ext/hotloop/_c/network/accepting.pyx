@@ -10,10 +10,11 @@ Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
@@ -78,12 +79,13 @@ cdef int accept_connections(
         connection.loop = loop
         connection.arguments = arguments
         connection.peer = PyBytes_FromStringAndSize(<const char *>&peer, length)
-        connection.context = PyContext_CopyCurrent() if context is None else PyContext_Copy(context)
+        connection.context = PyContext_CopyCurrent() if context is None else copy_context(context)
         push(loop.ready, connection)
     return 0
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class AcceptedConnection(Runnable):
     """A connection that waits for the next turn. Owns its descriptor until then."""
     cdef LoopCore loop

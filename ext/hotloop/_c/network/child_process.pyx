@@ -33,6 +33,7 @@ def pidfd_open(pid):
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class ProcessWatcher(Watcher):
     """One running child process."""
     cdef LoopCore loop

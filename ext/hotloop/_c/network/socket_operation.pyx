@@ -119,6 +119,7 @@ cdef tuple find_origin():
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class SocketOperation:
     """The coroutine that loop.sock_recv() and its like return, to be awaited or made a task."""
 
@@ -367,6 +368,7 @@ free_memory_install(<PyTypeObject *>SocketOperation)
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 @cython.final
+@cython.no_gc_clear
 cdef class SocketWatcher(Watcher):
     """The operations that wait for one socket, and its edge-triggered registration, for their events or more."""
     cdef LoopCore loop

@@ -15,6 +15,7 @@ from hotloop._c.scheduler.handles cimport Handle
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, push
 
 
+@cython.no_gc_clear
 cdef class CallbackWatcher(Watcher):
     """The reader and the writer of one descriptor: each is a callback's Handle, a transport, or None."""
     cdef PollerSelector poller

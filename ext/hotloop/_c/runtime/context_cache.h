@@ -85,7 +85,9 @@ static inline PyObject *context_current(void)
 /* PyContext_Copy(), also of a context that the garbage collector has cleared: CPython's own crashes there. */
 static inline PyObject *context_copy(PyObject *context)
 {
-    return context_comparable && context_variables(context) == NULL ? PyContext_New() : PyContext_Copy(context);
+    if (context_comparable && PyContext_CheckExact(context) && context_variables(context) == NULL)
+        return PyContext_New();
+    return PyContext_Copy(context);
 }
 
 /* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */
@@ -230,7 +232,7 @@ static inline PyObject *context_cache_acquire_copy(PyObject *context)
 {
     PyObject *cached = context_cache_matches(context) ? context_cache_take() : NULL;
 
-    return cached != NULL ? cached : PyContext_Copy(context);
+    return cached != NULL ? cached : context_copy(context);
 }
 
 /* The same for the current context. */

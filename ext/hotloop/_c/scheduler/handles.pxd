@@ -20,6 +20,7 @@ cdef class Handle(Runnable):
     cdef int record_source_traceback(self) except -1
 
 
+cdef object copy_context(object context)
 cdef object acquire_context()
 cdef void release_context(PyObject *context) noexcept
 cdef void begin_caching_contexts() noexcept

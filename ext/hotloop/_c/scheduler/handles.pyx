@@ -54,6 +54,7 @@ cdef extern from "runtime/context_cache.h":
     void context_cache_begin_run()
     void context_cache_end_run()
     PyObject *context_cache_template_of_current()
+    object context_copy(object context)
     object context_cache_acquire()
     PyObject *context_cache_acquire_cached()
     object context_cache_acquire_copy(object context)
@@ -119,6 +120,11 @@ cdef object callback_text(Handle handle):
     loop = handle.loop
     section_leave(&section)
     return format_callback(callback, args, loop)
+
+
+cdef object copy_context(object context):
+    """A copy; an empty one of a context that the garbage collector has cleared. TypeError if it is no context."""
+    return context_copy(context)
 
 
 cdef object acquire_context():

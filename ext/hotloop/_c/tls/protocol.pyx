@@ -26,8 +26,8 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Exit
-from cpython.object cimport PyTypeObject
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Exit
+from cpython.object cimport PyTypeObject, inquiry
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.runtime.instance_dict cimport (
@@ -37,8 +37,10 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_set,
 )
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.scheduler.handles cimport copy_context
+from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.tls.direct_engine cimport new_engine
-from hotloop._c.tls.engine cimport ciphertext
+from hotloop._c.tls.engine cimport TlsEngine, ciphertext
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.protocol_runner cimport enter_or_copy
 from hotloop._c.transports.stream cimport StreamTransport
@@ -58,7 +60,10 @@ cdef extern from *:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class TlsProtocol(TlsSender):
+    # Its tp_clear is clear_tls().
+
     def __cinit__(self):
         # Programs that wait for the end of aiohttp's connections set connection_lost() and eof_received() on it.
         instance_dict_clear(self)
@@ -117,7 +122,7 @@ cdef class TlsProtocol(TlsSender):
                 self.continue_reading(NULL, 0)
             except (SystemExit, KeyboardInterrupt):
                 # The loop ends. When it runs again it goes on here, because the transport below calls this only once.
-                self.loop.schedule_call(self._resume_connection_lost, (exc,), PyContext_Copy(self.context))
+                self.loop.schedule_call(self._resume_connection_lost, (exc,), copy_context(self.context))
                 raise
         if self.failure is not None:
             exc = self.failure
@@ -143,7 +148,7 @@ cdef class TlsProtocol(TlsSender):
 
     cdef int call_connection_lost(self, object app, object error) except -1:
         try:
-            self.loop.schedule_call(app.connection_lost, (error,), PyContext_Copy(self.context))
+            self.loop.schedule_call(app.connection_lost, (error,), copy_context(self.context))
         except MemoryError:
             # One turn too early is better than never.
             app.connection_lost(error)
@@ -336,7 +341,7 @@ cdef class TlsProtocol(TlsSender):
             if not (self.rest_queued or self.at_end):
                 # The loop ends. When it runs again it goes on here: the engine may have found an invalid record or
                 # close_notify behind the data, for which nothing else would come.
-                self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
+                self.loop.schedule_call(self._resume, (), copy_context(self.context))
                 self.rest_queued = True
             raise
         except Exception as error:
@@ -374,7 +379,7 @@ cdef class TlsProtocol(TlsSender):
             if self.state == FLUSHING and self.peer_gone:
                 # read_to_the_end() waits for resume_reading(), or for a call that is queued already.
                 if self.app_reading_paused:
-                    self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
+                    self.loop.schedule_call(self._resume, (), copy_context(self.context))
                 return 0
             self.begin_shutdown()
             return self.control_receiving()
@@ -475,7 +480,7 @@ cdef class TlsProtocol(TlsSender):
         # Before it closes, the transport sends what it has. A peer that does not read could delay that for ever.
         if self.timer is None and self.shutdown_timeout != 0:
             self.start_timer(self.shutdown_timeout, self._check_shutdown_timeout)
-        self.loop.schedule_call(self.transport.close, (), PyContext_Copy(self.context))
+        self.loop.schedule_call(self.transport.close, (), copy_context(self.context))
         return 0
 
     def _check_shutdown_timeout(self):
@@ -483,7 +488,7 @@ cdef class TlsProtocol(TlsSender):
             self.force_close(exceptions.TimeoutError("SSL shutdown timed out"))
 
     cdef int start_timer(self, object timeout, object callback) except -1:
-        self.timer = self.loop.call_later(timeout, callback, context=PyContext_Copy(self.context))
+        self.timer = self.loop.call_later(timeout, callback, context=copy_context(self.context))
         return 0
 
     cdef int stop_timer(self) except -1:
@@ -581,22 +586,28 @@ cdef TlsProtocol new_tls(
 ):
     """`connected`: connection_made() of the application's protocol was called before. `timeouts`: the keywords of
     create_connection(). ValueError, or an error of the SSLContext."""
-    cdef TlsProtocol tls = TlsProtocol.__new__(TlsProtocol)
-    tls.handshake_timeout = timeouts.get("ssl_handshake_timeout")
-    tls.shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
-    if tls.handshake_timeout is None:
-        tls.handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
-    elif tls.handshake_timeout <= 0:
-        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {tls.handshake_timeout}")
-    if tls.shutdown_timeout is None:
-        tls.shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
-    elif tls.shutdown_timeout < 0:
-        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {tls.shutdown_timeout}")
+    cdef TlsProtocol tls
+    cdef TlsEngine engine
+    handshake_timeout = timeouts.get("ssl_handshake_timeout")
+    shutdown_timeout = timeouts.get("ssl_shutdown_timeout")
+    if handshake_timeout is None:
+        handshake_timeout = constants.SSL_HANDSHAKE_TIMEOUT
+    elif handshake_timeout <= 0:
+        raise ValueError(f"ssl_handshake_timeout should be a positive number, got {handshake_timeout}")
+    if shutdown_timeout is None:
+        shutdown_timeout = constants.SSL_SHUTDOWN_TIMEOUT
+    elif shutdown_timeout < 0:
+        raise ValueError(f"ssl_shutdown_timeout should be a positive number, got {shutdown_timeout}")
     if not sslcontext:
         sslcontext = sslproto._create_transport_context(server_side, server_hostname)
-    tls.engine = new_engine(sslcontext, server_side, None if server_side or not server_hostname else server_hostname)
-    tls.sslcontext = sslcontext
+    engine = new_engine(sslcontext, server_side, None if server_side or not server_hostname else server_hostname)
+    # Not before, because the garbage collector shows it to the program, whose code may have run until here.
+    tls = TlsProtocol.__new__(TlsProtocol)
     tls.loop = loop
+    tls.engine = engine
+    tls.sslcontext = sslcontext
+    tls.handshake_timeout = handshake_timeout
+    tls.shutdown_timeout = shutdown_timeout
     tls.context = PyContext_CopyCurrent() if context is None else context
     tls.waiter = waiter
     tls.app_connected = connected
@@ -606,4 +617,20 @@ cdef TlsProtocol new_tls(
     return tls
 
 
+cdef int clear_tls(object protocol) except -1:
+    """The tp_clear. A connection that the garbage collector clears has ended, and keeps its loop and its engine: code
+    that runs while a cycle is cleared may still find the connection and use it."""
+    cdef TlsProtocol tls = protocol
+    tls.state = ENDED
+    tls.closed = True
+    tls.receiving = False
+    tls.lost = max(tls.lost, 1)
+    tls.transport = tls.stream = tls.outer = tls.app_transport = tls.app = tls.context = tls.sslcontext = None
+    tls.waiter = tls.timer = tls.failure = tls.peercert = tls.started_at = None
+    tls.handshake_timeout = tls.shutdown_timeout = None
+    return 0
+
+
+(<PyTypeObject *>TlsProtocol).tp_clear = <inquiry>clear_tls
 instance_dict_install(<PyTypeObject *>TlsProtocol)
+remove_constructor(<PyTypeObject *>TlsProtocol)

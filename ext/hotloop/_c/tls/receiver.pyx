@@ -9,13 +9,13 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.runtime.byte_arrays cimport byte_array_shorten
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.python_api cimport bytes_of_size
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, ciphertext
 from hotloop._c.transports.base cimport as_size
@@ -32,6 +32,7 @@ cdef enum:
     SMALL = 4096
 
 
+@cython.no_gc_clear
 cdef class TlsReceiver(ByteProtocol):
     """The part of TlsProtocol that reads: see protocol.pyx."""
 
@@ -189,7 +190,7 @@ cdef class TlsReceiver(ByteProtocol):
         self.hold_rest(source, owner)
         if is_full and not self.at_end and self.has_unread():
             # As in asyncio, the next piece has a turn of its own: what the protocol does with this one takes effect.
-            self.loop.schedule_call(self._resume, (), PyContext_Copy(self.context))
+            self.loop.schedule_call(self._resume, (), copy_context(self.context))
             self.rest_queued = True
         if count:
             self.app.buffer_updated(count)

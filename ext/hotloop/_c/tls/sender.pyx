@@ -34,6 +34,7 @@ from asyncio.log import logger
 cdef Py_ssize_t PART = 7 * MAX_PLAINTEXT
 
 
+@cython.no_gc_clear
 cdef class TlsSender(TlsReceiver):
     """The part of TlsProtocol that writes: see protocol.pyx."""
 

@@ -4,7 +4,6 @@ Source: the asyncio documentation, "Transports and Protocols".
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyTypeObject
 
 from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
@@ -16,6 +15,7 @@ from hotloop._c.runtime.instance_dict cimport (
 )
 from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.protocol cimport TlsProtocol
 from hotloop._c.tls.sender cimport ENDED
 from hotloop._c.transports.write_queue cimport write_queue_append_data
@@ -33,6 +33,7 @@ cdef extern from *:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class SSLTransport:
     """The transport of a TLS connection: see asyncio.Transport."""
 
@@ -139,7 +140,7 @@ cdef class SSLTransport:
             return call_in_loop_thread(self.tls.loop, self.resume_reading, ())
         if not self.tls.app_reading_paused:
             return
-        self.tls.loop.schedule_call(self.tls._resume, (), PyContext_Copy(self.tls.context))
+        self.tls.loop.schedule_call(self.tls._resume, (), copy_context(self.tls.context))
         self.tls.app_reading_paused = False
 
     def set_read_buffer_limits(self, high=None, low=None):

@@ -14,7 +14,6 @@ Source: asyncio/unix_events.py; pipe(7), tty(4).
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_Copy
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN, EIO
@@ -24,6 +23,7 @@ from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metric
 from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, receiver_of, remove_receiver, set_receiver
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (
@@ -226,7 +226,7 @@ cdef class ReadPipeTransport(PipeTransport):
     cdef int on_eof(self) except -1:
         if self.loop.debug:
             base_events.logger.info("%r was closed by peer", self)
-        eof = self.loop.schedule_call(self.protocol.eof_received, (), PyContext_Copy(self.context))
+        eof = self.loop.schedule_call(self.protocol.eof_received, (), copy_context(self.context))
         try:
             self.schedule_connection_lost(None)
         except BaseException:

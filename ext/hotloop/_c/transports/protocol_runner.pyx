@@ -12,14 +12,14 @@ of it.
 Source: asyncio/selector_events.py.
 """
 
-from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.python_api cimport try_to_enter
-from hotloop._c.scheduler.handles cimport new_handle, report_exception
+from hotloop._c.scheduler.handles cimport copy_context, new_handle, report_exception
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
 
 
@@ -73,7 +73,7 @@ cdef class ProtocolRunner(Watcher):
                 self.waiter = waiter
                 self.due_steps |= STEP_START
             else:
-                loop.schedule_call(self._start, (waiter,), PyContext_Copy(self.context))
+                loop.schedule_call(self._start, (waiter,), copy_context(self.context))
         except BaseException:
             made.cancel()
             raise
@@ -103,7 +103,7 @@ cdef class ProtocolRunner(Watcher):
             self.error = error
             self.due_steps |= STEP_CONNECTION_LOST
         else:
-            self.loop.schedule_call(self._call_connection_lost, (error,), PyContext_Copy(self.context))
+            self.loop.schedule_call(self._call_connection_lost, (error,), copy_context(self.context))
         return 0
 
     def _call_connection_lost(self, error):
@@ -229,7 +229,7 @@ cdef class ProtocolRunner(Watcher):
         cdef int waiting = events & self.running
         cdef object context
         try:
-            context = PyContext_Copy(self.context)
+            context = copy_context(self.context)
         except MemoryError:
             self.rearm(self.events)
             raise
@@ -250,6 +250,6 @@ cdef object enter_or_copy(object context):
     """Enter the context, or a copy of it if it is entered already. Returns which, for PyContext_Exit()."""
     if try_to_enter(<PyObject *>context) < 0:
         PyErr_Clear()
-        context = PyContext_Copy(context)
+        context = copy_context(context)
         PyContext_Enter(context)
     return context

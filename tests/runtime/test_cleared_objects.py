@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from support.certificates import WITHOUT_TRUSTME
+
 PROGRAM = """
 import asyncio, gc, inspect, os, socket, sys, threading, warnings, weakref
 import hotloop, hotloop.asyncio as aio
@@ -105,22 +107,78 @@ async def pipes(loop, first, second):
     made[2].write(b"x" * 500_000)
     return made
 
+async def tls(loop, first, second):
+    import ssl, trustme
+
+    authority = trustme.CA()
+    serving, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.issue_cert("localhost").configure_cert(serving)
+    authority.configure_trust(trusting)
+    server, client = socket.socketpair()
+    made = await asyncio.gather(
+        loop.connect_accepted_socket(asyncio.Protocol, server, ssl=serving),
+        loop.create_connection(asyncio.Protocol, sock=client, ssl=trusting, server_hostname="localhost"),
+    )
+    made = [*made[0], *made[1]]
+    made[0].pause_reading()
+    made[2].write(b"x" * 5_000_000)
+    return [*made, made[0]._ssl_protocol, made[2]._ssl_protocol]
+
+async def datagrams(loop, first, second):
+    made = [*await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))]
+    address = made[0].get_extra_info("sockname")
+    made += await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=address)
+    for _ in range(3):
+        made[2].sendto(b"x")
+    return made
+
+async def server(loop, first, second):
+    made = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    client = await loop.create_connection(asyncio.Protocol, *made.sockets[0].getsockname())
+    await asyncio.sleep(0.01)
+    return [made, begun(made.serve_forever()), begun(made.wait_closed()), *client]
+
+async def sockets(loop, first, second):
+    made = socket.socketpair()
+    listening = socket.create_server(("127.0.0.1", 0))
+    for sock in (*made, listening):
+        sock.setblocking(False)
+    waiting = [loop.sock_recv(made[0], 9), loop.sock_recv_into(made[1], bytearray(9)), loop.sock_accept(listening)]
+    waiting.append(loop.sock_sendall(made[0], b"x" * 9_000_000))
+    loop.add_reader(made[0], print)
+    return [*map(begun, waiting), *made]
+
+async def children(loop, first, second):
+    pipes = {"stdin": -1, "stdout": -1, "stderr": -1}
+    return [*await loop.subprocess_exec(asyncio.SubprocessProtocol, sys.executable, "-c", "input()", **pipes)]
+
 def other_loop(loop, first, second):
     other = hotloop.new_event_loop()
     return [other, other.create_future(), other.call_soon(print), other.call_later(1000, print)]
 
-def loop_that_ran(loop, first, second):
-    made = []
+def loop_without_finalizer(loop, first, second):
+    class Unclosed(hotloop.EventLoop):
+        def __del__(self):
+            pass
 
-    def run():
-        other = hotloop.new_event_loop()
-        made.extend([other, *other.run_until_complete(connections(other, None, None)), *other_loop(loop, None, None)])
-        made.append(other.create_task(forever(other.create_future())))
+    other = Unclosed()
+    return [other, other.create_future(), other.call_soon(print), other.call_later(1000, print)]
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return made
+def in_dropped_loop(make):
+    def make_in_other_loop(loop, first, second):
+        made = []
+
+        def run():
+            other = hotloop.new_event_loop()
+            made.extend([other, *other.run_until_complete(make(other, None, None)), *other_loop(loop, None, None)])
+            made.append(other.create_task(forever(other.create_future())))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return made
+
+    return make_in_other_loop
 
 def use(found):
     if type(found).__name__ in CRASHING:
@@ -180,8 +238,11 @@ async def main(make):
     os._exit(0 if used else 2)
 
 with open(os.devnull, "w") as sys.stdout:
-    hotloop.run(main(globals()[sys.argv[1]]))
+    make = globals()[sys.argv[1]]
+    hotloop.run(main(in_dropped_loop(make) if "dropped" in sys.argv else make))
 """
+
+IN_A_LOOP = ["connections", "pipes", "tls", "datagrams", "server", "sockets", "children"]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +259,15 @@ with open(os.devnull, "w") as sys.stdout:
         "streams",
         "timeouts",
         "tasks",
-        "connections",
-        "pipes",
         "other_loop",
-        "loop_that_ran",
+        "loop_without_finalizer",
+        *IN_A_LOOP,
+        *(f"{kind} dropped" for kind in IN_A_LOOP),
     ],
 )
 def test_what_the_garbage_collector_has_cleared(kind):
-    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", PROGRAM, kind]
+    if kind.startswith("tls"):
+        pytest.importorskip("trustme", reason=WITHOUT_TRUSTME)
+    command = [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", PROGRAM, *kind.split()]
     ended = subprocess.run(command, text=True, capture_output=True)
     assert ended.returncode == 0, ended.stderr

@@ -192,6 +192,7 @@ class FileStage(Stage):
             if small and not tls:  # asyncio puts several writes into several records, of which some fit in
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
         self.tls = tls
+        self.refuses_data = False
         self.buffer_size = 65_536 if tls else 4000  # at the end asyncio's TLS drops what does not go in
         self.connect((Buffered if buffered else Streaming)(self), ours, theirs)
 
@@ -278,6 +279,9 @@ class FileStage(Stage):
     def send_file(self, arguments):
         if self.tls and self.peer_left:
             return  # hotloop's is_closing() says sooner that the peer has left (docs/differences.md)
+        # A pipe's position cannot be set afterwards. Then asyncio leaves its own protocol in the program's place, which
+        # refuses data; after close() hotloop has none for it.
+        self.refuses_data = self.refuses_data or (self.tls and arguments[0] == "pipe")
         self.tasks.append(self.loop.create_task(self.sends_file(len(self.tasks), *arguments)))
 
     async def sends_file(self, number, kind, offset, count, fallback):
@@ -318,6 +322,9 @@ class FileStage(Stage):
 
     def close(self):
         # A second close() takes from asyncio's TLS transport what its other methods need.
+        if self.tls and self.peer_sent - self.delivered > self.buffer_size:
+            # asyncio's fills the buffer once more, and then takes the rest for a wrong answer to close_notify.
+            return
         if not self.resuming and not (self.tls and self.transport.is_closing()):
             if self.tls and (self.peer_left or self.peer_sent > self.delivered):
                 self.transport.resume_reading()
@@ -350,7 +357,7 @@ class FileStage(Stage):
     # -- the peer ------------------------------------------------------------------------------------------------------
 
     def peer_write(self, size):
-        if self.peer_left:
+        if self.peer_left or self.refuses_data:
             return
         data = counted(self.peer_sent, size, 253)
         if self.tls:
@@ -369,12 +376,18 @@ class FileStage(Stage):
             self.peer.read(size)
         self.note("peer", len(self.peer.received), self.peer.saw_end, self.peer.saw_close_notify)
 
+    def sends_while_reading(self):
+        """If the connection ends then, asyncio's sendfile() waits for ever (docs/differences.md)."""
+        return not self.tls and self.transport.is_reading() and not all(task.done() for task in self.tasks)
+
     def peer_ends(self):
-        if not self.peer_left:
+        if not self.peer_left and not self.sends_while_reading():
             self.peer_left = True
             self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
+        if self.sends_while_reading():
+            return
         self.peer_left = True
         self.peer_read(1 << 30)
         self.peer.socket.close()

@@ -1,6 +1,8 @@
 """Other threads call a loop, its futures, tasks and handles directly, which asyncio's documents forbid: see
 support/thread_misuse.py."""
 
+import sys
+
 import pytest
 
 from support.thread_misuse import DRIVER, PRELUDE, run_misuse
@@ -469,6 +471,8 @@ exec(sys.argv[2])
 def test_calls_from_other_threads(impl, name):
     if impl.name == "asyncio" and name in ("call_later", "call_at"):
         pytest.skip("asyncio's loop ends if its heap of timers is changed meanwhile")
+    if impl.name != "c" and name == "a task that ends in its eager start" and sys.version_info[:2] == (3, 12):
+        pytest.skip("get_coro() of CPython 3.12's own task crashes then")
     run_misuse(impl, PRELUDE, MISUSES[name], DRIVER)
 
 

@@ -164,6 +164,8 @@ def test_writelines_tries_at_once_what_the_kernel_did_not_take_before(connection
         transport.write(bytes(4096))
     if closing:
         transport.close()
+        if getattr(transport, "_write_ready", transport) is None:
+            skip_on_asyncio(transport, "until CPython 3.13.0 its writelines() cannot send after close()")
     while connection.peer_read(1 << 20):
         pass
     wait_for(connection.socket, select.POLLOUT)

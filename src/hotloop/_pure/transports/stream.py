@@ -49,4 +49,14 @@ class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
                 super().writelines(list_of_data)  # raises RuntimeError
             elif list_of_data:
                 chunks: Iterable[Any] = filter(None, list_of_data) if SKIPS_FALSY_ITEMS else list_of_data
-                self.write(b"".join(map(memoryview, chunks)))
+                data = b"".join(map(memoryview, chunks))
+                # None: until CPython 3.13.0 close() drops it, and asyncio's own raises TypeError.
+                if self._buffer and self._write_ready is not None:
+                    # As asyncio's own: the kernel is asked whether it has room again.
+                    if data:
+                        self._buffer.append(memoryview(data))
+                    self._write_ready()
+                    if self._buffer:
+                        self._maybe_pause_protocol()
+                else:
+                    self.write(data)

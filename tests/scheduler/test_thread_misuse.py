@@ -334,8 +334,10 @@ def misuse(number, call):
     coro = main(call)
     try:
         impl.Task(coro, loop=loop, eager_start=True)
-    finally:
+    except BaseException:
+        # Not otherwise: the loop may be running it, and no coroutine of CPython's survives that.
         coro.close()
+        raise
 """,
     "awaiting a future of the loop on another loop": """
 futures = [loop.create_future() for _ in range(50)]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from support.certificates import WITHOUT_TRUSTME
 
 PROGRAM = """

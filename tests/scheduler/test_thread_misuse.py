@@ -4,7 +4,6 @@ support/thread_misuse.py."""
 import sys
 
 import pytest
-
 from support.thread_misuse import DRIVER, PRELUDE, run_misuse
 
 pytestmark = pytest.mark.promise("P04")

@@ -1,7 +1,6 @@
 """Other threads call transports directly, which asyncio's documents forbid: see support/thread_misuse.py."""
 
 import pytest
-
 from support.thread_misuse import DRIVER, PRELUDE, run_misuse
 
 pytestmark = pytest.mark.promise("P04")

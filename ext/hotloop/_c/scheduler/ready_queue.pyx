@@ -117,10 +117,10 @@ cdef class ReadyQueue:
 
     cdef int drop_all(self) noexcept:
         """Drop what is queued, but not what finalizers queue meanwhile."""
-        cdef Py_ssize_t index
-        for index in range(queued(self)):
-            if queued(self):
-                Py_XDECREF(pop(self))
+        cdef Py_ssize_t left = queued(self)
+        while left and queued(self):
+            left -= 1
+            Py_XDECREF(pop(self))
         return 0
 
 

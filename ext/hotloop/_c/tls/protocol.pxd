@@ -1,32 +1,20 @@
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.tls.sender cimport TlsSender
+from hotloop._c.tls.handshake cimport TlsHandshake
 
 
-cdef class TlsProtocol(TlsSender):
+cdef class TlsProtocol(TlsHandshake):
     cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object sslcontext
     cdef bytearray receive_buffer   # what get_buffer() returns; None: it was not called yet
-    cdef bint app_connected         # connection_made() of `app` was called, or need not be
     cdef bint app_eof_received      # eof_received() of `app` was called
-    cdef bint handshaken            # the handshake is done
-    cdef object peercert            # the peer's certificate at the end of the handshake
     cdef bint peer_gone             # end of file: no more bytes will arrive
     cdef bint finished              # both sides have closed, or the peer is gone: the transport is about to close
     cdef bint closed                # close() or abort() was called, or the connection is lost
-    cdef object failure             # the TLS error for which the transport is being closed, or None
-    cdef object waiter              # the future to resolve at the end of the handshake, or None
-    cdef object handshake_timeout   # in seconds
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()
-    cdef object timer               # the handle of the timeout that is running, or None
-    cdef object started_at          # in debug mode, loop.time() at the beginning of the handshake
 
     cdef int call_connection_lost(self, object app, object error) except -1
     cdef int continue_handshake(self) except -1
-    cdef int handshake_done(self) except -1
-    cdef int handshake_failed(self, object error) except -1
-    cdef int end_with_alert(self, object error, str message) except -1
-    cdef int wake_waiter(self, object error) except -1
     cdef int continue_io(self) except -1
     cdef int continue_reading(self, const char *data, Py_ssize_t size) except -1
     cdef int on_decrypted(self) except -1
@@ -41,8 +29,6 @@ cdef class TlsProtocol(TlsSender):
     cdef int exchange_close_notify(self, const char *data, Py_ssize_t size) except -1
     cdef int finish_closing(self) except -1
     cdef int schedule_transport_close(self) except -1
-    cdef int start_timer(self, object timeout, object callback) except -1
-    cdef int stop_timer(self) except -1
 
     cdef object extra_info(self, object name, object default)
 

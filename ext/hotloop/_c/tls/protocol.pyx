@@ -6,16 +6,17 @@ and records go directly into its write queue; any other transport, another SSLTr
 A connection has three objects:
 
     SSLTransport (transport.pyx)    the application's transport: asyncio's methods, and calls from other threads
-    TlsProtocol                     the connection, in three classes, each in a module and on top of the one before:
+    TlsProtocol                     the connection, in four classes, each in a module and on top of the one before:
         TlsReceiver (receiver.pyx)      from the peer: held ciphertext, delivery to the application, read limits
         TlsSender (sender.pyx)          to the peer: unencrypted writes, records, write limits, closing after an error
-        TlsProtocol (this module)       what needs both: the callbacks of the transport below, handshake, shutdown
+        TlsHandshake (handshake.pyx)    the handshake, the end after a TLS error, the timer
+        TlsProtocol (this module)       the callbacks of the transport below, reading, shutdown
     TlsEngine (engine.pyx)          OpenSSL, working in memory; knows neither loop nor transport nor protocol
 
-None of the three calls a method of one that derives from it, except that TlsReceiver queues a call of _resume(). The
-two directions are base classes, not objects of their own, because they share the engine, the loop, the transport below
-and the application's protocol, and each arrival and each write uses these: as objects they would need a reference to
-each other and one more indirection for each field.
+None of the first three calls a method of one that derives from it, except that TlsReceiver queues a call of _resume().
+The two directions are base classes, not objects of their own, because they share the engine, the loop, the transport
+below and the application's protocol, and each arrival and each write uses these: as objects they would need a reference
+to each other and one more indirection for each field.
 
 Closing. After close() the application's protocol gets no more data: what has arrived is dropped. Data that arrives
 after this side's close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever
@@ -37,10 +38,11 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_set,
 )
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
-from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport TlsEngine, ciphertext
+from hotloop._c.tls.handshake cimport TlsHandshake
 from hotloop._c.tls.sender cimport ENDED, FLUSHING, HANDSHAKE, OPEN, SHUTDOWN, UNCONNECTED, TlsSender
 from hotloop._c.transports.protocol_runner cimport enter_or_copy
 from hotloop._c.transports.stream cimport StreamTransport
@@ -61,7 +63,7 @@ cdef extern from *:
 
 @cython.final
 @cython.no_gc_clear
-cdef class TlsProtocol(TlsSender):
+cdef class TlsProtocol(TlsHandshake):
     # Its tp_clear is clear_tls().
 
     def __cinit__(self):
@@ -98,12 +100,8 @@ cdef class TlsProtocol(TlsSender):
         if getattr(transport, "_protocol_paused", False):
             # start_tls(): the transport has paused the application's protocol, not this one.
             self.sending_paused = self.app_writing_paused = True
-        if self.loop.debug:
-            logger.debug("%r starts SSL handshake", self)
-            self.started_at = self.loop.time()
-        self.state = HANDSHAKE
         try:
-            self.start_timer(self.handshake_timeout, self._check_handshake_timeout)
+            self.begin_handshake()
             self.continue_handshake()
         except Exception as error:
             if self.stream is not None and self.stream.sends_file() and not self.stream.lost:
@@ -163,6 +161,9 @@ cdef class TlsProtocol(TlsSender):
         self.hold(data, size)
         return self.continue_handshake()
 
+    cdef int continue_handshake(self) except -1:
+        return self.continue_reading(NULL, 0) if self.shake_hands() else 0
+
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
         self.hold(data, len(data))
@@ -216,88 +217,6 @@ cdef class TlsProtocol(TlsSender):
         self.send_now(self.state == FLUSHING)
         if self.state == FLUSHING and self.unencrypted.bytes == 0 and not self.peer_gone:
             self.continue_shutdown()
-        return 0
-
-    # -- handshake -----------------------------------------------------------------------------------------------------
-
-    def _check_handshake_timeout(self):
-        if self.state == HANDSHAKE:
-            self.fatal_error(
-                ConnectionAbortedError(
-                    f"SSL handshake is taking longer than {self.handshake_timeout} seconds: aborting the connection"
-                ),
-                "Fatal error on transport",
-            )
-
-    cdef int continue_handshake(self) except -1:
-        cdef bint done
-        cdef ciphertext source
-        cdef bytes owner = self.held
-        self.unheld(owner, &source)
-        try:
-            done = self.engine.handshake(&source)
-            self.hold_rest(&source, owner)
-            if done and self.state == HANDSHAKE:
-                self.peercert = self.engine.sslobject.getpeercert()
-        except Exception as error:
-            self.handshake_failed(error)
-        else:
-            if done and self.state == HANDSHAKE:
-                self.handshake_done()
-            else:
-                self.send_records_unless_paused()
-        return 0
-
-    cdef int handshake_failed(self, object error) except -1:
-        cdef str message = "SSL handshake failed"
-        if isinstance(error, sslproto.ssl.CertificateError):
-            message = "SSL handshake failed on verifying the certificate"
-        self.stop_timer()
-        self.state = ENDED
-        self.end_with_alert(error, message)
-        return self.wake_waiter(error)
-
-    cdef int end_with_alert(self, object error, str message) except -1:
-        """End the connection because of an error; OpenSSL's alert tells the peer the reason."""
-        # The program's writes came first. If they find that the peer has left, that is what the connection ends of.
-        self.flush_early()
-        if self.transport is not None and not known_to_be_closing(self.transport):
-            # For connection_lost(): that sending may find that the peer has left is not why the connection ends.
-            self.failure = error
-        self.send_records_unless_paused()
-        return self.fatal_error(error, message)
-
-    cdef int handshake_done(self) except -1:
-        """The handshake's last records are sent only after connection_made() and after the waiter is woken, because
-        sending may find that the peer has left already."""
-        self.stop_timer()
-        self.state = OPEN
-        self.receiving = self.handshaken = True
-        if self.started_at is not None:
-            logger.debug("%r: SSL handshake took %.1f ms", self, (self.loop.time() - self.started_at) * 1e3)
-        if not self.app_connected:
-            self.app_connected = True
-            try:
-                self.app.connection_made(self.app_transport)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException:
-                # The transport below closes the connection. What has come with the handshake is not delivered.
-                self.receiving = False
-                raise
-        self.wake_waiter(None)
-        if self.unencrypted.bytes:
-            self.send_soon()
-        return self.continue_reading(NULL, 0)
-
-    cdef int wake_waiter(self, object error) except -1:
-        cdef object waiter = self.waiter
-        if waiter is not None and not waiter.done():
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
-        self.waiter = None
         return 0
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -487,17 +406,6 @@ cdef class TlsProtocol(TlsSender):
         if self.transport is not None and (self.state == FLUSHING or self.state == SHUTDOWN):
             self.force_close(exceptions.TimeoutError("SSL shutdown timed out"))
 
-    cdef int start_timer(self, object timeout, object callback) except -1:
-        self.timer = self.loop.call_later(timeout, callback, context=copy_context(self.context))
-        return 0
-
-    cdef int stop_timer(self) except -1:
-        cdef object timer = self.timer
-        self.timer = None
-        if timer is not None:
-            timer.cancel()
-        return 0
-
     # -- for SSLTransport ----------------------------------------------------------------------------------------------
 
     cdef object extra_info(self, object name, object default):
@@ -570,14 +478,6 @@ cdef class TlsProtocol(TlsSender):
     @property
     def _sslobj(self):
         return self.engine.sslobject
-
-
-cdef bint known_to_be_closing(object transport) except -1:
-    """True also for a program's own transport that cannot tell: start_tls() takes any that says it is compatible."""
-    try:
-        return transport.is_closing()
-    except (AttributeError, NotImplementedError):
-        return True
 
 
 cdef TlsProtocol new_tls(

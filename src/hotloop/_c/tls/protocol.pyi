@@ -1,11 +1,11 @@
 import asyncio
 from typing import final
 
-from hotloop._c.tls.sender import TlsSender
+from hotloop._c.tls.handshake import TlsHandshake
 
 # At run time it is no subclass of asyncio.sslproto.SSLProtocol; isinstance() holds by its `__class__` property.
 @final
-class TlsProtocol(TlsSender):
+class TlsProtocol(TlsHandshake):
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
     def receive_early_data(self, data: bytes) -> None: ...

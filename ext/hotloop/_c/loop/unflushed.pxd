@@ -5,11 +5,14 @@ from hotloop._c.poller.watcher cimport Watcher
 
 
 cdef class Unflushed:
-    cdef Py_ssize_t count           # watchers on the list
-    cdef list watchers              # `count` Watchers, and then None
-    cdef list spare                 # the list that replaces `watchers` while those are flushed; None: in use
+    cdef PyObject **watchers        # owned references to `count` Watchers, from `first` on
+    cdef Py_ssize_t first
+    cdef Py_ssize_t count
+    cdef Py_ssize_t capacity        # of `watchers`
 
     cdef int add(self, Watcher watcher) except -1
+    cdef bint make_room(self) noexcept
+    cdef PyObject *take(self) noexcept
     cdef int send_early(self) noexcept
     cdef int flush(self, LoopState loop) except -1
 

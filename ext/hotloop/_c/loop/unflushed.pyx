@@ -10,11 +10,14 @@ sends, and the child drops. A child's writes do not wait until the child has pol
 """
 
 cimport cython
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.string cimport memmove
 
 from hotloop._c.loop.state cimport LoopState
 from hotloop._c.poller.watcher cimport Watcher
+from hotloop._c.runtime.references cimport steal
 
 cdef extern from *:
     """
@@ -46,62 +49,72 @@ cdef extern from *:
 
 
 @cython.final
-@cython.no_gc_clear
 cdef class Unflushed:
-    """The list of a loop's watchers with data to send."""
+    """The list of a loop's watchers with data to send. It is empty unless the loop runs, so the garbage collector need
+    not look into it."""
 
-    def __cinit__(self):
-        self.watchers = []
+    def __dealloc__(self):
+        while self.count:
+            Py_DECREF(<object>self.take())
+        PyMem_Free(self.watchers)
 
     cdef int add(self, Watcher watcher) except -1:
-        """Call the watcher's flush() at the end of this batch."""
-        if self.count < PyList_GET_SIZE(self.watchers):
-            self.watchers[self.count] = watcher
-        else:
-            self.watchers.append(watcher)
+        """Call the watcher's flush() at the end of this batch. MemoryError."""
+        if self.first + self.count == self.capacity and not self.make_room():
+            raise MemoryError
+        Py_INCREF(watcher)
+        self.watchers[self.first + self.count] = <PyObject *>watcher
         self.count += 1
         return 0
+
+    cdef bint make_room(self) noexcept:
+        cdef Py_ssize_t capacity = max(2 * self.capacity, 16)
+        cdef PyObject **watchers = self.watchers
+        if self.first > self.count:
+            memmove(watchers, &watchers[self.first], self.count * sizeof(PyObject *))
+            self.first = 0
+            return True
+        watchers = <PyObject **>PyMem_Realloc(watchers, capacity * sizeof(PyObject *))
+        if watchers == NULL:
+            return False
+        self.watchers = watchers
+        self.capacity = capacity
+        return True
+
+    cdef PyObject *take(self) noexcept:
+        """Remove the first, and return its reference. The caller has checked that there is one."""
+        cdef PyObject *watcher = self.watchers[self.first]
+        self.count -= 1
+        self.first = self.first + 1 if self.count else 0
+        return watcher
 
     cdef int send_early(self) noexcept:
         """Before something else leaves the process that must not overtake what was written: send what the kernel takes.
         flush() still comes."""
         cdef Py_ssize_t index
-        for index in range(min(self.count, PyList_GET_SIZE(self.watchers))):
-            (<Watcher>PyList_GET_ITEM(self.watchers, index)).send_early()
+        for index in range(self.first, self.first + self.count):
+            (<Watcher>self.watchers[index]).send_early()
         return 0
 
     cdef int flush(self, LoopState loop) except -1:
         """Have each watcher send. Not in a forked child: the parent sends what was written before the fork, and what
         the child writes does not wait."""
-        cdef list watchers
-        cdef Py_ssize_t count, index
         cdef Watcher watcher
         cdef object failure = None
-        # A resume_writing() may write again, and so fill the other list, or even run the loop.
         while self.count:
-            watchers = self.watchers
-            # Less if the garbage collector has cleared the list.
-            count = min(self.count, PyList_GET_SIZE(watchers))
-            self.watchers = [] if self.spare is None else self.spare
-            self.spare = None
-            self.count = 0
-            index = 0
-            while index < count:
-                try:
-                    while index < count:
-                        watcher = <Watcher>PyList_GET_ITEM(watchers, index)
-                        watchers[index] = None
-                        index += 1
-                        if loop.is_inherited_by_fork():
-                            watcher.leave_to_parent()
-                        elif loop.poller is not None:
-                            watcher.flush()
-                except BaseException as error:
-                    # Raised when all have sent. An exception that ends the run of the loop takes precedence.
-                    raised = report(loop, error)
-                    if raised is not None and not isinstance(failure, (SystemExit, KeyboardInterrupt)):
-                        failure = raised
-            self.spare = watchers
+            try:
+                # A resume_writing() may write, which adds a watcher, or even run the loop, which flushes the rest.
+                while self.count:
+                    watcher = <Watcher>steal(self.take())
+                    if loop.is_inherited_by_fork():
+                        watcher.leave_to_parent()
+                    elif loop.poller is not None:
+                        watcher.flush()
+            except BaseException as error:
+                # Raised when all have sent. An exception that ends the run of the loop takes precedence.
+                raised = report(loop, error)
+                if raised is not None and not isinstance(failure, (SystemExit, KeyboardInterrupt)):
+                    failure = raised
         if failure is not None:
             raise failure
         return 0

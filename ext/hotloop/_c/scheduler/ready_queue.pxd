@@ -1,4 +1,4 @@
-from cpython.object cimport PyObject, visitproc
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 
@@ -33,10 +33,6 @@ cdef enum:
 
 cdef enum:
     INITIAL_SLOTS = 64
-
-
-# A tp_traverse. Without `noexcept`, Cython would take a result of -1, which only stops the collector, for an exception.
-ctypedef int (*traverse_function)(PyObject *, visitproc, void *) noexcept
 
 
 cdef class Runnable:

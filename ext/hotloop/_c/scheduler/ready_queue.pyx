@@ -11,19 +11,7 @@ from cpython.object cimport PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
-
-cdef extern from *:
-    """
-    static int visit_slots(PyObject *const *slots, Py_ssize_t size, visitproc visit, void *arg)
-    {
-        Py_ssize_t index;
-
-        for (index = 0; index < size; index++)
-            Py_VISIT(slots[index]);
-        return 0;
-    }
-    """
-    int visit_slots(PyObject **slots, Py_ssize_t size, visitproc, void *) noexcept
+from hotloop._c.runtime.slots cimport slots_visit, traverse_function
 
 # A ring that a burst has grown beyond this shrinks again once the queue is empty.
 cdef Py_ssize_t RETAINED_SLOTS = 4096
@@ -76,8 +64,7 @@ cdef class ForeignRunnable(Runnable):
 
 @cython.no_gc_clear
 cdef class ReadyQueue:
-    """A ring of Runnables. It is no Python list: the garbage collector would clear one, and what runs meanwhile may
-    still queue something.
+    """A ring of Runnables, in slots of its own (runtime/slots.h).
 
     Python code sees its subclass ReadyDeque."""
 
@@ -131,7 +118,7 @@ cdef int traverse_queue(PyObject *queue, visitproc visit, void *argument) noexce
     cdef int result = usual_traverse(queue, visit, argument)
     if result or (<ReadyQueue>queue).ring == NULL:
         return result
-    return visit_slots((<ReadyQueue>queue).ring, (<ReadyQueue>queue).mask + 1, visit, argument)
+    return slots_visit((<ReadyQueue>queue).ring, (<ReadyQueue>queue).mask + 1, visit, argument)
 
 
 cdef int clear_queue(object queue) except -1:

@@ -2,10 +2,9 @@
  *
  * The keys lie side by side in one array, and sifting touches nothing else: with ten thousand timers pending, moving a
  * key costs a few nanoseconds, and telling the timer its new place would cost a cache miss. So a timer does not know
- * its place in the heap. It has a slot in a table instead, which owns its handle, and which is no Python list: the
- * garbage collector would clear one. A cancelled timer gives up its slot at once, but its key stays in the heap, dead:
- * the key's order is no longer the slot's. Dead keys are removed when they reach the top, or all together when they are
- * the majority.
+ * its place in the heap. It has a slot in a table instead, which owns its handle (runtime/slots.h). A cancelled timer
+ * gives up its slot at once, but its key stays in the heap, dead: the key's order is no longer the slot's. Dead keys are
+ * removed when they reach the top, or all together when they are the majority.
  *
  * No branch predictor can guess which of two keys is earlier. So a deadline is kept as an integer that sorts in the
  * same way, and keys are compared by arithmetic: popping the first of twenty thousand takes two thirds of the time that
@@ -329,15 +328,6 @@ static inline PyObject *timer_heap_pop(timer_heap *heap)
 }
 
 /* -- all timers -- */
-
-static inline int timer_heap_traverse(const timer_heap *heap, visitproc visit, void *arg)
-{
-    Py_ssize_t slot;
-
-    for (slot = 0; slot < heap->slots; slot++)
-        Py_VISIT(heap->handles[slot]);
-    return 0;
-}
 
 /* Drop all handles, and free the memory of a heap that is used no more: dropping a handle may run a finalizer. */
 static inline void timer_heap_free(timer_heap *heap)

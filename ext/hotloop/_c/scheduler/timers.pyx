@@ -12,8 +12,9 @@ from libc.string cimport memset
 
 from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.runtime.references cimport steal
+from hotloop._c.runtime.slots cimport slots_visit, traverse_function
 from hotloop._c.scheduler.handles cimport Handle
-from hotloop._c.scheduler.ready_queue cimport ReadyQueue, has_room, traverse_function
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, has_room
 from hotloop._c.scheduler.ready_queue cimport push as push_ready
 
 import asyncio
@@ -24,7 +25,6 @@ cdef extern from "scheduler/timer_heap.h":
     void timer_heap_sort_due(timer_heap *, double now)
     void timer_heap_prefetch(const timer_heap *)
     PyObject *timer_heap_pop(timer_heap *)
-    int timer_heap_traverse(const timer_heap *, visitproc, void *) noexcept
     void timer_heap_free(timer_heap *)
 
 cdef extern from *:
@@ -357,7 +357,9 @@ cdef traverse_function usual_traverse = <traverse_function>(<PyTypeObject *>Time
 
 cdef int traverse_timers(PyObject *timers, visitproc visit, void *argument) noexcept:
     cdef int result = usual_traverse(timers, visit, argument)
-    return result if result else timer_heap_traverse(&(<TimerQueue>timers).heap, visit, argument)
+    if result:
+        return result
+    return slots_visit((<TimerQueue>timers).heap.handles, (<TimerQueue>timers).heap.slots, visit, argument)
 
 
 cdef int clear_timers(object timers) except -1:

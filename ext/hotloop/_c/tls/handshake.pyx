@@ -43,12 +43,12 @@ cdef class TlsHandshake(TlsSender):
                 self.peercert = self.engine.sslobject.getpeercert()
         except Exception as error:
             self.handshake_failed(error)
-            return False
-        if not done or self.state != HANDSHAKE:
+        else:
+            if done and self.state == HANDSHAKE:
+                self.handshake_done()
+                return True
             self.send_records_unless_paused()
-            return False
-        self.handshake_done()
-        return True
+        return False
 
     cdef int handshake_done(self) except -1:
         """The handshake's last records are sent only after connection_made() and after the waiter is woken, because

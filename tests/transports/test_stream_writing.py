@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio, wait_for
+from support.stream_connections import HAS_UNIX, KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio, wait_for
 
 SINCE_3_12 = sys.version_info >= (3, 12)
 WRITELINES_IS_FAULTY = (3, 12) <= sys.version_info < (3, 14, 10)
@@ -174,6 +174,47 @@ def test_writelines_tries_at_once_what_the_kernel_did_not_take_before(connection
     assert connection.protocol.calls[1:] == ["pause_writing", "resume_writing", "connection_lost"][: 2 + closing]
     transport.close()
     assert connection.receive_all().endswith(b"last")
+
+
+@pytest.mark.skipif(not SINCE_3_12, reason="until CPython 3.11 writelines() joins its argument and calls write()")
+@pytest.mark.skipif(not HAS_UNIX, reason="TCP makes room by itself")
+def test_writelines_resumes_nothing_if_the_kernel_is_still_full(connections):
+    connection = connections.open("pair")
+    transport = connection.transport
+    transport.set_write_buffer_limits(0)
+    transport.write(bytes(MORE_THAN_FITS))
+    assert connection.protocol.calls[1:] == ["pause_writing"]
+    transport.set_write_buffer_limits(4 * MORE_THAN_FITS)
+    transport.writelines([b"la", b"st"])
+    assert connection.protocol.calls[1:] == ["pause_writing"]
+    transport.abort()
+
+
+class RaisesLimits(asyncio.Protocol):
+    def __init__(self, transport):
+        self.transport, self.calls = transport, []
+
+    def pause_writing(self):
+        self.calls.append("pause_writing")
+        self.transport.set_write_buffer_limits(16 * MORE_THAN_FITS)
+
+    def resume_writing(self):
+        self.calls.append("resume_writing")
+
+
+@pytest.mark.skipif(not SINCE_3_12, reason="until CPython 3.11 writelines() joins its argument and calls write()")
+@every_kind
+def test_limits_that_pause_writing_has_raised_in_writelines(connections, kind):
+    connection = connections.open(kind)
+    transport = connection.transport
+    if WRITELINES_IS_FAULTY:
+        skip_on_asyncio(transport, "its writelines() pauses no protocol", mended=True)
+    transport.set_write_buffer_limits(2 * MORE_THAN_FITS)
+    transport.write(bytes(MORE_THAN_FITS))
+    transport.set_protocol(RaisesLimits(transport))
+    transport.writelines([bytes(2 * MORE_THAN_FITS)])
+    assert transport.get_protocol().calls == ["pause_writing"]
+    transport.abort()
 
 
 def outcome(function, *arguments):

@@ -161,8 +161,9 @@ cdef class StreamTransport(StreamReceiver):
             write_queue_truncate(&self.unsent, waiting)
             raise
         if self.blocked:
-            # As in asyncio, the kernel is asked whether it has room again.
+            # As in asyncio, the kernel is asked whether it has room again, and the protocol paused last.
             self.ready_to_write()
+            self.maybe_pause_protocol()
         else:
             self.send_soon()
 
@@ -304,10 +305,12 @@ cdef class StreamTransport(StreamReceiver):
         return 0
 
     cdef int ready_to_write(self) except -1:
+        cdef size_t before = self.unsent.bytes
         if self.lost or not self.blocked:
             return 0
-        self.send_now()
-        if self.lost:
+        self.send_queued()
+        if self.lost or before and self.unsent.bytes == before:
+            # Or writelines() has asked, and the kernel has no room: as in asyncio, that resumes nothing.
             return 0
         self.maybe_resume_protocol()
         # The protocol may have written in resume_writing(); asyncio would have sent that by now.

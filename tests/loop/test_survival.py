@@ -359,6 +359,25 @@ loop.close()
     assert (out.returncode, out.stdout) == (0, "0\n"), out.stderr[-3000:]
 
 
+@pytest.mark.only("c", reason="dropping deques that hold each other takes as deep a stack")
+def test_a_long_chain_of_ready_queues_is_dropped(impl):
+    out = impl.run_script(
+        """
+queue = None
+for _ in range(100_000):
+    loop = impl.new_event_loop()
+    loop.close()
+    loop._ready.append(queue)
+    queue = loop._ready
+del loop
+queue = None
+print("survived")
+""",
+        check=False,
+    )
+    check_survived(out)
+
+
 def test_a_long_chain_of_done_callbacks(impl):
     out = impl.run_script(
         """

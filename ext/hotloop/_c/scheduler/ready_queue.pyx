@@ -11,6 +11,7 @@ from cpython.object cimport PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_XDECREF
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.references cimport steal
 from hotloop._c.runtime.slots cimport slots_visit, traverse_function
 
 # A ring that a burst has grown beyond this shrinks again once the queue is empty.
@@ -74,8 +75,17 @@ cdef class ReadyQueue:
         self.direct_version = NO_VERSION
 
     def __dealloc__(self):
-        self.drop_all()
+        cdef list items
+        try:
+            items = []
+            while queued(self):
+                items.append(steal(pop(self)))
+            # A list drops its last item first.
+            items.reverse()
+        except MemoryError:
+            self.drop_all()
         PyMem_Free(self.ring)
+        # Here the list drops the items. They may hold another queue, and so on: lists limit how deep that nests.
 
     cdef bint resize(self, Py_ssize_t size) noexcept:
         """Move to a ring of `size` slots. Called in a critical section of the queue. False: there is no memory."""

@@ -263,6 +263,32 @@ def test_a_forked_child_sends_nothing_of_its_parents(loop, end):
         assert opened.peer.recv(100, socket.MSG_WAITALL) == b"once"
 
 
+@pytest.mark.only("c", reason="since CPython 3.12 asyncio's child sends it in writelines()")
+@pytest.mark.promise("P35")
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_sends_nothing_that_waits_in_its_parent(loop):
+    ours, peer = socket.socketpair()
+    with peer:
+        peer.setblocking(False)
+        transport, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=ours))
+        while not transport.get_write_buffer_size():
+            transport.write(bytes(65536))
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    while peer.recv(65536):
+                        pass
+                transport.writelines([b"of ", b"the child"])
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        with pytest.raises(BlockingIOError):
+            peer.recv(1)
+        transport.abort()
+        run_once(loop)
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="since 3.14 asyncio steps no task that a forked child inherits")
 @pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_may_go_on_with_its_copy_of_a_connection(loop):

@@ -160,8 +160,9 @@ cdef class StreamTransport(StreamReceiver):
         except BaseException:
             write_queue_truncate(&self.unsent, waiting)
             raise
-        if self.blocked:
-            # As in asyncio, the kernel is asked whether it has room again, and the protocol paused last.
+        if self.blocked and not self.loop.is_inherited_by_fork():
+            # As in asyncio, the kernel is asked whether it has room again, and the protocol paused last. In a forked
+            # child it is not: what waits is the parent's, which sends it, too.
             self.ready_to_write()
             self.maybe_pause_protocol()
         else:

@@ -9,6 +9,7 @@ import sysconfig
 import weakref
 
 import pytest
+from support.garbage import Reference, collected
 from support.stepping import run_once
 
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -19,23 +20,6 @@ class Target:
 
     def __call__(self, *args):
         pass
-
-
-class Reference(weakref.ref):
-    """A weak reference that knows what it referred to."""
-
-    __slots__ = ("address", "kind")
-
-    def __init__(self, target):
-        super().__init__(target)
-        self.kind, self.address = type(target), id(target)
-
-
-def collected(reference):
-    """Whether an object is freed. The collector clears weak references also to what it then cannot free."""
-    gc.collect()
-    found = (thing for thing in gc.get_objects() if type(thing) is reference.kind and id(thing) == reference.address)
-    return reference() is None and not any(True for _ in found)
 
 
 def test_a_cycle_through_a_handle_that_waits_on_the_queue_of_a_dropped_loop(impl):

@@ -4,6 +4,7 @@ HOTLOOP_TLS_CYCLES=15000 runs the promise's own number of connections, ten times
 """
 
 import asyncio
+import contextvars
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from support.certificates import HOST, every_version
 from support.endpoints import settle, until
+from support.garbage import Reference, collected
 from support.leftovers import open_descriptors
 from support.recording import Recorder
 from support.stepping import run_once
@@ -90,6 +92,44 @@ async def connection_that_ends(contexts, ending):
     await until(lambda: client.lost and server.lost)
     parts = [client, server, mine, its, *(one.get_extra_info("ssl_object") for one in (mine, its))]
     return [weakref.ref(part) for part in parts]
+
+
+class Holder:
+    """What a connection holds, and what holds the connection."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("held_by", ["transport", "connection", "context"])
+def test_a_cycle_through_an_open_connection_of_a_dropped_loop(impl, certificates, held_by):
+    """The collector can clear each object of a connection: see clear_tls() in ext/hotloop/_c/tls/protocol.pyx."""
+    variable = contextvars.ContextVar("variable")
+
+    async def connect(holder):
+        loop = asyncio.get_running_loop()
+        if held_by == "context":
+            variable.set(holder)
+        client, server = certificates.client_context(), certificates.server_context()
+        ours, theirs = connected_sockets("pair")
+        (mine, _), (its, _) = await asyncio.gather(
+            loop.create_connection(Recorder, sock=ours, ssl=client, server_hostname=HOST),
+            loop.connect_accepted_socket(Recorder, theirs, ssl=server),
+        )
+        holder.held = [loop, mine, its]
+        if held_by == "transport":
+            mine.holder = holder
+        if held_by == "connection":
+            mine._ssl_protocol.holder = holder
+
+    loop = impl.new_event_loop()
+    holder = Holder()
+    loop.run_until_complete(connect(holder))
+    parts = [holder, *holder.held, *(one._ssl_protocol for one in holder.held[1:])]
+    references = [Reference(part) for part in parts]
+    del loop, holder, parts
+    gc.collect()
+    # The warnings of unclosed transports have kept them until here.
+    gc.collect()
+    assert all(map(collected, references))
 
 
 @pytest.mark.promise("P07")

@@ -163,7 +163,7 @@ cdef class DatagramTransport(SocketTransport):
             if addr is not None and addr is not self.address and addr != self.address:
                 raise ValueError(f"Invalid address: must be None or {self.address}")
             addr = self.address
-        if self.lost and (self.address is not None or self.fd < 0):
+        if self.lost and (self.fd < 0 or self.address is not None and not self.ending_well):
             self.send_after_loss()
         elif self.queued_bytes or self.send_or_report(data, addr) == BLOCKED:
             self.enqueue(data, addr)
@@ -272,6 +272,7 @@ cdef class DatagramTransport(SocketTransport):
         if not self.closing:
             return self.update_interest()
         self.lost += 1
+        self.ending_well = True
         return self.connection_lost(None)
 
     cdef Py_ssize_t unsent_bytes(self) noexcept:

@@ -123,7 +123,9 @@ cdef class ProtocolRunner(Watcher):
         try:
             context = enter_or_copy(self.context)
         except MemoryError:
-            push(loop.ready, self)
+            # A program that has called _call_connection_lost() itself has left no loop.
+            if loop is not None:
+                push(loop.ready, self)
             raise
         if starting:
             self.due_steps &= ~STEP_START

@@ -149,6 +149,21 @@ def test_a_python_handler_that_raises_ends_the_wait(loop):
     assert loop.run_until_complete(asyncio.sleep(0, "usable")) == "usable"
 
 
+def outcome_of_ctrl_c(impl, source, first_line):
+    """Run a program, and interrupt it when it has printed its first line: (return code, stdout after it, stderr)."""
+    with impl.popen(
+        source,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Children of a background shell start with SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout.readline() == first_line
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
 @pytest.mark.promise("P15")
 def test_ctrl_c_on_an_idle_loop_ends_run(impl):
     """In a fresh interpreter that waits for nothing but the signal; the test sends it when the program prints that it
@@ -166,17 +181,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-    with impl.popen(
-        source,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        # Children of a background shell start with SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, "cleaned up\ninterrupted\n", "")
+    assert outcome_of_ctrl_c(impl, source, "waiting\n") == (0, "cleaned up\ninterrupted\n", "")
 
 
 @pytest.mark.promise("P15")
@@ -192,16 +197,7 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-    with impl.popen(
-        source,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        assert process.stdout.readline() == "busy\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, "interrupted\n", "")
+    assert outcome_of_ctrl_c(impl, source, "busy\n") == (0, "interrupted\n", "")
 
 
 @pytest.mark.promise("P15")

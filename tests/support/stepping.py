@@ -26,6 +26,16 @@ def run_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -
     loop.run_forever()
 
 
+def turns_until(loop: asyncio.AbstractEventLoop, happened: Callable[[], object]) -> None:
+    """Like run_until(), but in single turns, and without a timer: asyncio's loop fails if a callback runs the loop and
+    so takes what is left of the turn, such as that timer."""
+    for _ in range(10_000):
+        if happened():
+            return
+        run_once(loop)
+    raise AssertionError("it has not happened")
+
+
 def burn(seconds: float) -> None:
     """Keep the thread busy for at least that long."""
     end = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.endpoints import datagram_sockets, fill_pipe, pipe_files, reports_of
 from support.recording import RECORDERS, DatagramRecorder, Recorder, when_data_comes
-from support.stepping import run_once
+from support.stepping import run_once, turns_until
 from support.stream_connections import (
     KINDS,
     MORE_THAN_FITS,
@@ -35,15 +35,6 @@ def refusals(asyncio_log, loop):
     yield
     for message in asyncio_log.take():
         assert message.startswith("Unhandled error in exception handler") and "cannot enter context" in message
-
-
-def turns_until(loop, happened):
-    """Run single turns: asyncio's loop fails if a nested run takes what is left of the turn, such as a timer."""
-    for _ in range(10_000):
-        if happened():
-            return
-        run_once(loop)
-    raise AssertionError("it has not happened")
 
 
 def run_nested(loop, happened=lambda: False):

@@ -28,7 +28,8 @@ HEAD = """# Promises
 Users of fast event loops have had problems before. Each promise below is one sentence that a test can check; most of
 them answer a public thread about such a problem. The tests marked with a promise's number check it. Unless the table
 says otherwise, a test runs on both of hotloop's implementations and on asyncio itself, which is the oracle: a test that
-asyncio fails needs a reason.
+asyncio fails needs a reason. Where the reason is a fault of asyncio's transports, which the pure implementation uses,
+too, the test skips them when it runs, and says so then.
 
 `make promises` makes this page, and a test fails when it is not current. Where a promise names a number of operations,
 an ordinary run of the tests makes fewer; `make promises-test` makes them all.

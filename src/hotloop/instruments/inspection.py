@@ -315,12 +315,12 @@ def _check(loop: Any) -> None:
 
 
 def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[str] | None" = None) -> Inspection:
-    """Open a Unix socket through which `python -m hotloop top` can inspect `loop`, even while it is blocked.
+    """Open a Unix socket for `python -m hotloop top`, `ps` and `pstree`, which show `loop` even while it is blocked.
 
-    `path` is the path of the socket; the default contains the process id. Only the same user can connect. The returned
-    context manager's stop() removes the socket. Raises TypeError for a loop that is not hotloop's, OSError if the
-    socket cannot be made or another program answers there already, and RuntimeError if the loop is closed or no thread
-    can be started; it is a NotImplementedError on Windows.
+    `path` is the path of the socket; the default contains the process id, so only one loop of a process can have it.
+    Only the same user can connect. The returned context manager's stop() removes the socket. Raises TypeError for a
+    loop that is not hotloop's, OSError if the socket cannot be made or another loop answers there already, and
+    RuntimeError if the loop is closed or no thread can be started; it is a NotImplementedError on Windows.
     """
     _check(loop)
     if loop.is_closed():

@@ -367,8 +367,10 @@ class AcceptingStage(StageOfRuns):
 
     def factory(self, server, serving):
         kind = serving.factory
-        if kind in ("None", "object") and any(name == "ssl" for name, _ in serving.options):
-            kind = "plain"  # asyncio goes on waiting for the handshake until a collection
+        if kind in ("None", "object") and (sys.version_info < (3, 13) or any(name == "ssl" for name, _ in serving.options)):
+            # asyncio goes on waiting for a TLS handshake until a collection, and until 3.12 wait_closed() goes on waiting
+            # for any such connection.
+            kind = "plain"
         if kind == "not callable":
             return 5
         shared = Plain(self, serving.made, server)

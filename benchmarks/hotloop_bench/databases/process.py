@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS_TO_START = 30.0
+SECONDS_TO_START = 100.0
 SECONDS_TO_END = 10.0
 SECONDS_BETWEEN_LOOKS = 0.02
 

@@ -471,9 +471,12 @@ class TestInfo:
         facts = json.loads(python.execute("-m", "hotloop", "--tasks", "asyncio", "info", "--json").stdout)
         assert facts["tasks"] == "asyncio's"
 
-    def test_version_and_help(self, python):
+    def test_version(self, python):
         assert python.hotloop("--version") == Outcome(0, f"hotloop {hotloop.__version__}\n", "")
-        done = python.hotloop("--help")
+
+    @pytest.mark.parametrize("words", [["--help"], ["info", "-h"], ["top", "--once", "--help"], ["ps", "-h"]])
+    def test_help(self, python, words):
+        done = python.hotloop(*words)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("usage: python -m hotloop ")
 

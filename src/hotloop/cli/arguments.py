@@ -87,6 +87,8 @@ def _command(word: str, rest: list[str]) -> Invocation:
         return Invocation("module", module, rest)
     if word.startswith("-"):
         raise UsageError(f"unknown option {word!r}")
+    if word in ("info", "top", "ps", "pstree") and not {"-h", "--help"}.isdisjoint(rest):
+        return Invocation("help")
     if word in ("top", "ps", "pstree"):
         return Invocation(word, arguments=rest)  # type: ignore[arg-type]
     if word == "info":

@@ -5,6 +5,7 @@ stands still."""
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import socket
 import ssl
@@ -240,6 +241,91 @@ if sys.platform != "linux":
         globals()[test.__name__] = pytest.mark.skip(reason="looks at Linux's TCP_INFO")(test)
 
 
+def in_one_callback(loop, function):
+    """in_one_turn() for a function that runs the loop."""
+    results = []
+
+    def run():
+        try:
+            results.append(function())
+        finally:
+            loop.stop()
+
+    loop.call_soon(run)
+    loop.run_forever()
+    return results[0]
+
+
+def wait_by_iterations(loop, _impl, peer):
+    seen = []
+    loop.add_reader(peer, seen.append, "data")
+    timer = loop.call_later(SECONDS_FOR_BYTES, seen.append, "nothing")
+    while not seen:
+        loop._run_once()
+    timer.cancel()
+    loop.remove_reader(peer)
+    return seen[0]
+
+
+def wait_by_the_selector(loop, _impl, peer):
+    """As nest_asyncio's iteration, where apply() was called while the loop ran."""
+    loop.add_reader(peer, list)
+    assert not loop._ready
+    events = loop._selector.select(SECONDS_FOR_BYTES)
+    loop._process_events(events)
+    loop._ready.clear()
+    loop.remove_reader(peer)
+    return "data" if peer.fileno() in [key.fd for key, _ in events] else "nothing"
+
+
+def wait_by_another_loop(_loop, impl, peer):
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    other = impl.new_event_loop()
+    try:
+        return wait_by_iterations(other, impl, peer)
+    finally:
+        other.close()
+        asyncio._set_running_loop(running)
+
+
+@pytest.mark.promise("P35")
+@ways
+@pytest.mark.parametrize("wait", [wait_by_iterations, wait_by_the_selector, wait_by_another_loop])
+def test_a_callback_writes_and_then_waits_for_the_peer(loop, impl, way, wait):
+    with connection(loop, way) as opened:
+
+        def write_and_wait():
+            opened.transport.write(b"written")
+            seen = wait(loop, impl, opened.peer)
+            opened.transport.write(b" and more")
+            return seen, wait(loop, impl, opened.peer)
+
+        assert in_one_callback(loop, write_and_wait) == ("data", "data")
+        assert opened.peer.recv(16, socket.MSG_WAITALL) == b"written and more"
+
+
+@pytest.mark.promise("P35")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_a_callback_writes_and_then_closes_the_loop(impl):
+    loop = impl.new_event_loop()
+    ours, peer = connected_sockets("tcp")
+    peer.settimeout(SECONDS_FOR_BYTES)
+    transport, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=ours))
+    del ours
+
+    def write_and_close():
+        transport.write(b"written")
+        loop.close()
+
+    loop.call_soon(write_and_close)
+    loop._run_once()
+    with peer:
+        assert peer.recv(7, socket.MSG_WAITALL) == b"written"
+    del transport, write_and_close
+    gc.collect()
+
+
 # pytest's faulthandler_timeout has its own thread, so fork() warns; from 3.15 on the warning can be raised.
 @pytest.mark.promise("P35")
 @pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
@@ -261,6 +347,48 @@ def test_a_forked_child_sends_nothing_of_its_parents(loop, end):
 
         in_one_turn(loop, write_and_fork)
         assert opened.peer.recv(100, socket.MSG_WAITALL) == b"once"
+
+
+@pytest.mark.only("c", reason="asyncio sends each write at once")
+@pytest.mark.promise("P35")
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_fork_while_a_turn_is_sent(loop, caplog, raises):
+    """The loop sends what two connections have written; the program forks when it hears that the first is broken."""
+    children, reports = [], []
+
+    def fork(record):
+        if record.getMessage().endswith("Fatal write error on socket transport"):
+            opened.peer.setblocking(False)
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os._exit(opened.peer.recv(100) != b"written before")
+                finally:
+                    os._exit(1)
+            children.append(os.waitpid(pid, 0)[1])
+        return False
+
+    def write():
+        broken.transport.write(b"in vain")
+        opened.transport.write(b"written before")
+        if raises:
+            raise ZeroDivisionError
+
+    loop.set_exception_handler(lambda _, report: reports.append(report))
+    with connection(loop, "accepted") as broken, connection(loop, "accepted") as opened:
+        loop.set_debug(True)
+        loop.slow_callback_duration = 3600
+        logger = logging.getLogger("asyncio")
+        with caplog.at_level(logging.DEBUG, "asyncio"):
+            logger.addFilter(fork)
+            reset(broken.peer)
+            loop.call_soon(write)
+            run_once(loop)
+            logger.removeFilter(fork)
+        loop.set_debug(False)
+    assert children == [0]
+    assert len(reports) == raises
 
 
 @pytest.mark.only("c", reason="since CPython 3.12 asyncio's child sends it in writelines()")

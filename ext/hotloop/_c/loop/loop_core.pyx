@@ -31,7 +31,7 @@ from hotloop._c.loop.polling cimport Polling, must_poll
 from hotloop._c.loop.replaceable_methods cimport clock_is_patched, declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
 from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
-from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch
+from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch, send_before_poll
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport (
@@ -234,11 +234,18 @@ cdef class LoopCore(Polling):
         if FREE_THREADED:
             self.empty_inbox()
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
-            if self.unflushed.count and self.is_inherited_by_fork():
-                # A callback has forked, and the child runs the loop in it. After the poll the loop is the child's.
-                self.unflushed.flush(self)
+            # A callback runs this loop or another one, which may wait for the answer to what was written. In a forked
+            # child, the loop is the child's after the poll.
+            self.flush_writes()
+            send_before_poll(self.unflushed)
             self.poll()
         return self.run_batches(repeat)
+
+    cdef int flush_writes(self) except -1:
+        # None: the garbage collector shows the program a loop that is being made.
+        if self.unflushed is not None and self.unflushed.count and not self.runs_elsewhere():
+            self.unflushed.flush(self)
+        return 0
 
     # -- running a batch -----------------------------------------------------------------------------------------------
 
@@ -269,10 +276,12 @@ cdef class LoopCore(Polling):
                         self.note_last_batch(<PyObject *>failed)
         finally:
             self.batch_running = outer
-            leave_batch(outer_unflushed)
-            if self.unflushed.count:
-                self.unflushed.flush(self)
-                self.metrics.last_reading = clock_ticks()
+            try:
+                if self.unflushed.count:
+                    self.unflushed.flush(self)
+                    self.metrics.last_reading = clock_ticks()
+            finally:
+                leave_batch(outer_unflushed)
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:

@@ -131,3 +131,4 @@ cdef class LoopState:
     cdef int check_thread(self) except -1
     cdef bint wake_poller(self) except -1
     cdef int empty_inbox(self) except -1
+    cdef int flush_writes(self) except -1

@@ -102,13 +102,18 @@ cdef class LoopState:
             self.inbox.move_to(self.ready)
         return 0
 
+    cdef int flush_writes(self) except -1:
+        """Send what callbacks of the running batch have written (unflushed.pyx), unless another thread runs the loop."""
+        return 0
+
     # -- asyncio's attributes ------------------------------------------------------------------------------------------
 
     @property
     def _ready(self):
+        # Code that runs the loop itself, maybe in a callback, looks here for anything to run before it waits.
         if FREE_THREADED and self.inbox.is_owner():
-            # Code that runs the loop itself looks here for anything to run.
             self.empty_inbox()
+        self.flush_writes()
         return self.ready
 
     @_ready.setter
@@ -154,6 +159,9 @@ cdef class LoopState:
 
     @_closed.setter
     def _closed(self, value):
+        if value:
+            # Code that runs the loop itself may close it in a callback.
+            self.flush_writes()
         store_release_bint(&self.closed, bool(value))
         self.ready.closed = self.closed
         self.inbox.set_closed(self.closed)

@@ -19,3 +19,4 @@ cdef class Unflushed:
 
 cdef PyObject *enter_batch(Unflushed unflushed) noexcept
 cdef void leave_batch(PyObject *outer) noexcept
+cdef void send_before_poll(Unflushed unflushed) noexcept

@@ -1,7 +1,8 @@
 """Unflushed: the transports that callbacks of the running batch have written to.
 
 At the end of the batch each sends all that was written to it, in one system call. Before a datagram, a write to a pipe
-or an attempt of a sock_*() method each sends earlier: none of these may overtake it.
+or an attempt of a sock_*() method each sends earlier: none of these may overtake it. So it does before a callback that
+runs this loop or another one polls, because that may wait for the answer.
 
 A callback may fork, and the child may write. As under asyncio, which sends at once, what was written before the fork
 must reach the peer before that, and once. So it is sent just before the fork: by a handler in C, because a hook in
@@ -129,6 +130,13 @@ cdef PyObject *enter_batch(Unflushed unflushed) noexcept:
 
 cdef void leave_batch(PyObject *outer) noexcept:
     set_unflushed_here(outer)
+
+
+cdef void send_before_poll(Unflushed unflushed) noexcept:
+    """The loop that holds `unflushed` is about to poll. If a callback of another loop runs it, what that callback has
+    written leaves before."""
+    if unflushed_here != NULL and unflushed_here != <PyObject *>unflushed:
+        (<Unflushed>unflushed_here).send_early()
 
 
 cdef void send_before_fork() noexcept:

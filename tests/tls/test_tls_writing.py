@@ -147,6 +147,19 @@ def test_an_iterable_that_fails(tls):
     assert not connection.protocol.lost
 
 
+def test_an_iterable_that_writes_and_then_fails(tls):
+    connection = tls.open()
+
+    def lines():
+        connection.transport.write(b"written")
+        yield b"a"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        connection.transport.writelines(lines())
+    assert connection.receive(7) == b"written"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @every_side
 @pytest.mark.parametrize("size", [1, RECORD - 1, RECORD, RECORD + 1, 3 * RECORD, 200_000, 5_000_000])

@@ -101,9 +101,11 @@ cdef class TlsSender(TlsReceiver):
         if not self.may_write():
             return 0
         self.check_fork()
+        # Before the queue is looked at: an iterator of the program may write.
+        chunks = bytes_or_views(chunks)
         waiting = self.unencrypted.count
         try:
-            for data in bytes_or_views(chunks):
+            for data in chunks:
                 if data:
                     write_queue_append_data(&self.unencrypted, data)
         except BaseException:

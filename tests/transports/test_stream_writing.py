@@ -190,6 +190,22 @@ def test_writelines_resumes_nothing_if_the_kernel_is_still_full(connections):
     transport.abort()
 
 
+@pytest.mark.skipif(not SINCE_3_12, reason="until CPython 3.11 writelines() joins its argument and calls write()")
+def test_lines_are_not_looked_at_once_the_connection_is_lost(connections):
+    connection = connections.open()
+    transport = connection.transport
+    if WRITELINES_IS_FAULTY:
+        skip_on_asyncio(transport, "it fails on a closed transport", mended=True)
+    transport.abort()
+    lines = iter([5, b"not taken"])
+    transport.writelines(lines)
+    transport.writelines([b"fine", "text"])
+    assert list(lines) == [5, b"not taken"]
+    connection.run_until_lost()
+    transport.writelines([5])
+    assert transport._conn_lost >= 4
+
+
 class RaisesLimits(asyncio.Protocol):
     def __init__(self, transport):
         self.transport, self.calls = transport, []

@@ -149,7 +149,8 @@ cdef class StreamTransport(StreamReceiver):
         if not list_of_data:
             return
         chunks = list_of_data
-        if not is_plain_bytes(chunks):
+        # As in asyncio, the items are not looked at once the connection is lost.
+        if not self.lost and not is_plain_bytes(chunks):
             chunks = bytes_or_views([data for data in chunks if data] if skips_falsy_lines else chunks)
         if self.lost:
             self.count_lost_write()

@@ -147,6 +147,12 @@ async def sockets(loop, first, second):
     loop.add_reader(made[0], print)
     return [*map(begun, waiting), *made]
 
+def selector(loop, first, second):
+    made = hotloop.DefaultSelector()
+    pair = socket.socketpair()
+    made.register(pair[0], 1, made)
+    return [made, made.get_map(), *pair]
+
 async def children(loop, first, second):
     pipes = {"stdin": -1, "stdout": -1, "stderr": -1}
     return [*await loop.subprocess_exec(asyncio.SubprocessProtocol, sys.executable, "-c", "input()", **pipes)]
@@ -183,6 +189,8 @@ def use(found):
     if type(found).__name__ in CRASHING:
         return
     uses = [repr, iter, next, bool, hash, lambda object: object.cancelled(), lambda object: object.done()]
+    # A selector, before __exit__() closes it.
+    uses += [lambda object: object.unregister(1), lambda object: object.select(0)]
     for name in dir(type(found)):
         if name not in LEFT_OUT:
             for arguments in ((), (None,), (1,), (b"x",), (print,), (ValueError(),), (None, None, None)):
@@ -260,6 +268,7 @@ IN_A_LOOP = ["connections", "pipes", "tls", "datagrams", "server", "sockets", "c
         "streams",
         "timeouts",
         "tasks",
+        "selector",
         "other_loop",
         "loop_without_finalizer",
         *IN_A_LOOP,

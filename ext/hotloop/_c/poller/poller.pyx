@@ -8,9 +8,10 @@ Each iteration that polls calls `wait()`, then `event()` for each event, then `r
 kernel's events lives as long as the poller.
 """
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject, inquiry
 from libc.errno cimport EINTR, ENOENT, ENOMEM, ENOSPC
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
@@ -48,8 +49,9 @@ cdef int raise_errno(int error) except -1:
     raise OSError(-error, os.strerror(-error))
 
 
+@cython.no_gc_clear
 cdef class Poller:
-    """The descriptors that a loop watches, and their events."""
+    """The descriptors that a loop watches, and their events. Its tp_clear is clear_poller()."""
 
     def __cinit__(self):
         cdef int error
@@ -394,6 +396,19 @@ cdef class Poller:
         if error < 0:
             raise_errno(error)
         return 0
+
+
+cdef int clear_poller(object poller) except -1:
+    """The tp_clear. What the garbage collector has cleared has no entries, and keeps the empty list: code that runs while
+    a cycle is cleared may still find it."""
+    cdef Poller self = poller
+    self.registered = 0
+    if self.entries is not None:
+        del self.entries[:]
+    return 0
+
+
+(<PyTypeObject *>Poller).tp_clear = <inquiry>clear_poller
 
 
 cdef unsigned int fork_number() noexcept:

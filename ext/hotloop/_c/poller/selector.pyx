@@ -118,6 +118,7 @@ cdef PollerSelector selector_of(object mapping):
     return selector
 
 
+@cython.no_gc_clear
 cdef class PollerSelector(Poller):
     """The selector, whatever the backend."""
 
@@ -336,10 +337,12 @@ cdef int descriptor_of(object fileobj) except? -1:
     return number if number <= INT_MAX else -1
 
 
+@cython.no_gc_clear
 cdef class EpollSelector(PollerSelector):
     """`selectors.EpollSelector` on epoll_wait(2), Linux."""
 
 
+@cython.no_gc_clear
 cdef class KqueueSelector(PollerSelector):
     """`selectors.KqueueSelector` on kqueue(2), macOS and the BSDs.
 
@@ -359,6 +362,10 @@ cdef class KqueueSelector(PollerSelector):
         return PollerSelector.modify(self, fileobj, events, data)
 
 
+# Poller's. A class without one inherits none.
+(<PyTypeObject *>PollerSelector).tp_clear = (<PyTypeObject *>Poller).tp_clear
+(<PyTypeObject *>EpollSelector).tp_clear = (<PyTypeObject *>Poller).tp_clear
+(<PyTypeObject *>KqueueSelector).tp_clear = (<PyTypeObject *>Poller).tp_clear
 instance_dict_install(<PyTypeObject *>PollerSelector)
 instance_dict_install(<PyTypeObject *>EpollSelector)
 instance_dict_install(<PyTypeObject *>KqueueSelector)

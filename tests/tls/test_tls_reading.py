@@ -454,3 +454,33 @@ def test_reading_is_resumed_while_a_callback_runs_the_loop(tls, side, make_proto
     assert protocol.received == b"held"
     # The loop may refuse to call a callback of a protocol that is running one.
     assert {str(report["exception"]).split(":")[0] for report in tls.take_reports()} <= {"cannot enter context"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@every_side
+def test_a_buffer_that_runs_the_loop_when_it_is_asked_for_its_memory(tls, side):
+    connection = tls.open(side, BufferedRecorder())
+    protocol = connection.protocol
+    memory = bytearray(65536)
+
+    class Buffer:
+        def __len__(self):
+            return len(memory)
+
+        def __buffer__(self, flags):
+            protocol.hooks.clear()
+            connection.transport.pause_reading()
+            connection.transport.resume_reading()
+            for _ in range(3):
+                tls.loop.call_soon(list)
+                tls.loop._run_once()
+            return memoryview(memory)
+
+    protocol.hooks["get_buffer"] = Buffer
+    connection.send(b"first")
+    run_until(tls.loop, lambda: protocol.received)
+    connection.send(b" second")
+    run_until(tls.loop, lambda: len(protocol.received) == 12)
+    assert protocol.received == b"first second"
+    assert not connection.transport.is_closing()
+    assert {str(report["exception"]).split(":")[0] for report in tls.take_reports()} <= {"cannot enter context"}

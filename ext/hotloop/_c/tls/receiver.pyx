@@ -170,11 +170,6 @@ cdef class TlsReceiver(ByteProtocol):
             raise RuntimeError("get_buffer() returned an empty buffer")
         if self.discarding or not self.wants_data():
             return 0
-        if self.app is not app:
-            # Another protocol was set, which may take data in another way: the caller tries again.
-            return 1
-        owner = self.held
-        self.unheld(owner, source)
         try:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except (BufferError, TypeError):
@@ -183,6 +178,14 @@ cdef class TlsReceiver(ByteProtocol):
                 f"read() argument 2 must be read-write bytes-like object, not {type(buffer).__name__}"
             ) from None
         try:
+            # Since 3.12 it may be a Python object whose methods were called, too.
+            if self.discarding or not self.wants_data():
+                return 0
+            if self.app is not app:
+                # Another protocol was set, which may take data in another way: the caller tries again.
+                return 1
+            owner = self.held
+            self.unheld(owner, source)
             count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
             is_full = count == view.len
         finally:

@@ -322,7 +322,8 @@ def test_a_callback_writes_and_then_closes_the_loop(impl):
     loop._run_once()
     with peer:
         assert peer.recv(7, socket.MSG_WAITALL) == b"written"
-    del transport, write_and_close
+    del write_and_close
+    transport = None
     gc.collect()
 
 

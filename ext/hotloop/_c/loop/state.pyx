@@ -103,7 +103,7 @@ cdef class LoopState:
         return 0
 
     cdef int flush_writes(self) except -1:
-        """Send what callbacks of the running batch have written (unflushed.pyx), unless another thread runs the loop."""
+        """Send what the running batch has written (unflushed.pyx), unless another thread runs the loop."""
         return 0
 
     # -- asyncio's attributes ------------------------------------------------------------------------------------------

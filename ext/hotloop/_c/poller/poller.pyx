@@ -399,8 +399,8 @@ cdef class Poller:
 
 
 cdef int clear_poller(object poller) except -1:
-    """The tp_clear. What the garbage collector has cleared has no entries, and keeps the empty list: code that runs while
-    a cycle is cleared may still find it."""
+    """The tp_clear. What the garbage collector has cleared has no entries, and keeps the empty list: code that runs
+    while a cycle is cleared may still find it."""
     cdef Poller self = poller
     self.registered = 0
     if self.entries is not None:

@@ -236,7 +236,8 @@ cdef class LoopCore(Polling):
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
             # A callback runs this loop or another one, which may wait for the answer to what was written. In a forked
             # child, the loop is the child's after the poll.
-            self.flush_writes()
+            if self.unflushed.count:
+                self.flush_writes()
             send_before_poll(self.unflushed)
             self.poll()
         return self.run_batches(repeat)

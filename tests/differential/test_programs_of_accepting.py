@@ -367,8 +367,9 @@ class AcceptingStage(StageOfRuns):
 
     def factory(self, server, serving):
         kind = serving.factory
-        if kind in ("None", "object") and (sys.version_info < (3, 13) or any(name == "ssl" for name, _ in serving.options)):
-            # asyncio goes on waiting for a TLS handshake until a collection, and until 3.12 wait_closed() goes on waiting
+        encrypted = any(name == "ssl" for name, _ in serving.options)
+        if kind in ("None", "object") and (encrypted or sys.version_info < (3, 13)):
+            # asyncio goes on waiting for the handshake until a collection, and until 3.12 wait_closed() goes on waiting
             # for any such connection.
             kind = "plain"
         if kind == "not callable":

@@ -429,37 +429,6 @@ def test_the_socket_is_closed_with_the_connection(loop, connections):
     assert inside[0] >= 0, "it is still open while connection_lost() runs"
 
 
-@pytest.mark.parametrize("buffered", [True, False])
-def test_a_last_word_in_connection_lost(loop, connections, buffered):
-    """asyncio sends it if close() had to wait for the peer, but not after an ordinary close()."""
-    connection = connections.open("tcp")
-    while buffered and connection.transport.get_write_buffer_size() == 0:
-        connection.transport.write(bytes(1000))  # so little that the kernel has room for more than the rest later
-    connection.protocol.hooks["connection_lost"] = lambda: connection.transport.write(b"last word")
-    connection.transport.close()
-    assert connection.receive_all().strip(b"\0") == (b"last word" if buffered else b"")
-
-
-def test_last_words_that_are_too_long(loop, connections):
-    """The kernel takes the beginning, and nothing is sent behind what is lost."""
-    connection = connections.open("tcp")
-    size = connection.fill()
-
-    def say():
-        connection.transport.write(b"a" * 10_000_000)
-        connection.transport.write(b"b")
-        connection.transport.abort()
-
-    connection.protocol.hooks["connection_lost"] = say
-    skip_on_asyncio(connection.transport, "abort() makes it call connection_lost() again, on no protocol")
-    connection.transport.close()
-    words = connection.receive_all()[size:]
-    assert 0 < len(words) < 10_000_000
-    assert not words.strip(b"a")
-    run_once(loop, 3)
-    assert connection.protocol.calls.count("connection_lost") == 1
-
-
 def test_another_protocol_is_told_of_the_end(loop, connections):
     connection = connections.open("tcp")
     second = Recorder()

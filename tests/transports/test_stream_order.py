@@ -278,15 +278,22 @@ def wait_by_the_selector(loop, _impl, peer):
     return "data" if peer.fileno() in [key.fd for key, _ in events] else "nothing"
 
 
-def wait_by_another_loop(_loop, impl, peer):
+@contextlib.contextmanager
+def another_loop(impl):
+    """Another loop to run inside a callback."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     other = impl.new_event_loop()
     try:
-        return wait_by_iterations(other, impl, peer)
+        yield other
     finally:
         other.close()
         asyncio._set_running_loop(running)
+
+
+def wait_by_another_loop(_loop, impl, peer):
+    with another_loop(impl) as other:
+        return wait_by_iterations(other, impl, peer)
 
 
 @pytest.mark.promise("P35")
@@ -303,6 +310,25 @@ def test_a_callback_writes_and_then_waits_for_the_peer(loop, impl, way, wait):
 
         assert in_one_callback(loop, write_and_wait) == ("data", "data")
         assert opened.peer.recv(16, socket.MSG_WAITALL) == b"written and more"
+
+
+@pytest.mark.promise("P35")
+@ways
+def test_a_callback_of_another_loop_writes_and_then_waits_for_the_peer(loop, impl, way):
+    with connection(loop, way) as opened:
+
+        def write_and_wait(other):
+            opened.transport.write(b"written")
+            return wait_by_iterations(other, impl, opened.peer)
+
+        def run_another_loop():
+            results = []
+            with another_loop(impl) as other:
+                other.call_soon(lambda: results.append(write_and_wait(other)))
+                other._run_once()
+            return results
+
+        assert in_one_callback(loop, run_another_loop) == ["data"]
 
 
 @pytest.mark.promise("P35")

@@ -31,7 +31,7 @@ from hotloop._c.loop.polling cimport Polling, must_poll
 from hotloop._c.loop.replaceable_methods cimport clock_is_patched, declare_originals
 from hotloop._c.loop.slow_callbacks cimport begin_item, report_slow, run_in_debug_mode
 from hotloop._c.loop.state cimport TIMING_HOOK, TIMING_METRICS, backoff_is_over, backoff_reset, loop_metrics
-from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch, send_before_poll
+from hotloop._c.loop.unflushed cimport Unflushed, enter_batch, leave_batch, send_all_early
 from hotloop._c.poller.descriptor_callbacks cimport add_callback, remove_callback
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport (
@@ -234,17 +234,17 @@ cdef class LoopCore(Polling):
         if FREE_THREADED:
             self.empty_inbox()
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
-            # A callback runs this loop or another one, which may wait for the answer to what was written. In a forked
-            # child, the loop is the child's after the poll.
+            # A callback may run this loop, inside another loop's callback, and wait for the answer to what they have
+            # written. In a forked child, the loop is the child's after the poll.
             if self.unflushed.count:
                 self.flush_writes()
-            send_before_poll(self.unflushed)
+            send_all_early()
             self.poll()
         return self.run_batches(repeat)
 
     cdef int flush_writes(self) except -1:
         # None: the garbage collector shows the program a loop that is being made.
-        if self.unflushed is not None and self.unflushed.count and not self.runs_elsewhere():
+        if self.unflushed is not None and not self.runs_elsewhere() and self.unflushed.count:
             self.unflushed.flush(self)
         return 0
 
@@ -256,9 +256,9 @@ cdef class LoopCore(Polling):
         cdef Py_ssize_t todo = published_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.batch_running
-        cdef PyObject *outer_unflushed = enter_batch(self.unflushed)
         cdef Runnable failed
         self.batch_running = True
+        enter_batch(self.unflushed)
         if todo:
             metrics_begin_batch(&self.metrics, todo)
         try:
@@ -282,7 +282,7 @@ cdef class LoopCore(Polling):
                     self.unflushed.flush(self)
                     self.metrics.last_reading = clock_ticks()
             finally:
-                leave_batch(outer_unflushed)
+                leave_batch(self.unflushed)
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:

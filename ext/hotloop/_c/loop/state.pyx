@@ -103,7 +103,7 @@ cdef class LoopState:
         return 0
 
     cdef int flush_writes(self) except -1:
-        """Send what the running batch has written (unflushed.pyx), unless another thread runs the loop."""
+        """Send what the running batch has written (unflushed.pyx), unless another thread runs the loop. LoopCore's."""
         return 0
 
     # -- asyncio's attributes ------------------------------------------------------------------------------------------
@@ -159,16 +159,18 @@ cdef class LoopState:
 
     @_closed.setter
     def _closed(self, value):
-        if value:
-            # Code that runs the loop itself may close it in a callback.
-            self.flush_writes()
-        store_release_bint(&self.closed, bool(value))
-        self.ready.closed = self.closed
-        self.inbox.set_closed(self.closed)
-        if value:
-            self.timers.clear()
-            # Into the ready queue: close() empties that next.
-            self.inbox.move_to(self.ready)
+        try:
+            if value:
+                # Code that runs the loop itself may close it in a callback.
+                self.flush_writes()
+        finally:
+            store_release_bint(&self.closed, bool(value))
+            self.ready.closed = self.closed
+            self.inbox.set_closed(self.closed)
+            if value:
+                self.timers.clear()
+                # Into the ready queue: close() empties that next.
+                self.inbox.move_to(self.ready)
 
     @property
     def _stopping(self):

@@ -1,8 +1,8 @@
 """Unflushed: the transports that callbacks of the running batch have written to.
 
 At the end of the batch each sends all that was written to it, in one system call. Before a datagram, a write to a pipe
-or an attempt of a sock_*() method each sends earlier: none of these may overtake it. So it does before a callback that
-runs this loop or another one polls, because that may wait for the answer.
+or an attempt of a sock_*() method each sends earlier: none of these may overtake it. A callback may run this loop, or
+another one of this kind. That may wait for the answer, so each sends before it polls, too.
 
 A callback may fork, and the child may write. As under asyncio, which sends at once, what was written before the fork
 must reach the peer before that, and once. So it is sent just before the fork: by a handler in C, because a hook in
@@ -24,7 +24,7 @@ cdef extern from *:
     """
     #include <pthread.h>
 
-    /* Of the loop that runs callbacks in this thread; borrowed from it. NULL: none does. */
+    /* Of the innermost loop that runs callbacks in this thread; borrowed from it. NULL: none does. */
     static _Thread_local PyObject *unflushed_here = NULL;
 
     #define set_unflushed_here(unflushed) (unflushed_here = (unflushed))
@@ -121,30 +121,40 @@ cdef class Unflushed:
         return 0
 
 
-cdef PyObject *enter_batch(Unflushed unflushed) noexcept:
-    """This thread begins to run callbacks of the loop that holds `unflushed`. Returns what leave_batch() needs."""
-    cdef PyObject *outer = unflushed_here
-    set_unflushed_here(<PyObject *>unflushed)
-    return outer
+cdef void enter_batch(Unflushed unflushed) noexcept:
+    """This thread begins to run callbacks of the loop that holds `unflushed`."""
+    if unflushed.batches == 0:
+        unflushed.outer = unflushed_here
+        set_unflushed_here(<PyObject *>unflushed)
+    unflushed.batches += 1
 
 
-cdef void leave_batch(PyObject *outer) noexcept:
-    set_unflushed_here(outer)
+cdef void leave_batch(Unflushed unflushed) noexcept:
+    cdef PyObject *inner = unflushed_here
+    unflushed.batches -= 1
+    if unflushed.batches:
+        return
+    if inner == <PyObject *>unflushed:
+        set_unflushed_here(unflushed.outer)
+        return
+    # Greenlets that run loops may end in any order.
+    while inner != NULL:
+        if (<Unflushed>inner).outer == <PyObject *>unflushed:
+            (<Unflushed>inner).outer = unflushed.outer
+            return
+        inner = (<Unflushed>inner).outer
 
 
-cdef void send_before_poll(Unflushed unflushed) noexcept:
-    """The loop that holds `unflushed` is about to poll. If a callback of another loop runs it, what that callback has
-    written leaves before."""
-    if unflushed_here != NULL and unflushed_here != <PyObject *>unflushed:
-        (<Unflushed>unflushed_here).send_early()
+cdef void send_all_early() noexcept:
+    """Before a poll, and before a fork (then called by the C library): send what the callbacks that are running in this
+    thread have written, of whichever loop."""
+    cdef PyObject *unflushed = unflushed_here
+    while unflushed != NULL:
+        (<Unflushed>unflushed).send_early()
+        unflushed = (<Unflushed>unflushed).outer
 
 
-cdef void send_before_fork() noexcept:
-    """Called with the GIL, by the thread that runs the callbacks."""
-    (<Unflushed>unflushed_here).send_early()
-
-
-if unflushed_watch_forks(send_before_fork) != 0:
+if unflushed_watch_forks(send_all_early) != 0:
     raise MemoryError("pthread_atfork() failed")
 
 

@@ -13,7 +13,6 @@ cdef class Transport(ProtocolRunner):
     cdef int closed_fd              # the number that fd had, shown by a closed transport
     cdef bint attached              # this transport has registered the descriptor with the poller
     cdef bint protocol_paused       # pause_writing() was called, and resume_writing() not yet
-    cdef bint ending_well           # connection_lost() is called because all is sent, and so the socket is still open
     cdef Py_ssize_t high_water      # in bytes
     cdef Py_ssize_t low_water       # in bytes
     cdef int metrics_kind           # the METRICS_ kind under which it counts as open; 0: none

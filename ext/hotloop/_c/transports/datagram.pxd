@@ -12,6 +12,7 @@ cdef class DatagramTransport(SocketTransport):
     cdef int family                 # of the socket's addresses
     cdef bint native                # this transport makes the system calls; else the socket object does
     cdef bint connected             # the kernel knows the address of the peer
+    cdef bint ending_well           # connection_lost() was called because all is sent: it may send more
     cdef object queue               # a deque of (bytes, address) that wait for POLLER_WRITE; None: none has waited yet
     cdef Py_ssize_t queued_bytes    # in `queue`, as flow control counts them; 0: none are waiting
 

@@ -14,7 +14,6 @@ cdef class StreamTransport(StreamReceiver):
     cdef object empty_waiter        # the future by which sendfile() waits until all is written, or None
 
     cdef bint enqueue(self, object data) except -1
-    cdef int send_last(self, bytes data) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1
     cdef int send_queued(self) except -1

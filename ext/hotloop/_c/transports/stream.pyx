@@ -12,7 +12,6 @@ Source: tcp(7), unix(7); asyncio/selector_events.py.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
@@ -127,10 +126,7 @@ cdef class StreamTransport(StreamReceiver):
         if not data:
             return
         if self.lost:
-            if self.ending_well:
-                self.send_last(bytes(data))
-            else:
-                self.count_lost_write()
+            self.count_lost_write()
             return
         if self.unflushed and self.loop.is_inherited_by_fork():
             self.leave_to_parent()
@@ -210,15 +206,6 @@ cdef class StreamTransport(StreamReceiver):
         if count < 0 and count != -EAGAIN:
             self.write_failed(os_error(count))
         return count == view.len
-
-    cdef int send_last(self, bytes data) except -1:
-        """Send what connection_lost() writes, when that is called because all is sent. As in asyncio, whose socket is
-        still open then, the kernel takes it at once or never."""
-        cdef Py_ssize_t sent = socket_send(self.usable_fd(), PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        self.ending_well = sent == PyBytes_GET_SIZE(data)
-        if sent > 0:
-            metrics_sent(&self.loop.metrics, sent)
-        return 0
 
     cdef int send_soon(self) except -1:
         """Send what is queued at the end of the turn, or at once if waiting gains nothing."""
@@ -339,7 +326,6 @@ cdef class StreamTransport(StreamReceiver):
             self.empty_waiter.set_result(None)
         if self.closing:
             self.lost += 1
-            self.ending_well = True
             self.connection_lost(None)
         elif self.eof_written:
             error = socket_finish_writing(self.usable_fd())

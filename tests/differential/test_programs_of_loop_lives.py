@@ -379,7 +379,10 @@ class Life(logging.Filter):
             if self.is_of_a_drop(context.get("message")):
                 return
             told = self.told(context.get("message")), *self.error(context.get("exception"))
-            self.note("reported", kind, *told, sorted(map(str, context)), self.told(context.get("handle")))
+            called = context.get("handle")
+            if isinstance(called, asyncio.Handle) and called.cancelled():
+                called = "cancelled"  # what it remembers: see use_handle()
+            self.note("reported", kind, *told, sorted(map(str, context)), self.told(called))
             if kind == "stops":
                 loop.stop()
             elif kind == "closes":

@@ -157,9 +157,12 @@ class ConnectionStage(Stage):
         return counted(self.written - size, size, 251)
 
     def write(self, size):
-        self.transport.write(self.next_bytes(size))
+        if not self.cannot_write():
+            self.transport.write(self.next_bytes(size))
 
     def write_more(self, size):
+        if self.cannot_write():
+            return
         data = bytearray(self.next_bytes(size))
         self.transport.write(data)
         if sys.version_info < (3, 12):  # later asyncio keeps the object, and sends its changes
@@ -167,7 +170,12 @@ class ConnectionStage(Stage):
 
     def write_much(self):
         self.much = True
-        self.transport.write(self.next_bytes(MUCH))
+        if not self.cannot_write():
+            self.transport.write(self.next_bytes(MUCH))
+
+    def cannot_write(self):
+        """In some versions asyncio's transport, once closed, does not wait for the socket any more."""
+        return self.ends_twice() and self.transport.is_closing()
 
     def writelines(self, sizes):
         # In some versions asyncio's own fails after close, and pauses no protocol.

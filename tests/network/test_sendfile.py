@@ -437,7 +437,38 @@ def test_the_peer_leaves_during_sendfile_beside_reading(loop, pair, file):
     loop.run_until_complete(main())
 
 
-@pytest.mark.only("c", reason="asyncio's sendfile() waits for ever once its transport is closed")
+CLOSED_MEANWHILE = pytest.mark.only("c", reason="asyncio's sendfile() waits for ever once its transport is closed")
+
+
+@CLOSED_MEANWHILE
+@pytest.mark.parametrize("how", ["close", "abort", "the peer's end"])
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("sent", [0, 1000])
+def test_the_transport_is_closed_during_sendfile(loop, pair, file, how, reads, sent):
+    one, other = pair
+    if sent == 0:
+        with contextlib.suppress(BlockingIOError):
+            while one.send(bytes(100_000)):
+                pass  # the kernel takes nothing of the file
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        sending = await started(loop.sendfile(transport, file))
+        if reads or how == "the peer's end":
+            transport.resume_reading()
+        if how == "the peer's end":
+            other.shutdown(socket.SHUT_WR)
+        else:
+            getattr(transport, how)()
+        await until(lambda: protocol.lost)
+        with pytest.raises(ConnectionError):
+            await sending
+        assert (file.tell() > 0) == (sent > 0)
+
+    loop.run_until_complete(main())
+
+
+@CLOSED_MEANWHILE
 def test_another_file_is_watched_by_the_number_of_a_transport_closed_during_sendfile(loop, pair, file):
     """The caller learns that the connection is closed, although the number belongs to another file by now."""
 
@@ -445,10 +476,13 @@ def test_another_file_is_watched_by_the_number_of_a_transport_closed_during_send
         transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
         number = pair[0].fileno()
         sending = await started(loop.sendfile(transport, file))
+
+        def take_number():
+            os.dup2(pair[1].fileno(), number)
+            loop.add_reader(number, list)
+
+        protocol.hooks["connection_lost"] = lambda: loop.call_soon(take_number)
         transport.abort()
-        await until(lambda: protocol.lost)
-        os.dup2(pair[1].fileno(), number)
-        loop.add_reader(number, list)
         with pytest.raises(ConnectionError):
             await sending
         assert loop.remove_reader(number)

@@ -40,7 +40,7 @@ import inspect
 import socket
 import sys
 import weakref
-from asyncio import constants, selector_events, tasks, unix_events
+from asyncio import constants, exceptions, selector_events, tasks, unix_events
 
 from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
@@ -242,10 +242,11 @@ cdef class NetworkCore(LoopCore):
             transp._detach_for_sendfile()
             sock = (<StreamTransport>transp).socket_object()
             return await self.sock_sendfile(sock, file, offset, count, fallback=False)
-        except (OSError, ValueError) as error:
-            if (<StreamTransport>transp).fd < 0 and (type(error) is ValueError or error.errno == EBADF):
-                # The transport has closed its socket: reading beside sendfile() may find first that the peer has left.
-                # ValueError comes if the program watches a new file that got the number: sendfile() looked again then.
+        except (OSError, ValueError, exceptions.SendfileNotAvailableError) as error:
+            if (<StreamTransport>transp).fd < 0 and getattr(error, "errno", EBADF) == EBADF:
+                # The transport has closed its socket: for the program, or because reading beside sendfile() has found
+                # first that the peer has left. SendfileNotAvailableError comes if nothing was sent before, and
+                # ValueError if the program watches a new file that got the number.
                 raise ConnectionError("Connection is closed by peer") from error
             raise
         finally:

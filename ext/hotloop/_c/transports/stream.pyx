@@ -17,7 +17,7 @@ from libc.errno cimport EAGAIN
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, metrics_sent
 from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, remove_receiver, set_receiver
-from hotloop._c.poller.watcher cimport POLLER_READ
+from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.scheduler.ready_queue cimport queued
 from hotloop._c.transports.base cimport Transport, os_error
 from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
@@ -75,6 +75,8 @@ cdef class StreamTransport(StreamReceiver):
         cdef object server = self.server
         self.server = None
         try:
+            if self.fd >= 0 and self.is_lent():
+                self.wake_sendfile()
             StreamReceiver.release_resources(self)
         finally:
             self.lent = False
@@ -441,6 +443,13 @@ cdef class StreamTransport(StreamReceiver):
             self.reserve(self.loop)
             if self.reading:
                 self.begin_reading()
+
+    cdef int wake_sendfile(self) except -1:
+        """The connection has ended: have sendfile(), which waits for the socket, look at it again."""
+        cdef object entry = self.loop.poller.entry(self.fd)
+        if isinstance(entry, Watcher):
+            (<Watcher>entry).on_events(POLLER_WRITE)
+        return 0
 
     cdef bint is_lent(self) noexcept:
         """Whether reading is registered beside sendfile(). In a closed loop nothing is registered any more."""

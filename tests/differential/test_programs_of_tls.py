@@ -136,6 +136,11 @@ class TlsStage(Stage):
             making = loop.connect_accepted_socket(lambda: make, ours, ssl=context)
         self.making = loop.create_task(making)
 
+    def report(self, loop, context):
+        # So asyncio says if eof_received() aborts the connection. That is all that happens.
+        if "cannot switch state" not in str(context.get("exception")):
+            super().report(loop, context)
+
     def begun(self):
         """The program begins after the handshake, whose records come in pieces, one in each turn."""
         if not self.is_open:

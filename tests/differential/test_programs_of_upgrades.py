@@ -199,6 +199,7 @@ class UpgradingStage(StageOfRuns):
         self.shutdown_timeout = shutdown_timeout
         self.transport = None
         self.upgrading = None
+        self.upgrade_failed = False
         self.upgraded = self.eof_written = self.lost = self.peer_left = self.closed = False
         self.written = self.delivered = self.plain_sent = self.encrypted = 0
         self.ours, theirs = socket.socketpair()
@@ -261,7 +262,8 @@ class UpgradingStage(StageOfRuns):
                 self.delivered += len(data)
 
     def writing_paused(self, now):
-        if not self.upgraded and self.upgrading is None:
+        # Once start_tls() has failed, asyncio tells the protocol no more that it may write on (docs/differences.md).
+        if not self.upgraded and self.upgrading is None and not self.upgrade_failed:
             self.note("pause_writing" if now else "resume_writing")
 
     # -- the transport's user ------------------------------------------------------------------------------------------
@@ -289,6 +291,7 @@ class UpgradingStage(StageOfRuns):
         try:
             transport = await self.loop.start_tls(self.transport, self.protocol, context, **options)
         except BaseException as error:
+            self.upgrade_failed = True
             self.note("start_tls raises", type(error).__name__, getattr(error, "reason", str(error)[:30]))
         else:
             self.note("start_tls returns", transport is None)

@@ -163,3 +163,68 @@ def test_what_follows_a_look_at_the_number_is_sent(impl, loop):
             writer.close()
 
     loop.run_until_complete(main())
+
+
+class LastWords(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def connection_lost(self, error):
+        self.transport.write(b"last words")
+
+
+def test_what_connection_lost_writes_leaves_and_the_transport_is_closed_afterwards(impl, loop):
+    async def main():
+        ends = list(socket.socketpair())
+        with ends.pop() as theirs:
+            transport, _ = await loop.create_connection(LastWords, sock=ends.pop())
+            transport._call_connection_lost(None)
+            assert theirs.recv(100) == b"last words"
+            assert transport.get_write_buffer_size() == 0
+            transport.set_write_buffer_limits(5)
+            if impl == "c":
+                transport._detach_for_sendfile()
+            with contextlib.suppress(AttributeError):  # asyncio's has no loop any more
+                transport.pause_reading()
+            with contextlib.suppress(AttributeError):
+                transport.close()
+
+    with without_registrations(loop):
+        loop.run_until_complete(main())
+
+
+def test_a_protocol_that_cannot_be_looked_at_changes_nothing(impl, loop):
+    class Unreadable:
+        @property
+        def __class__(self):
+            raise ZeroDivisionError
+
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            reader, writer = await asyncio.open_connection(sock=ours)
+            with pytest.raises(ZeroDivisionError):
+                writer.transport.set_protocol(Unreadable())
+            theirs.sendall(b"x")
+            assert await reader.readexactly(1) == b"x"
+            writer.close()
+            await writer.wait_closed()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", reason="asyncio's transports have one set_protocol()")
+def test_the_base_class_changes_the_protocol(impl, loop):
+    async def main():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            _, writer = await asyncio.open_connection(sock=ours)
+            recorder = Recorder()
+            bases = [base for base in type(writer.transport).__mro__ if "set_protocol" in vars(base)]
+            bases[-1].set_protocol(writer.transport, recorder)
+            theirs.sendall(b"x")
+            await until(lambda: recorder.calls)
+            assert recorder.calls == ["data"]
+            writer.transport.abort()
+
+    loop.run_until_complete(main())

@@ -38,10 +38,12 @@ cdef class TlsReceiver(ByteProtocol):
 
     cdef int set_app(self, object protocol) except -1:
         cdef object_section section
+        # May raise, and then nothing changes.
+        cdef ProtocolKind kind = kind_of(protocol)
         section_enter(&section, self)
         self.app = protocol
         section_leave(&section)
-        self.kind = kind_of(protocol)
+        self.kind = kind
         return 0
 
     cdef int set_read_limits(self, object high, object low) except -1:

@@ -186,6 +186,9 @@ cdef class Transport(ProtocolRunner):
         try:
             if protocol is not None:
                 protocol.connection_lost(error)
+            if not self.lost:
+                # The program has called _call_connection_lost() itself, and the protocol may have written.
+                self.flush_early()
         finally:
             # The protocol goes first, because it usually holds the only other reference to the transport. If nothing
             # can ask for its address any more, release_resources() saves the system call that keeps it.

@@ -195,6 +195,7 @@ cdef class SocketTransport(Transport):
         """Whether the poller's registration for the number is this transport's, not that of a later file."""
         return (
             self.attached
+            and self.loop is not None
             and self.loop.poller is not None
             and self.loop.poller.is_registered(self.fd)
             and self.loop.poller.registrations[self.fd].generation == self.generation

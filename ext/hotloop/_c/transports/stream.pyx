@@ -79,7 +79,7 @@ cdef class StreamTransport(StreamReceiver):
                 self.wake_sendfile()
             StreamReceiver.release_resources(self)
         finally:
-            self.lent = False
+            self.lent = self.unflushed = False
             if server is not None:
                 detach_from_server(server, self)
         return 0
@@ -453,7 +453,7 @@ cdef class StreamTransport(StreamReceiver):
 
     cdef bint is_lent(self) noexcept:
         """Whether reading is registered beside sendfile(). In a closed loop nothing is registered any more."""
-        return self.lent and self.loop.poller is not None
+        return self.lent and self.loop is not None and self.loop.poller is not None
 
     cdef int begin_reading(self) except -1:
         if not self.is_lent():
@@ -511,7 +511,7 @@ cdef StreamTransport open_stream(
         tcp = transport.set_no_delay() and not exposed and server is None
     transport.edge_triggered = tcp or transport.is_tcp()
     try:
-        transport.adopt_protocol(protocol)
+        transport.replace_protocol(protocol)
         if server is not None:
             attach_to_server(server, transport)
             transport.server = server

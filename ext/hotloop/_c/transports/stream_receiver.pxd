@@ -8,7 +8,6 @@ cdef class StreamReceiver(SocketTransport):
     cdef bint buffer_filled         # the last read filled its buffer
     cdef bint eof_received
 
-    cdef int adopt_protocol(self, object protocol) except -1
     cdef int receive(self) except -1
     cdef int receive_plain(self) except -1
     cdef int receive_buffered(self) except -1

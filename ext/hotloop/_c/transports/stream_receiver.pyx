@@ -16,7 +16,6 @@ from cpython.ref cimport Py_DECREF
 from libc.errno cimport EAGAIN
 from libc.string cimport memcpy
 
-from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport metrics_received
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
@@ -276,13 +275,9 @@ cdef class StreamReceiver(SocketTransport):
                 self.close()
         return 0
 
-    def set_protocol(self, protocol):
-        """Use another protocol from now on; it may take its data in another way."""
-        if runs_in_other_thread(self.loop):
-            return call_in_loop_thread(self.loop, self.set_protocol, (protocol,))
-        self.adopt_protocol(protocol)
-
-    cdef int adopt_protocol(self, object protocol) except -1:
-        self.replace_protocol(protocol)
-        self.kind = kind_of(protocol)
+    cdef int replace_protocol(self, object protocol) except -1:
+        # It may take its data in another way. isinstance() may raise, and then nothing changes.
+        cdef ProtocolKind kind = kind_of(protocol)
+        Transport.replace_protocol(self, protocol)
+        self.kind = kind
         return 0

@@ -78,7 +78,7 @@ cdef class DoneCallback(Runnable):
             raise
         except BaseException as error:
             # The loop would name this object, and not asyncio's callback.
-            report_exception(self.future.loop, self.handle(), error)
+            report_exception(self._loop, self.handle(), error)
             has_acted = True
         if not has_acted:
             run_reporting(self.handle(), self.future.loop)

@@ -6,7 +6,7 @@ import errno
 import socket
 
 import pytest
-from support.endpoints import assert_free, cancelled, counted_turns, started, turns
+from support.endpoints import assert_free, cancelled, counted_turns, datagram_pair, started, turns
 
 
 async def recv(loop, sock):
@@ -385,6 +385,14 @@ def test_a_bytearray_cannot_be_resized_while_it_is_sent(loop, pair):
         data.append(1)
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("nothing", [b"", bytearray()])
+def test_sendall_of_nothing_does_not_wait(loop, nothing):
+    one, other = datagram_pair()
+    with one, other:
+        fill(one)
+        assert loop.run_until_complete(loop.sock_sendall(one, nothing)) is None
 
 
 def test_a_cancelled_sendall_sends_no_more(loop, pair):

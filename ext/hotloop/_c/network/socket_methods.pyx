@@ -283,13 +283,16 @@ cdef SocketOperation send_all(LoopCore loop, object sock, object data):
 
 cdef PyObject *try_send_all(SocketOperation self) except? NULL:
     cdef Py_buffer view
+    cdef Py_ssize_t size
     cdef int status
     if not can_call_kernel(self):
         return try_send_all_by_method(self)
     if type(self.argument) is bytes:
-        status = send_rest(self, PyBytes_AS_STRING(self.argument), PyBytes_GET_SIZE(self.argument))
+        size = PyBytes_GET_SIZE(self.argument)
+        status = send_rest(self, PyBytes_AS_STRING(self.argument), size)
     elif get_buffer(self.argument, &view, 0):
-        status = send_rest(self, <const char *>view.buf, view.len)
+        size = view.len
+        status = send_rest(self, <const char *>view.buf, size)
         PyBuffer_Release(&view)
     else:
         return try_send_all_by_method(self)
@@ -298,8 +301,12 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
         return Py_NewRef(None)
     if status == SENT_FOR_NOW:
         self.yields_once = True
-    elif would_block(self, status) and not self.may_register:
-        return try_send_all_by_method(self)
+    elif would_block(self, status):
+        if not self.may_register:
+            return try_send_all_by_method(self)
+        if size == 0:
+            # As in asyncio, nothing is left to send, though an empty datagram was not sent.
+            return Py_NewRef(None)
     if self.view is None:
         self.view = memoryview(self.argument)
     return NULL

@@ -43,6 +43,21 @@ def run_nested(loop, happened=lambda: False):
             loop._run_once()
 
 
+def run_handles(loop):
+    """nest_asyncio's replacement of _run_once(), without timers."""
+    for _ in range(5):
+        loop._process_events(loop._selector.select(0))
+        for _ in range(len(loop._ready)):
+            if not loop._ready:
+                break
+            handle = loop._ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+
+ways = pytest.mark.parametrize("run", [run_nested, run_handles])
+
+
 def assert_refused(reports):
     """The loop may refuse to call a callback within itself, once or in each turn."""
     assert {str(report["exception"]).split(":")[0] for report in reports} <= {"cannot enter context"}
@@ -71,9 +86,10 @@ def test_data_that_comes_while_resume_writing_runs_the_loop(loop, connections, k
     assert_refused(connections.take_reports())
 
 
+@ways
 @every_kind
 @pytest.mark.parametrize("make_protocol", RECORDERS)
-def test_data_that_comes_while_data_received_runs_the_loop(loop, connections, kind, make_protocol):
+def test_data_that_comes_while_data_received_runs_the_loop(loop, connections, kind, make_protocol, run):
     """It comes when that has returned."""
     connection = connections.open(kind, make_protocol())
     protocol = connection.protocol
@@ -81,7 +97,7 @@ def test_data_that_comes_while_data_received_runs_the_loop(loop, connections, ki
     def received():
         protocol.hooks.clear()
         connection.send(b"second")
-        run_nested(loop)
+        run(loop)
         assert protocol.received == b"first "
 
     when_data_comes(protocol, received)
@@ -155,7 +171,8 @@ def test_a_connection_begins_while_connection_made_runs_the_loop(loop, connectio
     turns_until(loop, lambda: protocol.received == b"data and more")
 
 
-def test_datagrams_that_come_while_datagram_received_runs_the_loop(loop):
+@ways
+def test_datagrams_that_come_while_datagram_received_runs_the_loop(loop, run):
     ours, peer = datagram_sockets()
     protocol = DatagramRecorder()
     address = ours.getsockname()
@@ -165,7 +182,7 @@ def test_datagrams_that_come_while_datagram_received_runs_the_loop(loop):
         def received():
             protocol.hooks.clear()
             peer.sendto(b"second", address)
-            run_nested(loop)
+            run(loop)
 
         protocol.hooks["datagram_received"] = received
         peer.sendto(b"first", address)
@@ -176,7 +193,8 @@ def test_datagrams_that_come_while_datagram_received_runs_the_loop(loop):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
-def test_a_pipe_ends_while_its_protocol_runs_the_loop(loop):
+@ways
+def test_a_pipe_ends_while_its_protocol_runs_the_loop(loop, run):
     reading, writing = pipe_files()
     protocol = Recorder()
     with reports_of(loop) as reports:
@@ -185,7 +203,7 @@ def test_a_pipe_ends_while_its_protocol_runs_the_loop(loop):
         def received():
             protocol.hooks.clear()
             writing.close()
-            run_nested(loop)
+            run(loop)
 
         protocol.hooks["data_received"] = received
         os.write(writing.fileno(), b"data")

@@ -14,7 +14,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.scheduler.handles cimport copy_context
+from hotloop._c.scheduler.handles cimport copy_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
@@ -124,7 +124,7 @@ cdef class AcceptedConnection(Runnable):
         return 0
 
     def _run(self):
-        self.run()
+        run_reporting(self, self.loop)
 
     @property
     def _callback(self):

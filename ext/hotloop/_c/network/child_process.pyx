@@ -12,6 +12,7 @@ from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyConte
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
+from hotloop._c.scheduler.handles cimport run_reporting
 from hotloop._c.scheduler.ready_queue cimport push
 
 import asyncio
@@ -107,7 +108,7 @@ cdef class ProcessWatcher(Watcher):
         return 0
 
     def _run(self):
-        self.run()
+        run_reporting(self, self.loop)
 
     def __repr__(self):
         return f"<{type(self).__name__} pid={self.pid} fd={self.fd}>"

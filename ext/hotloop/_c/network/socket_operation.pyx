@@ -41,7 +41,7 @@ from hotloop._c.runtime.send_slots cimport (
     raise_set_error,
     sendfunc,
 )
-from hotloop._c.scheduler.handles cimport Handle
+from hotloop._c.scheduler.handles cimport Handle, run_reporting
 from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.tasks.future cimport Future, new_future
 from hotloop._c.tasks.future_core cimport PENDING
@@ -401,7 +401,7 @@ cdef class SocketWatcher(Watcher):
         return 0
 
     def _run(self):
-        self.run()
+        run_reporting(self, self.loop)
 
     cdef bint wake_operation(self, int event) except -1:
         """Finish the waiter of the operation that waits for `event`, which resumes the task that awaits it. Until then

@@ -19,7 +19,7 @@ from cpython.object cimport PyObject
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.python_api cimport try_to_enter
-from hotloop._c.scheduler.handles cimport copy_context, new_handle, report_exception
+from hotloop._c.scheduler.handles cimport copy_context, new_handle, report_exception, run_reporting
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
 
 
@@ -245,7 +245,7 @@ cdef class ProtocolRunner(Watcher):
         return 0
 
     def _run(self):
-        self.run()
+        run_reporting(self, self.loop)
 
 
 cdef object enter_or_copy(object context):

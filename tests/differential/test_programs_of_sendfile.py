@@ -329,14 +329,14 @@ class FileStage(Stage):
         if self.tls and self.peer_sent - self.delivered > self.buffer_size:
             # asyncio's fills the buffer once more, and then takes the rest for a wrong answer to close_notify.
             return
-        if not self.resuming and not (self.tls and self.transport.is_closing()):
+        if not self.resuming and not (self.transport.is_closing() if self.tls else self.kernel_sends()):
             if self.tls and (self.peer_left or self.peer_sent > self.delivered):
                 self.transport.resume_reading()
             self.closed = True
             self.transport.close()
 
     def abort(self):
-        if not self.lost and not self.resuming:
+        if not self.lost and not self.resuming and not self.kernel_sends():
             self.closed = True
             self.transport.abort()
 
@@ -380,17 +380,17 @@ class FileStage(Stage):
             self.peer.read(size)
         self.note("peer", len(self.peer.received), self.peer.saw_end, self.peer.saw_close_notify)
 
-    def sends_while_reading(self):
-        """If the connection ends then, asyncio's sendfile() waits for ever (docs/differences.md)."""
-        return not self.tls and self.transport.is_reading() and not all(task.done() for task in self.tasks)
+    def kernel_sends(self):
+        """Maybe. If the transport is closed then, asyncio's sendfile() waits for ever (docs/differences.md)."""
+        return not self.tls and not all(task.done() for task in self.tasks)
 
     def peer_ends(self):
-        if not self.peer_left and not self.sends_while_reading():
+        if not self.peer_left and not (self.kernel_sends() and self.transport.is_reading()):
             self.peer_left = True
             self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        if self.sends_while_reading():
+        if self.kernel_sends() and self.transport.is_reading():
             return
         self.peer_left = True
         self.peer_read(1 << 30)

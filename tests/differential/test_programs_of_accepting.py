@@ -23,6 +23,7 @@ import tempfile
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from accepted_protocols import Bare, Buffered, Plain, plain
 from playing import StageOfRuns, step
 from support.certificates import issued
 from support.interpreter import uses_hypothesis
@@ -124,79 +125,9 @@ programs = st.tuples(
 ).map(lambda chosen: [*chosen[:3], *chosen[3]])
 
 
-def plain(data):
-    """What clients send is zeros, unless it is the beginning of a TLS handshake, which is random."""
-    return len(data), any(data)
-
-
 def without_alert(data):
     """Only hotloop says why a handshake failed."""
     return data.partition(b"\x15\x03")[0]
-
-
-# -- protocols ---------------------------------------------------------------------------------------------------------
-
-
-class Bare(asyncio.BaseProtocol):
-    def __init__(self, stage, what, server):
-        self.stage = stage
-        self.what = what
-        self.server = server
-        self.number = None
-
-    def connection_made(self, transport):
-        stage = self.stage
-        self.number = stage.connection(transport)
-        stage.transports[self.number] = transport
-        stage.note(self.number, "connection_made", *stage.extra_of(transport))
-        if self.what == "raise":
-            raise ZeroDivisionError
-        elif self.what == "exit":
-            raise SystemExit
-        elif self.what == "interrupt":
-            raise KeyboardInterrupt
-        elif self.what in ("close", "abort"):
-            getattr(transport, self.what)()
-        elif self.what == "write":
-            transport.write(b"made")
-        elif self.what == "pause":
-            if transport.get_extra_info("sslcontext") is None:
-                transport.pause_reading()
-            else:  # before that, asyncio's TLS keeps the last part of its handshake until the next write
-                stage.loop.call_soon(transport.pause_reading)
-        elif self.what == "close server":
-            stage.call((self.server, "close"))
-        elif self.what == "close all":
-            for server in range(SERVERS):
-                stage.call((server, "close"))
-        elif self.what == "stop":
-            stage.loop.stop()
-        elif self.what == "starve":
-            stage.starve(1)
-
-    def connection_lost(self, error):
-        self.stage.lost.add(self.number)
-        self.stage.note(self.number, "connection_lost", repr(error))
-
-
-class Plain(Bare, asyncio.Protocol):
-    def data_received(self, data):
-        self.stage.note(self.number, "data", plain(data))
-
-    def eof_received(self):
-        self.stage.note(self.number, "eof_received")
-
-
-class Buffered(Bare, asyncio.BufferedProtocol):
-    def get_buffer(self, sizehint):
-        self.buffer = bytearray(10_000)
-        return self.buffer
-
-    def buffer_updated(self, nbytes):
-        self.stage.note(self.number, "data", plain(self.buffer[:nbytes]))
-
-    def eof_received(self):
-        self.stage.note(self.number, "eof_received")
 
 
 class AcceptingStage(StageOfRuns):

@@ -513,29 +513,6 @@ def test_extra_info(loop):
     loop.run_until_complete(main())
 
 
-def test_a_last_datagram_in_connection_lost(loop, tmp_path):
-    """It is sent if close() had to wait for the receiver."""
-
-    async def main():
-        path = str(tmp_path / "receiver")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-            receiver.bind(path)
-            receiver.setblocking(False)
-            transport, protocol = await loop.create_datagram_endpoint(
-                DatagramRecorder, family=socket.AF_UNIX, remote_addr=path
-            )
-            protocol.hooks["connection_lost"] = lambda: transport.sendto(b"last")
-            while transport.get_write_buffer_size() == 0:
-                transport.sendto(b"datagram")
-            transport.close()
-            received = drain(receiver)
-            await until(lambda: protocol.lost)
-            received += drain(receiver)
-            assert received[-2:] == [b"datagram", b"last"]
-
-    loop.run_until_complete(main())
-
-
 @pytest.mark.promise("P21")
 def test_the_transport_is_of_asyncios_classes(loop):
     async def main():

@@ -91,7 +91,7 @@ cdef class TaskCore(Future):
         cdef ReadyQueue queue = self.queue
         cdef object context = self.context
         cdef object error
-        if not PyContext_CheckExact(context):
+        if queue is None or not PyContext_CheckExact(context):
             return self.run_like_handle()
         error = None if self.fut_waiter is None else self.error_of_awaited()
         if queue.entered_task is not self:
@@ -109,6 +109,7 @@ cdef class TaskCore(Future):
 
     cdef int run_like_handle(self) except -1:
         """Run a step by the run() method of the task's context, which is no Context, as an asyncio.Handle would."""
+        self.check_runnable()       # the collector may have cleared the task since it was queued
         cdef object before = self.queue.entered_task
         if before is not None:
             self.queue.entered_task = None

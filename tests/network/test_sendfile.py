@@ -352,6 +352,30 @@ def test_reading_is_resumed_during_sendfile(loop, file, tmp_path, family, pauses
     loop.run_until_complete(main())
 
 
+def test_reading_that_was_resumed_while_written_data_waits_goes_on_beside_the_file(loop, pair, file):
+    one, other = pair
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        transport.write(DATA)
+        sending = await started(loop.sendfile(transport, file))
+        transport.resume_reading()
+        received = await loop.sock_recv(other, 65536)
+        while len(received) <= len(DATA):
+            received += await loop.sock_recv(other, 65536)
+        other.send(b"meanwhile")
+        await until(lambda: protocol.received == b"meanwhile")
+        assert not sending.done()
+        while len(received) < 2 * len(DATA):
+            received += await loop.sock_recv(other, 65536)
+        assert await sending == len(DATA)
+        assert received == 2 * DATA
+        transport.close()
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.parametrize("method", ["pause_reading", "resume_reading", "close", "abort"])
 def test_the_loop_is_closed_during_sendfile(impl, loop, pair, file, resumes, method):

@@ -425,12 +425,15 @@ cdef class StreamTransport(StreamReceiver):
         self.empty_waiter = None
 
     def _detach_for_sendfile(self):
-        """Let loop.sendfile() register the descriptor. The program may resume reading meanwhile."""
+        """Let loop.sendfile() register the descriptor. The program may resume reading meanwhile, and may have done so
+        while written data waited for the socket."""
         # Before stop_watching(): expose() would register a transport that is not watched.
         self.socket_object()
         self.expose()
         self.stop_watching()
         self.lent = True
+        if self.reading:
+            self.begin_reading()
 
     def _detach_after_sendfile(self):
         """After _detach_for_sendfile(): the descriptor is the transport's again."""

@@ -1,8 +1,12 @@
 """A fork in the middle of a turn: what was written before it reaches the peer once, and before what the child writes.
 The peers are blocking sockets."""
 
+import contextlib
+import gc
 import os
 import socket
+import sysconfig
+import threading
 
 import pytest
 from support.recording import Recorder
@@ -195,3 +199,35 @@ def test_tls(tls, side):
     assert connection.receive(12) == b"parent child"
     transport.abort()
     connection.run_until_lost()
+
+
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there only one thread may run a loop")
+def test_two_threads_run_one_loop_and_then_the_process_forks(impl):
+    """The second thread runs it in a callback of the first, and stays longer."""
+
+    def stay():
+        inside.set()
+        leave.wait()
+
+    def run_in_second_thread():
+        loop.call_soon(stay)
+        loop._run_once()
+
+    def run_inside():
+        thread.start()
+        inside.wait()
+
+    loop = impl.new_event_loop()
+    inside, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=run_in_second_thread)
+    loop.call_soon(run_inside)
+    with contextlib.suppress(IndexError):  # asyncio's: the other thread has taken what was left of the turn
+        loop._run_once()
+    leave.set()
+    thread.join()
+    loop.close()
+    loop = None
+    gc.collect()
+    used_again = [b"\1" * size for size in range(16, 64) for _ in range(1000)]
+    in_child(list)
+    del used_again

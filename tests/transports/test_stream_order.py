@@ -332,6 +332,20 @@ def test_a_callback_of_another_loop_writes_and_then_waits_for_the_peer(loop, imp
 
 
 @pytest.mark.promise("P35")
+@ways
+def test_a_callback_writes_and_then_waits_in_a_loop_that_the_program_runs_itself(loop, impl, way):
+    """As nest_asyncio does: it looks at that loop's queue, and then waits by its selector."""
+
+    def write_and_wait():
+        opened.transport.write(b"written")
+        with another_loop(impl) as other:
+            return wait_by_the_selector(other, impl, opened.peer)
+
+    with connection(loop, way) as opened:
+        assert in_one_callback(loop, write_and_wait) == "data"
+
+
+@pytest.mark.promise("P35")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_callback_writes_and_then_closes_the_loop(impl):
     loop = impl.new_event_loop()

@@ -236,9 +236,7 @@ cdef class LoopCore(Polling):
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
             # A callback may run this loop, inside another loop's callback, and wait for the answer to what they have
             # written. In a forked child, the loop is the child's after the poll.
-            if self.unflushed.count:
-                self.flush_writes()
-            send_all_early()
+            self.flush_writes()
             self.poll()
         return self.run_batches(repeat)
 
@@ -246,6 +244,8 @@ cdef class LoopCore(Polling):
         # None: the garbage collector shows the program a loop that is being made.
         if self.unflushed is not None and not self.runs_elsewhere() and self.unflushed.count:
             self.unflushed.flush(self)
+        # Of the loops whose callbacks run this one.
+        send_all_early()
         return 0
 
     # -- running a batch -----------------------------------------------------------------------------------------------
@@ -256,9 +256,10 @@ cdef class LoopCore(Polling):
         cdef Py_ssize_t todo = published_size(&self.ready.count)
         cdef PyObject *running = NULL
         cdef bint outer = self.batch_running
+        cdef bint entered
         cdef Runnable failed
         self.batch_running = True
-        enter_batch(self.unflushed)
+        entered = enter_batch(self.unflushed)
         if todo:
             metrics_begin_batch(&self.metrics, todo)
         try:
@@ -282,7 +283,8 @@ cdef class LoopCore(Polling):
                     self.unflushed.flush(self)
                     self.metrics.last_reading = clock_ticks()
             finally:
-                leave_batch(self.unflushed)
+                if entered:
+                    leave_batch(self.unflushed)
         return 0
 
     cdef int run_items(self, Py_ssize_t *todo, PyObject **running, bint repeat) except -1:

@@ -9,7 +9,8 @@ cdef class Unflushed:
     cdef Py_ssize_t first
     cdef Py_ssize_t count
     cdef Py_ssize_t capacity        # of `watchers`
-    cdef int batches                # of this loop that are running, each inside a callback of the one before
+    cdef int batches                # of this loop that run in `thread`, each inside a callback of the one before
+    cdef void *thread               # in whose list this is while `batches` is not 0
     cdef PyObject *outer            # borrowed; of the loop whose callback runs this loop, or NULL
 
     cdef int add(self, Watcher watcher) except -1
@@ -19,6 +20,6 @@ cdef class Unflushed:
     cdef int flush(self, LoopState loop) except -1
 
 
-cdef void enter_batch(Unflushed unflushed) noexcept
+cdef bint enter_batch(Unflushed unflushed) noexcept
 cdef void leave_batch(Unflushed unflushed) noexcept
 cdef void send_all_early() noexcept

@@ -28,6 +28,7 @@ cdef extern from *:
     static _Thread_local PyObject *unflushed_here = NULL;
 
     #define set_unflushed_here(unflushed) (unflushed_here = (unflushed))
+    #define this_thread() ((void *)&unflushed_here)
 
     static void (*send_unflushed)(void) = NULL;
 
@@ -46,6 +47,7 @@ cdef extern from *:
     """
     PyObject *unflushed_here
     void set_unflushed_here(PyObject *)
+    void *this_thread() noexcept
     int unflushed_watch_forks(void (*send)() noexcept)
 
 
@@ -121,12 +123,17 @@ cdef class Unflushed:
         return 0
 
 
-cdef void enter_batch(Unflushed unflushed) noexcept:
-    """This thread begins to run callbacks of the loop that holds `unflushed`."""
+cdef bint enter_batch(Unflushed unflushed) noexcept:
+    """This thread begins to run callbacks of the loop that holds `unflushed`. True if leave_batch() has to follow: not
+    if another thread runs the loop, too, in whose list it is."""
     if unflushed.batches == 0:
+        unflushed.thread = this_thread()
         unflushed.outer = unflushed_here
         set_unflushed_here(<PyObject *>unflushed)
+    elif unflushed.thread != this_thread():
+        return False
     unflushed.batches += 1
+    return True
 
 
 cdef void leave_batch(Unflushed unflushed) noexcept:

@@ -484,3 +484,50 @@ def test_a_buffer_that_runs_the_loop_when_it_is_asked_for_its_memory(tls, side):
     assert protocol.received == b"first second"
     assert not connection.transport.is_closing()
     assert {str(report["exception"]).split(":")[0] for report in tls.take_reports()} <= {"cannot enter context"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@every_side
+def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
+    """What waits behind the data in the buffer is decrypted meanwhile."""
+    small = []
+    offered = []
+    pieces = []
+
+    class Buffer:
+        def __init__(self):
+            self.memory = bytearray(5)
+
+        def __len__(self):
+            return len(self.memory)
+
+        def __buffer__(self, flags):
+            return memoryview(self.memory)
+
+        def __release_buffer__(self, view):
+            view.release()
+            connection.transport.pause_reading()
+            connection.transport.resume_reading()
+            for _ in range(3):
+                tls.loop.call_soon(list)
+                tls.loop._run_once()
+
+    class Protocol(BufferedRecorder):
+        def get_buffer(self, sizehint):
+            buffer = small.pop() if small else memoryview(bytearray(65536))
+            offered.append(getattr(buffer, "memory", buffer))
+            return buffer
+
+        def buffer_updated(self, nbytes):
+            # asyncio's asks for a buffer even if there is nothing to put into it.
+            filled = next(memory for memory in reversed(offered) if memory[0])
+            pieces.append(bytes(filled[:nbytes]))
+            filled[0] = 0
+
+    connection = tls.open(side, Protocol())
+    small.append(Buffer())
+    connection.peer.send_raw(connection.peer.encrypted(b"first") + connection.peer.encrypted(b" second"))
+    turns_until(tls.loop, lambda: len(pieces) == 2 or connection.transport.is_closing())
+    assert sorted(pieces) == [b" second", b"first"]
+    assert not connection.transport.is_closing()
+    assert {str(report["exception"]).split(":")[0] for report in tls.take_reports()} <= {"cannot enter context"}

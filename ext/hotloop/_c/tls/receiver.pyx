@@ -40,6 +40,8 @@ cdef class TlsReceiver(ByteProtocol):
         cdef object_section section
         # May raise, and then nothing changes.
         cdef ProtocolKind kind = kind_of(protocol)
+        # The one before goes last: its finalizer may run the loop.
+        cdef object before = self.app
         section_enter(&section, self)
         self.app = protocol
         section_leave(&section)
@@ -190,9 +192,9 @@ cdef class TlsReceiver(ByteProtocol):
             self.unheld(owner, source)
             count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
             is_full = count == view.len
+            self.hold_rest(source, owner)
         finally:
             PyBuffer_Release(&view)
-        self.hold_rest(source, owner)
         if is_full and not self.at_end and self.has_unread():
             # As in asyncio, the next piece has a turn of its own: what the protocol does with this one takes effect.
             self.loop.schedule_call(self._resume, (), copy_context(self.context))

@@ -4,6 +4,7 @@ import array
 import asyncio
 import errno
 import socket
+import sys
 
 import pytest
 from support.endpoints import assert_free, cancelled, counted_turns, datagram_pair, started, turns
@@ -452,3 +453,35 @@ def test_descriptors_of_closed_sockets_are_used_again(loop):
                 assert_free(loop, new)
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@pytest.mark.parametrize("method", ["sock_sendall", "sock_recv_into", "sock_recvfrom_into"])
+def test_a_buffer_that_closes_the_socket_when_it_is_asked_for_its_memory(loop, pair, method):
+    """Another file gets the number, and nothing of it is read or written."""
+    ours, others = pair[0], []
+
+    class Buffer:
+        def __len__(self):
+            return 100
+
+        def __buffer__(self, flags):
+            if not others:
+                number = ours.fileno()
+                ours.close()
+                others.extend(socket.socketpair())
+                assert number in [other.fileno() for other in others]
+                for other in others:
+                    other.setblocking(False)
+                    other.send(b"another file's")
+            return memoryview(bytearray(100))
+
+    async def main():
+        await getattr(loop, method)(ours, Buffer())
+
+    with pytest.raises(OSError) as caught:
+        loop.run_until_complete(main())
+    assert caught.value.errno == errno.EBADF
+    for other in others:
+        with other:
+            assert other.recv(100) == b"another file's"

@@ -150,7 +150,7 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
         return False
     if count != -EAGAIN:
         raise OSError(-count, os.strerror(-count))
-    self.may_register = socket_object_is_non_blocking(self.sock)
+    self.may_register = self.sock is not None and socket_object_is_non_blocking(self.sock)
     return True
 
 
@@ -201,7 +201,7 @@ cdef SocketOperation receive_into(LoopCore loop, object sock, object buffer):
 cdef PyObject *try_receive_into(SocketOperation self) except? NULL:
     cdef Py_buffer view
     cdef Py_ssize_t count = 0
-    if not can_call_kernel(self) or not get_buffer(self.argument, &view, PyBUF_WRITABLE):
+    if not can_call_kernel(self) or not get_buffer(self, &view, PyBUF_WRITABLE):
         return call_method(self, "recv_into", (self.argument,))
     if view.len:
         count = socket_try_receive(self.fd, view.buf, view.len, NULL, NULL)
@@ -252,7 +252,7 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
         not can_call_kernel(self)
         or not address_is_native(socket_object_family(self.sock))
         or not is_size(self.second_argument, &size)
-        or not get_buffer(self.argument, &view, PyBUF_WRITABLE)
+        or not get_buffer(self, &view, PyBUF_WRITABLE)
     ):
         return call_method(self, "recvfrom_into", (self.argument, self.second_argument))
     if size == 0 or size > view.len:
@@ -266,12 +266,16 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
     return Py_NewRef((count, self.loop.addresses.lookup(<sockaddr *>&peer, length)))
 
 
-cdef bint get_buffer(object owner, Py_buffer *view, int flags) except -1:
-    """False if `owner` has no such buffer; the socket's method raises the right exception for that."""
+cdef bint get_buffer(SocketOperation self, Py_buffer *view, int flags) except -1:
+    """Get the buffer of `argument`. False if it has no such buffer: the socket's method raises the right exception."""
+    cdef object owner = self.argument
     try:
         PyObject_GetBuffer(owner, view, PyBUF_SIMPLE | flags)
     except (TypeError, BufferError):
         return False
+    if type(owner) is not bytearray and type(owner) is not memoryview:
+        # Since 3.12 it may be a Python object, whose methods may have closed the socket, or this coroutine.
+        self.fd = -1 if self.sock is None else socket_object_fileno(self.sock)
     return True
 
 
@@ -290,7 +294,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
     if type(self.argument) is bytes:
         size = PyBytes_GET_SIZE(self.argument)
         status = send_rest(self, PyBytes_AS_STRING(self.argument), size)
-    elif get_buffer(self.argument, &view, 0):
+    elif get_buffer(self, &view, 0):
         size = view.len
         status = send_rest(self, <const char *>view.buf, size)
         PyBuffer_Release(&view)
@@ -353,7 +357,7 @@ cdef PyObject *try_send_to(SocketOperation self) except? NULL:
     if (
         not can_call_kernel(self)
         or not address_from_python(self.second_argument, socket_object_family(self.sock), &target, &length)
-        or not get_buffer(self.argument, &view, 0)
+        or not get_buffer(self, &view, 0)
     ):
         return call_method(self, "sendto", (self.argument, self.second_argument))
     try:

@@ -2,6 +2,7 @@
 resume."""
 
 import asyncio
+import contextlib
 import functools
 import random
 
@@ -477,3 +478,30 @@ def test_a_transport_given_to_a_buffered_protocol_writes_the_same(tls):
     connection = tls.open(protocol=ViewRecorder())
     connection.transport.write(b"x" * 100_000)
     assert connection.receive(100_000) == b"x" * 100_000
+
+
+@pytest.mark.parametrize("end", ["transport", "protocol"])
+def test_a_program_ends_the_connection_itself_in_the_turn_of_a_write(tls, end):
+    connection = tls.open(kind="tcp")
+    ssl_protocol = connection.transport._ssl_protocol
+    below = ssl_protocol._transport
+
+    def write_and_end():
+        connection.transport.write(b"last words")
+        if end == "transport":
+            below._call_connection_lost(None)
+        else:
+            ssl_protocol.connection_lost(None)
+
+    before = set(tls.loop._selector.get_map())
+    tls.loop.call_soon(write_and_end)
+    run_once(tls.loop, 3)
+    assert connection.protocol.lost
+    assert connection.receive(10) == b"last words"
+    if end == "protocol":
+        with contextlib.suppress(AttributeError):  # asyncio's asks the protocol, which has ended
+            below.abort()
+        run_once(tls.loop, 2)
+    for descriptor in before & set(tls.loop._selector.get_map()):
+        if descriptor != tls.loop._ssock.fileno():  # asyncio's transports leave their registration behind
+            tls.loop._remove_reader(descriptor)

@@ -113,6 +113,9 @@ cdef class TlsProtocol(TlsHandshake):
     def connection_lost(self, exc):
         """The transport below is closed: tell the application's protocol, and release everything."""
         cdef object_section section
+        if self.unflushed and self.stream is not None and not self.stream.lost:
+            # A program has called this itself.
+            self.flush_early()
         if self.wants_data() and not self.discarding and self.has_unread():
             # resume_reading(), or a piece that filled the buffer, has queued a call that would come too late.
             self.at_end = True

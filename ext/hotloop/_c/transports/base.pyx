@@ -184,12 +184,17 @@ cdef class Transport(ProtocolRunner):
         if self.loop is None:
             return 0
         try:
-            if protocol is not None:
-                protocol.connection_lost(error)
-            if not self.lost:
-                # The program has called _call_connection_lost() itself, and the protocol may have written.
-                self.flush_early()
+            try:
+                if protocol is not None:
+                    protocol.connection_lost(error)
+            finally:
+                if not self.lost:
+                    # The program has called _call_connection_lost() itself, and the protocol may have written.
+                    self.flush_early()
         finally:
+            # After such a call, too, before the protocol goes: its finalizer may run the loop.
+            self.closing = True
+            self.lost = max(self.lost, 1)
             # The protocol goes first, because it usually holds the only other reference to the transport. If nothing
             # can ask for its address any more, release_resources() saves the system call that keeps it.
             protocol = None
@@ -197,9 +202,6 @@ cdef class Transport(ProtocolRunner):
             section_enter(&section, self)
             self.protocol = None
             section_leave(&section)
-            # A program may have called _call_connection_lost() itself, but other methods rely on `lost`.
-            self.closing = True
-            self.lost = max(self.lost, 1)
             try:
                 self.release_resources()
             finally:

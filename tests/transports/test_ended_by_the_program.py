@@ -9,7 +9,8 @@ import socket
 
 import pytest
 from support.endpoints import datagram_sockets, pipe_files, settle, turns, until
-from support.recording import Recorder
+from support.recording import BufferedRecorder, DatagramRecorder, Recorder
+from support.stepping import run_once, run_until
 
 KINDS = ["protocol", "buffered", "buffered before the read"]
 
@@ -228,3 +229,118 @@ def test_the_base_class_changes_the_protocol(impl, loop):
             writer.transport.abort()
 
     loop.run_until_complete(main())
+
+
+def run_nested(loop):
+    """Run the loop, maybe in one of its callbacks."""
+    for _ in range(3):
+        loop.call_soon(list)
+        loop._run_once()
+
+
+@pytest.mark.parametrize("way", ["brought", "accepted"])
+def test_what_connection_lost_writes_before_it_fails_leaves(impl, loop, way):
+    class Failing(LastWords):
+        def connection_lost(self, error):
+            super().connection_lost(error)
+            raise ZeroDivisionError
+
+    async def main():
+        made = []
+
+        def make():
+            made.append(Failing())
+            return made[-1]
+
+        if way == "brought":
+            ours, theirs = socket.socketpair()
+            await loop.create_connection(make, sock=ours)
+            del ours
+        else:
+            server = await loop.create_server(make, "127.0.0.1", 0)
+            theirs = socket.create_connection(server.sockets[0].getsockname())
+            await until(lambda: made and hasattr(made[0], "transport"))
+            server.close()
+        with theirs:
+            with pytest.raises(ZeroDivisionError):
+                made[0].transport._call_connection_lost(None)
+            assert theirs.recv(100) == b"last words"
+
+    with without_registrations(loop):
+        loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("after", [Recorder, BufferedRecorder])
+@pytest.mark.parametrize("base", [asyncio.Protocol, asyncio.BufferedProtocol])
+def test_the_last_reference_to_the_protocol_before_goes_with_set_protocol(impl, loop, base, after):
+    """Its finalizer runs the loop, and the next protocol, which takes data in another way, gets what comes then."""
+
+    class Before(base):
+        def __del__(self):
+            theirs.send(b"data")
+            run_nested(loop)
+
+    ours, theirs = socket.socketpair()
+    transport, before = loop.run_until_complete(loop.create_connection(Before, sock=ours))
+    with theirs:
+        del before
+        protocol = after()
+        transport.set_protocol(protocol)
+        assert protocol.received == b"data"
+        assert not transport.is_closing()
+        transport.abort()
+        run_once(loop, 2)
+
+
+def test_the_last_reference_to_the_protocol_goes_with_the_end(impl, loop):
+    """Its finalizer runs the loop when data is there, but no protocol to take it."""
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(context))
+
+    class Ended(asyncio.Protocol):
+        def __del__(self):
+            with contextlib.suppress(BrokenPipeError):  # asyncio has closed the socket by then
+                theirs.send(b"data")
+            run_nested(loop)
+
+    ours, theirs = socket.socketpair()
+    with theirs, without_registrations(loop):
+        transport, protocol = loop.run_until_complete(loop.create_connection(Ended, sock=ours))
+        del protocol
+        transport._call_connection_lost(None)
+        assert reports == []
+    loop.set_exception_handler(None)
+
+
+@pytest.mark.parametrize("method", ["sendto", "recvfrom"])
+def test_a_socket_of_the_program_ends_its_datagram_transport(impl, loop, method):
+    reports = []
+    loop.set_exception_handler(lambda loop, context: reports.append(context["exception"]))
+
+    class Ending(socket.socket):
+        def end(self, result):
+            transport.abort()
+            run_nested(loop)
+            return result
+
+        def sendto(self, *arguments):
+            return self.end(super().sendto(*arguments))
+
+        def recvfrom(self, *arguments):
+            return self.end(super().recvfrom(*arguments))
+
+    ours = Ending(socket.AF_INET, socket.SOCK_DGRAM)
+    ours.bind(("127.0.0.1", 0))
+    with ours, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as theirs:
+        theirs.bind(("127.0.0.1", 0))
+        transport, protocol = loop.run_until_complete(loop.create_datagram_endpoint(DatagramRecorder, sock=ours))
+        if method == "sendto":
+            transport.sendto(b"data", theirs.getsockname())
+            assert theirs.recv(100) == b"data"
+        else:
+            theirs.sendto(b"data", ours.getsockname())
+        run_until(loop, lambda: protocol.lost)
+        run_once(loop, 2)
+    # The protocol is gone when recvfrom() returns.
+    assert [type(report) for report in reports] == [AttributeError] * (method == "recvfrom")
+    loop.set_exception_handler(None)

@@ -1,12 +1,14 @@
 """Write pipe transports: data, flow control, and the end of either side."""
 
 import asyncio
+import contextlib
 import sys
 
 import pytest
 from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, settle, until
 from support.interpreter import limits_memory
 from support.recording import Recorder
+from support.stepping import run_once
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -325,3 +327,26 @@ def test_no_memory_for_what_is_written(impl):
             os.close(reading)
             loop.close()
         """)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_the_data_ends_the_transport_when_it_gives_its_memory_back(loop, size):
+    class Data(bytearray):
+        def __buffer__(self, flags):
+            return memoryview(b"x" * size)
+
+        def __release_buffer__(self, view):
+            view.release()
+            transport.abort()
+            run_once(loop, 2)
+
+    reading, writing = pipe_files()
+    with reading:
+        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
+        # asyncio's goes on with the loop that it has left.
+        with contextlib.suppress(AttributeError):
+            transport.write(Data(b"x" * size))
+        run_once(loop, 2)
+        assert protocol.calls.count("connection_lost") == 1
+        assert set(drain_pipe(reading.fileno())) == set(b"x")

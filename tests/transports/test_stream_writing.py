@@ -493,3 +493,22 @@ def test_lines_that_are_false(loop, load_implementation, lines):
         assert received == expected[0]
     else:
         assert received == b""
+
+
+@pytest.mark.skipif(not SINCE_3_12, reason="before CPython 3.12 no class of Python has buffers")
+@every_kind
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_data_that_writes_when_it_is_asked_for_its_memory(loop, connections, kind, size):
+    connection = connections.open(kind)
+
+    class Data(bytearray):
+        asked = False
+
+        def __buffer__(self, flags):
+            if not self.asked:
+                self.asked = True
+                connection.transport.write(b"first")
+            return memoryview(b"x" * size)
+
+    loop.call_soon(lambda: connection.transport.write(Data(b"x" * size)))
+    assert connection.receive(5 + size) == b"first" + b"x" * size

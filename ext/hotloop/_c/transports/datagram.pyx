@@ -101,10 +101,11 @@ cdef class DatagramTransport(SocketTransport):
         cdef socklen_t length = 0
         cdef Py_ssize_t count = 0
         cdef object data = None
+        cdef LoopCore loop = self.loop
         try:
-            count = datagram_receive(self.usable_fd(), self.loop.receive_buffer(), READ_SIZE, &raw, &length)
+            count = datagram_receive(self.usable_fd(), loop.receive_buffer(), READ_SIZE, &raw, &length)
             if count >= 0:
-                data = self.loop.take_received(count)
+                data = loop.take_received(count)
                 self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
         except (SystemExit, KeyboardInterrupt):
             raise
@@ -120,7 +121,7 @@ cdef class DatagramTransport(SocketTransport):
                 # Inside the handler, as under asyncio: it may log the exception, or raise it again.
                 self.protocol.error_received(error)
             return False
-        metrics_received(&self.loop.metrics, count)
+        metrics_received(&loop.metrics, count)
         self.sender_length = min(length, <socklen_t>sizeof(raw))
         memcpy(&self.sender_raw, &raw, self.sender_length)
         self.protocol.datagram_received(data, self.sender)
@@ -128,6 +129,8 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef bint receive_by_socket_object(self) except -1:
         """receive() by the socket object, because its address family is unknown here or a subclass overrides it."""
+        # Kept, because recvfrom() may end this transport.
+        cdef LoopCore loop = self.loop
         try:
             data, sender = self.sock.recvfrom(READ_SIZE)
         except (BlockingIOError, InterruptedError):
@@ -139,7 +142,7 @@ cdef class DatagramTransport(SocketTransport):
         except BaseException as error:
             self.fatal_error(error, "Fatal read error on datagram transport")
         else:
-            metrics_received(&self.loop.metrics, len(data))
+            metrics_received(&loop.metrics, len(data))
             self.protocol.datagram_received(data, sender)
             return True
         return False
@@ -204,6 +207,8 @@ cdef class DatagramTransport(SocketTransport):
         return self.send_by_socket_object(data, address)
 
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1:
+        # Kept, because the data may be a Python object since 3.12, whose methods may end this transport.
+        cdef LoopCore loop = self.loop
         cdef Py_buffer view
         cdef Py_ssize_t sent
         if length:
@@ -215,19 +220,21 @@ cdef class DatagramTransport(SocketTransport):
             sent = datagram_send(self.usable_fd(), view.buf, view.len, to, length)
             PyBuffer_Release(&view)
         if sent >= 0:
-            metrics_sent(&self.loop.metrics, sent)
+            metrics_sent(&loop.metrics, sent)
             return True
         if sent == -EAGAIN:
             return False
         raise os_error(sent)
 
     cdef bint send_by_socket_object(self, object data, object address) except -1:
+        # Kept, because the method may end this transport.
+        cdef LoopCore loop = self.loop
         try:
             sent = self.sock.send(data) if self.connected else self.sock.sendto(data, address)
         except (BlockingIOError, InterruptedError):
             return False
         # The send() of a program's socket class may return None.
-        metrics_sent(&self.loop.metrics, sent if isinstance(sent, int) else len(data))
+        metrics_sent(&loop.metrics, sent if isinstance(sent, int) else len(data))
         return True
 
     cdef int enqueue(self, object data, object address) except -1:

@@ -347,19 +347,23 @@ cdef class WritePipeTransport(PipeTransport):
 
     cdef int send(self, object data) except -1:
         """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""
+        cdef LoopCore loop = self.loop
         cdef Py_buffer view
         cdef Py_ssize_t sent = 0
         if self.unsent.bytes:
             return self.enqueue(data, 0)
         if self.loop.unflushed.count:
             self.loop.unflushed.send_early()
-        self.check_descriptor()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        sent = pipe_write(self.fd, view.buf, view.len)
-        PyBuffer_Release(&view)
-        if sent > 0:
-            metrics_sent(&self.loop.metrics, sent)
-        if sent == view.len:
+        try:
+            self.check_descriptor()
+            # The file object, or since 3.12 the data, may be a Python object whose methods have written.
+            sent = -EAGAIN if self.unsent.bytes else pipe_write(self.fd, view.buf, view.len)
+            if sent > 0:
+                metrics_sent(&loop.metrics, sent)
+        finally:
+            PyBuffer_Release(&view)
+        if sent == view.len or self.loop is None:
             return 0
         if sent < 0 and sent != -EAGAIN:
             self.ignored_writes += 1

@@ -86,9 +86,9 @@ cdef class StreamTransport(StreamReceiver):
 
     cdef int connection_lost(self, object error) except -1:
         cdef object waiter = self.empty_waiter
-        if self.unflushed:
-            # The program has called _call_connection_lost() itself, or this is a forked child, which must not send.
-            # From here on there is no loop.
+        if self.unflushed or not self.lost:
+            # The program has called _call_connection_lost() itself (then TLS may have what was written), or this is a
+            # forked child, which must not send. From here on there is no loop.
             self.flush_early()
             self.unflushed = False
         try:
@@ -197,7 +197,8 @@ cdef class StreamTransport(StreamReceiver):
         cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if view.len < SEND_BEFORE_COPYING:
+            # Since 3.12 it may be a Python object, whose methods have written.
+            if view.len < SEND_BEFORE_COPYING or self.unsent.bytes:
                 return False
             count = socket_send(self.usable_fd(), view.buf, view.len)
             if count > 0:

@@ -195,8 +195,8 @@ LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage 
 	pipe_protocols pipe_reading pipe_writing processes readers ready_queue selector sendfile \
 	server_scenarios servers sock_connecting sock_methods sock_waiting stall_watch stalls stream_closing stream_contexts stream_errors \
 	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe \
-	timer_contexts timers tls_closing tls_connecting tls_errors tls_reading tls_timeouts tls_upgrading \
-	tls_writing
+	timer_contexts timers tls_closing tls_connecting tls_errors tls_failing_callbacks tls_reading tls_timeouts \
+	tls_upgrading tls_writing
 
 leak-test: $(VENV)/.built
 	HOTLOOP_TEST_IMPLS=c PYTHONPATH=tests $(BIN)/python -m pytest -p support.leaks --numprocesses=$(TEST_PROCESSES) $(PYTEST_ARGS) \

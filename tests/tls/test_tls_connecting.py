@@ -267,6 +267,28 @@ def test_a_servers_timeouts_need_ssl(loop, option):
 
 
 @every_side
+@pytest.mark.parametrize("name", ["ssl_handshake_timeout", "ssl_shutdown_timeout"])
+@pytest.mark.parametrize("value", [-1, -0.001])
+def test_timeouts_that_cannot_be(tls, side, name, value):
+    ours, theirs = connected_sockets("pair")
+    context = tls.certificates.context(side)
+    if side == "client":
+        making = tls.loop.create_connection(Recorder, sock=ours, ssl=context, server_hostname="x", **{name: value})
+    else:
+        making = tls.loop.connect_accepted_socket(Recorder, ours, ssl=context, **{name: value})
+    with ours, theirs, pytest.raises(ValueError, match=f"{name} should be a positive number, got {value}"):
+        tls.loop.run_until_complete(making)
+
+
+def test_a_handshake_timeout_of_nothing_cannot_be(tls):
+    ours, theirs = connected_sockets("pair")
+    context = tls.certificates.server_context()
+    making = tls.loop.connect_accepted_socket(Recorder, ours, ssl=context, ssl_handshake_timeout=0)
+    with ours, theirs, pytest.raises(ValueError, match="ssl_handshake_timeout should be a positive number, got 0"):
+        tls.loop.run_until_complete(making)
+
+
+@every_side
 def test_the_wrong_kind_of_context(loop, certificates, side):
     """A server's context at the client's end, or a client's at the server's, fails before anything is sent."""
     ours, theirs = connected_sockets("pair")

@@ -7,8 +7,8 @@ import inspect
 import weakref
 
 import pytest
-from support.comparing import BOTH, same_on_both, turns
-from support.reader_states import NAMES, READS, Pausable, arguments_of, call_outcome, outcome, state_of, text_of
+from support.comparing import BOTH, description, same_on_both, turns
+from support.reader_states import NAMES, READS, Pausable, arguments_of, call_outcome, outcome, state_of
 
 import hotloop.asyncio
 
@@ -51,7 +51,7 @@ def test_constructor(loop):
             try:
                 reader = module.StreamReader(*arguments, **keywords)
             except Exception as error:
-                found.append(text_of(error))
+                found.append(description(error))
             else:
                 found.append((repr(reader), state_of(reader), reader._limit, reader._loop is running))
         return found

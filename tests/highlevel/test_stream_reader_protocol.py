@@ -5,7 +5,8 @@ import re
 
 import pytest
 from support.comparing import same_on_both, turns
-from support.writer_states import call_outcome, end, outcome, streams
+from support.reader_states import call_outcome, outcome
+from support.writer_states import end, streams
 
 
 def test_flow_control_out_of_turn(loop):

@@ -6,8 +6,8 @@ import gc
 import inspect
 
 import pytest
-from support.comparing import same_on_both, turns
-from support.reader_states import READS, arguments_of, call_outcome, described, outcome, state_of
+from support.comparing import description, same_on_both, turns
+from support.reader_states import READS, arguments_of, call_outcome, outcome, state_of
 
 
 @pytest.mark.parametrize("fed", [b"", b"abc", b"abc\n", b"abc\nd", b"\n", b"a\r\nb\r\n", b"abcdefgh\n", b"abcdefgh"])
@@ -131,7 +131,7 @@ def test_exceptions_that_end_a_line(loop):
                     found.append(call_outcome(reader.set_exception, copy.copy(error)))
                     await turns(2)
                     if task.done() and not task.cancelled():
-                        found.append(described(task.exception()) or task.result())
+                        found.append(description(task.exception()) or task.result())
                     found.append((task.done(), task.cancelled(), bytes(reader._buffer)))
                     task.cancel()
                     await turns(1)

@@ -8,7 +8,8 @@ from collections import deque
 
 import pytest
 from support.comparing import BOTH, same_on_both, turns
-from support.writer_states import PROTOCOL_NAMES, Recorder, call_outcome, end, outcome, streams
+from support.reader_states import call_outcome, outcome
+from support.writer_states import PROTOCOL_NAMES, Recorder, end, streams
 
 
 @pytest.mark.parametrize("name", ["StreamWriter", "StreamReaderProtocol"])

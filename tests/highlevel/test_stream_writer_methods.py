@@ -5,7 +5,8 @@ import gc
 
 import pytest
 from support.comparing import same_on_both, turns
-from support.writer_states import PROTOCOL_NAMES, WRITER_NAMES, Recorder, call_outcome, end, outcome, streams
+from support.reader_states import call_outcome, outcome
+from support.writer_states import PROTOCOL_NAMES, WRITER_NAMES, Recorder, end, streams
 
 
 def test_calls_reach_the_transport(loop):

@@ -30,15 +30,23 @@ async def outcome_of(awaitable):
 
 
 def description(error):
-    """An exception with its arguments, cause and context, to be compared with another's."""
+    """All that a program can see of an exception, its cause and its context, to be compared with another's."""
     if error is None:
         return None
-    return type(error).__name__, text_of(error), description(error.__cause__), description(error.__context__)
+    return (
+        type(error).__name__,
+        text_of(error),
+        getattr(error, "partial", None),
+        getattr(error, "consumed", None),
+        description(error.__cause__),
+        description(error.__context__),
+    )
 
 
 def text_of(error):
-    """Its text, without the module that the class of a C field has in it from Python 3.12 on."""
-    return re.sub(r"^'asyncio\.\w+\.(\w+)' object has no attribute", r"'\1' object has no attribute", str(error))
+    """Its text, without addresses, and without the module that the class of a C field has in it from Python 3.12 on."""
+    text = re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    return re.sub(r"'asyncio\.\w+\.(\w+)' object", r"'\1' object", text)
 
 
 def same_on_both(loop, test):

@@ -1,26 +1,9 @@
-"""For tests of asyncio.StreamReader: its names, its state, and a transport that it can pause."""
+"""For tests of asyncio's streams: what calls come to; and a reader's names, its state, and a transport that it can
+pause."""
 
-import re
+from support.comparing import description
 
 READS = ("read", "readexactly", "readuntil", "readline", "__anext__")
-
-
-def text_of(error):
-    """An exception's text without addresses, and without the module that a missing field's has since Python 3.13."""
-    return type(error).__name__, re.sub(r"0x[0-9a-f]+", "0x", str(error)).replace("'asyncio.streams.", "'")
-
-
-def described(error):
-    """All that a program can see of an exception."""
-    if error is None:
-        return None
-    return (
-        *text_of(error),
-        getattr(error, "partial", None),
-        getattr(error, "consumed", None),
-        described(error.__cause__),
-        described(error.__context__),
-    )
 
 
 async def outcome(awaitable):
@@ -28,14 +11,14 @@ async def outcome(awaitable):
     try:
         return await awaitable
     except Exception as error:
-        return described(error)
+        return description(error)
 
 
-def call_outcome(call, *arguments):
+def call_outcome(call, *arguments, **keywords):
     try:
-        return call(*arguments)
+        return call(*arguments, **keywords)
     except Exception as error:
-        return described(error)
+        return description(error)
 
 
 class Pausable:

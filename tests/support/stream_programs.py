@@ -2,8 +2,7 @@
 
 import asyncio
 
-from support.comparing import turns
-from support.reader_states import described
+from support.comparing import description, turns
 
 
 class StreamPlayer:
@@ -33,7 +32,7 @@ class StreamPlayer:
             try:
                 result = await self.act(action, *arguments)
             except Exception as error:
-                result = described(error)
+                result = description(error)
             except asyncio.CancelledError as error:
                 self.log.append((name, action, "cancelled", error.args))
                 if len(self.log) % 2:

@@ -1,33 +1,9 @@
 """For tests of asyncio.StreamWriter and StreamReaderProtocol: their attributes, and a transport that records calls."""
 
 import asyncio
-import re
 
 PROTOCOL_NAMES = ("_loop", "_paused", "_drain_waiters", "_connection_lost", "_stream_reader_wr", "_closed")
 WRITER_NAMES = ("_transport", "_protocol", "_reader", "_loop", "_complete_fut")
-
-
-def described(error):
-    """All that a program can see of an exception, but the module that a missing field's text has since Python 3.13."""
-    if error is None:
-        return None
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(error)).replace("'asyncio.streams.", "'")
-    return type(error).__name__, text, described(error.__cause__), described(error.__context__)
-
-
-async def outcome(awaitable):
-    """What awaiting it returns or raises, to be compared with another's."""
-    try:
-        return await awaitable
-    except Exception as error:
-        return described(error)
-
-
-def call_outcome(call, *arguments, **keywords):
-    try:
-        return call(*arguments, **keywords)
-    except Exception as error:
-        return described(error)
 
 
 class Recorder:

@@ -10,7 +10,7 @@ from hypothesis import strategies
 from support.comparing import on_both_loops, same_on_both, turns
 from support.overriding import module_with, overrides
 from support.reader_states import state_of
-from support.stream_programs import StreamPlayer
+from support.task_programs import TaskPlayer
 
 pytestmark = on_both_loops
 
@@ -29,8 +29,8 @@ chosen_overrides = strategies.dictionaries(
 )
 
 
-class Player(StreamPlayer):
-    """One run of a program: several tasks that use one connection, whose other end is a plain socket."""
+class Player(TaskPlayer):
+    """The other end of the connection is a plain socket."""
 
     def __init__(self, module, ours, peer):
         super().__init__()
@@ -44,8 +44,7 @@ class Player(StreamPlayer):
         protocol = self.module.StreamReaderProtocol(self.reader, loop=loop)
         transport, _ = await loop.create_connection(lambda: protocol, sock=self.ours)
         self.writer = self.module.StreamWriter(transport, protocol, self.reader, loop)
-        self.start(program)
-        await turns(40)
+        await self.play_tasks(program, 40)
         transport.abort()
         await self.end_tasks()
         await turns(3)
@@ -69,10 +68,6 @@ class Player(StreamPlayer):
                 return self.writer.close()
             case "drain" | "wait_closed":
                 return await getattr(self.writer, action)()
-            case "pause":
-                return await turns(*arguments)
-            case "cancel":
-                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
             case _:
                 return await getattr(self.reader, action)(*arguments)
 

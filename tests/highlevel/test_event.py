@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support.comparing import BOTH, description, outcome, outcome_of, same_on_both, turns
+from support.task_programs import TaskPlayer
 
 import hotloop.asyncio
 
@@ -18,6 +19,24 @@ ACTIONS = ["wait", "set", "clear", "is_set", "pause", "cancel"]
 def state(event):
     waiters = [(waiter.done(), waiter.cancelled()) for waiter in event._waiters]
     return repr(event).partition(" at ")[2].partition(" ")[2], event._value, waiters
+
+
+class Player(TaskPlayer):
+    def __init__(self, event):
+        super().__init__()
+        self.event = event
+
+    async def play(self, program):
+        await self.play_tasks(program, 50)
+        await self.end_tasks()
+        return self.log
+
+    def look(self):
+        return (state(self.event),)
+
+    async def act(self, action, _number):
+        result = getattr(self.event, action)()
+        return await result if action == "wait" else result
 
 
 @hypothesis.settings(max_examples=80, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
@@ -30,32 +49,7 @@ def state(event):
 )
 def test_random_programs(loop, program):
     async def run(module):
-        event = module.Event()
-        log = []
-
-        async def play(name, actions):
-            for action, number in actions:
-                try:
-                    if action == "pause":
-                        result = await turns(number)
-                    elif action == "cancel":
-                        result = tasks[number % len(tasks)].cancel(number)
-                    else:
-                        result = getattr(event, action)()
-                        result = await result if action == "wait" else result
-                except asyncio.CancelledError as error:
-                    result = description(error)
-                    if number % 2:
-                        raise
-                log.append((name, action, result, state(event)))
-
-        tasks = [asyncio.create_task(play(*task)) for task in enumerate(program)]
-        await turns(50)
-        while not all(task.done() for task in tasks):
-            for task in tasks:
-                task.cancel()
-            await turns(2)
-        return log, [task.cancelled() for task in tasks], state(event)
+        return await Player(module.Event()).play(program)
 
     same_on_both(loop, run)
 

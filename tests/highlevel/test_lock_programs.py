@@ -4,9 +4,10 @@ import asyncio
 
 import hypothesis
 from hypothesis import strategies
-from support.comparing import description, outcome, outcome_of, same_on_both, turns
+from support.comparing import outcome, outcome_of, same_on_both, turns
 from support.locks import KINDS, cancelled, state
 from support.overriding import module_with, overrides
+from support.task_programs import TaskPlayer
 
 ACTIONS = ["acquire", "release", "with", "pause", "cancel", "inspect"]
 CONDITION_ACTIONS = [*ACTIONS, "with_wait", "wait", "wait_for", "raise_level", "notify", "notify_all", "with_notify"]
@@ -17,40 +18,24 @@ def programs_of(actions):
     return strategies.lists(strategies.lists(action, max_size=8), min_size=1, max_size=6)
 
 
-class Player:
-    """One run of a program: several tasks that use one lock, and a log of what each action gave, in order."""
-
+class Player(TaskPlayer):
     def __init__(self, lock):
+        super().__init__()
         self.lock = lock
         self.level = 0
-        self.log = []
-        self.tasks = []
 
     async def play(self, program):
-        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
-        await turns(80)
-        while not all(task.done() for task in self.tasks):
-            # A task goes on after some of its cancellations, and a condition waits for its lock after each.
-            for task in self.tasks:
-                task.cancel()
-            self.log.append(outcome(self.lock.release))
-            await turns(3)
-        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
-        self.log.append(state(self.lock))
+        await self.play_tasks(program, 80)
+        await self.end_tasks()
         return self.log
 
-    async def play_task(self, name, actions):
-        for action, number in actions:
-            try:
-                result = await self.act(action, number)
-            except Exception as error:
-                result = description(error)
-            except asyncio.CancelledError as error:
-                self.log.append((name, action, "cancelled", description(error), state(self.lock)))
-                if number % 2:
-                    raise
-                continue
-            self.log.append((name, action, result, state(self.lock)))
+    def cancel_tasks(self):
+        """A condition's wait() ends only when it has its lock again."""
+        super().cancel_tasks()
+        self.log.append(outcome(self.lock.release))
+
+    def look(self):
+        return (state(self.lock),)
 
     async def act(self, action, number):
         lock = self.lock
@@ -76,10 +61,6 @@ class Player:
                     lock.notify_all()
             case "notify":
                 return lock.notify(number - 1)
-            case "pause":
-                return await turns(number)
-            case "cancel":
-                return self.tasks[number % len(self.tasks)].cancel(f"by {number}")
             case "inspect":
                 return lock.locked()
             case _:

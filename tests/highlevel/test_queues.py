@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support.comparing import BOTH, outcome, same_on_both, turns
+from support.task_programs import TaskPlayer
 
 import hotloop.asyncio
 
@@ -33,38 +34,18 @@ tasks_of_a_program = strategies.lists(
 )
 
 
-class Player:
-    """One run of a program: several tasks that use one queue, and a log of what each action gave, in order."""
-
+class Player(TaskPlayer):
     def __init__(self, module, kind, maxsize):
+        super().__init__()
         self.queue = getattr(module, kind)(maxsize)
-        self.log = []
-        self.tasks = []
 
     async def play(self, program):
-        self.tasks = [asyncio.create_task(self.play_task(*task)) for task in enumerate(program)]
-        await turns(60)
-        while not all(task.done() for task in self.tasks):
-            # A task goes on after some of its cancellations.
-            for task in self.tasks:
-                task.cancel()
-            await turns(3)
-        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
-        self.log.append(str(self.queue))
+        await self.play_tasks(program, 60)
+        await self.end_tasks()
         return self.log
 
-    async def play_task(self, name, actions):
-        for action, number in actions:
-            try:
-                result = await self.act(action, number)
-            except Exception as error:
-                result = type(error).__name__, str(error)
-            except asyncio.CancelledError as error:
-                self.log.append((name, action, "cancelled", error.args))
-                if number % 2:
-                    raise
-                continue
-            self.log.append((name, action, result, str(self.queue)))
+    def look(self):
+        return (str(self.queue),)
 
     async def act(self, action, number):
         queue = self.queue
@@ -77,10 +58,6 @@ class Player:
                 return queue.put_nowait(number)
             case "join":
                 return await queue.join()
-            case "pause":
-                return await turns(number)
-            case "cancel":
-                return self.tasks[number % len(self.tasks)].cancel(f"by {number}")
             case "inspect":
                 return queue.qsize(), queue.empty(), queue.full(), queue.maxsize, len(queue._getters)
             case "shutdown":

@@ -5,10 +5,10 @@ import re
 
 import hypothesis
 from hypothesis import strategies
-from support.comparing import same_on_both, turns
+from support.comparing import same_on_both
 from support.overriding import module_with, overrides
 from support.reader_states import Pausable, state_of
-from support.stream_programs import StreamPlayer
+from support.task_programs import TaskPlayer
 
 pieces = strategies.lists(strategies.sampled_from([b"a", b"ab", b"\n", b"\r\n", b"--"]), max_size=6).map(b"".join)
 actions = strategies.one_of(
@@ -22,9 +22,7 @@ actions = strategies.one_of(
 tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=8), min_size=1, max_size=4)
 
 
-class Player(StreamPlayer):
-    """One run of a program: several tasks that use one reader, and a log of what each action gave, in order."""
-
+class Player(TaskPlayer):
     def __init__(self, module, limit, transport):
         super().__init__()
         self.views = []
@@ -33,11 +31,9 @@ class Player(StreamPlayer):
             self.reader.set_transport(Pausable(self.log, can_pause=transport))
 
     async def play(self, program):
-        self.start(program)
-        await turns(60)
+        await self.play_tasks(program, 60)
         await self.end_tasks()
         self.release()
-        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
         self.log.append(state_of(self.reader))
         return self.log
 
@@ -59,10 +55,6 @@ class Player(StreamPlayer):
                 return reader.feed_eof()
             case "set_exception":
                 return reader.set_exception(OSError("set"))
-            case "pause":
-                return await turns(*arguments)
-            case "cancel":
-                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
             case "hold":
                 return self.views.append(memoryview(reader._buffer))
             case "release":

@@ -2,9 +2,9 @@
 
 import hypothesis
 from hypothesis import strategies
-from support.comparing import same_on_both, turns
+from support.comparing import same_on_both
 from support.overriding import module_with, overrides
-from support.stream_programs import StreamPlayer
+from support.task_programs import TaskPlayer
 from support.writer_states import end, streams
 
 actions = strategies.one_of(
@@ -18,18 +18,14 @@ actions = strategies.one_of(
 tasks_of_a_program = strategies.lists(strategies.lists(actions, max_size=7), min_size=1, max_size=4)
 
 
-class Player(StreamPlayer):
-    """One run of a program: several tasks that use one writer, and a log of what each action gave, in order."""
-
+class Player(TaskPlayer):
     def __init__(self, module):
         super().__init__()
         self.reader, self.protocol, self.writer = streams(module, self.log)
 
     async def play(self, program):
-        self.start(program)
-        await turns(40)
+        await self.play_tasks(program, 40)
         await self.end_tasks()
-        self.log += [(task.done(), task.cancelled()) for task in self.tasks]
         end(self.protocol, self.writer)
         return self.log
 
@@ -50,10 +46,6 @@ class Player(StreamPlayer):
                 return self.protocol.connection_lost(OSError("broken"))
             case "fail":
                 return self.reader.set_exception(OSError("set"))
-            case "pause":
-                return await turns(*arguments)
-            case "cancel":
-                return self.tasks[arguments[0] % len(self.tasks)].cancel(f"by {arguments}")
 
 
 @hypothesis.settings(max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))

@@ -26,6 +26,7 @@ import pytest
 from accepted_protocols import Bare, Buffered, Plain, plain
 from playing import StageOfRuns, step
 from support.certificates import issued
+from support.garbage import without_collector
 from support.interpreter import uses_hypothesis
 from support.leftovers import open_descriptors
 from support.tls_connections import Peer
@@ -520,11 +521,8 @@ def played(implementation, program, **options):
     """The trace of a program, and how many descriptors are left."""
     gc.freeze()  # so that a collection looks at the program's objects alone
     before = open_descriptors()
-    gc.disable()  # only between turns, so that the same descriptors are free
-    try:
+    with without_collector():  # only between turns, so that the same descriptors are free
         trace = traced(implementation, program, options)
-    finally:
-        gc.enable()
     gc.collect()
     return trace, len(open_descriptors().keys() - before.keys())
 

@@ -1,7 +1,6 @@
 """What tools see of asyncio.as_completed(): the compiled one does what asyncio's own does."""
 
 import asyncio
-import gc
 import inspect
 import sys
 import weakref
@@ -14,6 +13,7 @@ from support.comparing import (
     same_on_both,
     turns,
 )
+from support.garbage import without_collector
 from support.iterators import with_iterator
 
 import hotloop.asyncio
@@ -75,8 +75,5 @@ def test_everything_is_freed(loop):
         del futures, future, iterator, each
         return [reference() is None for reference in known]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert loop.run_until_complete(use()) == [True] * 3
-    finally:
-        gc.enable()

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 from support.comparing import fail, give, on_both_loops, on_hotloop, same_on_both, turns
+from support.garbage import without_collector
 from support.same_outcome import normal
 
 pytestmark = on_both_loops
@@ -82,11 +83,8 @@ def test_everything_is_freed(loop):
         await turns(1)
         return [reference() for reference in known]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert same_on_both(loop, use) == [None] * 6
-    finally:
-        gc.enable()
 
 
 def test_garbage_is_collected(loop):

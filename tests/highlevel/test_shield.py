@@ -11,7 +11,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support.comparing import BOTH, Awaitable, fail, give, on_both_loops, on_hotloop, outcome_of, same_on_both, turns
-from support.same_outcome import normal, shown
+from support.garbage import without_collector
+from support.same_outcome import ComparedCallback, normal, shown
 
 import hotloop.asyncio
 
@@ -343,21 +344,10 @@ def test_shielded_several_times(loop):
 def test_callbacks_that_compare_by_code_of_the_program(loop):
     async def use(module):
         seen = []
-
-        class Callback:
-            def __eq__(self, other):
-                seen.append(normal(repr(other)))
-                return False
-
-            __hash__ = None
-
-            def __call__(self, future):
-                seen.append("called")
-
         inner = asyncio.get_running_loop().create_future()
-        inner.add_done_callback(Callback())
+        inner.add_done_callback(ComparedCallback(seen))
         outer = module.shield(inner)
-        inner.add_done_callback(Callback())
+        inner.add_done_callback(ComparedCallback(seen))
         outer.cancel()
         await turns(2)
         found = [shown(inner)[1][1:-1]]
@@ -512,11 +502,8 @@ def test_everything_is_freed(loop, end):
         del inner, outer
         return [reference() is None for reference in known]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert same_on_both(loop, use) == [True, True]
-    finally:
-        gc.enable()
 
 
 def test_garbage_is_collected(loop):

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 from support.comparing import fail, give, on_both_loops, on_hotloop, same_on_both, turns
+from support.garbage import without_collector
 from support.same_outcome import normal
 
 pytestmark = on_both_loops
@@ -96,11 +97,8 @@ def test_everything_is_freed(loop):
         await turns(1)
         return [reference() for reference in known]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert same_on_both(loop, use) == [None] * 3
-    finally:
-        gc.enable()
 
 
 def test_exceptions_are_freed(loop):
@@ -129,11 +127,8 @@ def test_exceptions_are_freed(loop):
         return without_collector, [reference() is None for reference in known]
 
     gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         same_on_both(loop, use)
-    finally:
-        gc.enable()
 
 
 def test_unawaited_coroutines_are_reported(loop):

@@ -1,13 +1,13 @@
 """What tools see of asyncio.wait() and its callbacks: the compiled one does what asyncio's own does."""
 
 import asyncio
-import gc
 import sys
 import weakref
 
 import pytest
 from support.comparing import give, on_both_loops, on_hotloop, same_on_both, turns
-from support.same_outcome import normal, shown
+from support.garbage import without_collector
+from support.same_outcome import ComparedCallback, normal, shown
 from support.waits import awaited, numbers
 
 import hotloop.asyncio
@@ -56,19 +56,8 @@ def test_removed_callbacks(loop, removed):
 def test_callbacks_that_compare_by_code_of_the_program(loop):
     async def use(module):
         seen = []
-
-        class Callback:
-            def __eq__(self, other):
-                seen.append(normal(repr(other)))
-                return False
-
-            __hash__ = None
-
-            def __call__(self, future):
-                seen.append("called")
-
         futures = [loop.create_future() for _ in range(2)]
-        futures[0].add_done_callback(Callback())
+        futures[0].add_done_callback(ComparedCallback(seen))
         found = await module.wait(futures, timeout=0.001)
         futures[0].set_result(1)
         await turns(1)
@@ -156,8 +145,5 @@ def test_everything_is_freed(loop, end):
         del task, futures
         return [reference() is None for reference in known]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert loop.run_until_complete(use()) == [True] * 4
-    finally:
-        gc.enable()

@@ -5,6 +5,7 @@ import contextvars
 import sys
 
 import pytest
+from support.garbage import without_collector
 from support.stepping import run_once
 
 
@@ -263,10 +264,7 @@ def test_a_report_leaves_no_cycle_behind(loop):
     references = []
     loop.set_exception_handler(lambda loop, context: references.append(weakref.ref(context["exception"])))
     gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         loop.call_soon(fail, Error)
         run_once(loop)
         assert references[0]() is None
-    finally:
-        gc.enable()

@@ -9,7 +9,7 @@ import sysconfig
 import weakref
 
 import pytest
-from support.garbage import Reference, collected
+from support.garbage import Reference, collected, without_collector
 from support.stepping import run_once
 
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -90,8 +90,7 @@ impl.run(main())
 
 def test_a_handle_that_ran_is_not_kept(loop):
     """Without the collector: neither the queue nor the loop keeps a handle that has run."""
-    gc.disable()
-    try:
+    with without_collector():
         target = Target()
         reference = Reference(target)
         loop.call_soon(target)
@@ -104,8 +103,6 @@ def test_a_handle_that_ran_is_not_kept(loop):
         del target
         run_once(loop, 2)
         assert reference() is None
-    finally:
-        gc.enable()
 
 
 def test_a_cycle_through_a_futures_result(impl, loop):
@@ -298,13 +295,10 @@ def test_no_cycle_is_made_by_a_failing_await(impl, loop):
             return weakref.ref(error)
 
     gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         reference = loop.run_until_complete(main())
         run_once(loop)
         assert reference() is None
-    finally:
-        gc.enable()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a cancellation leaves a cycle behind")
@@ -327,13 +321,10 @@ def test_no_cycle_is_made_by_a_cancellation(impl, loop):
         return references[0]
 
     gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         reference = loop.run_until_complete(main())
         run_once(loop)
         assert reference() is None
-    finally:
-        gc.enable()
 
 
 async def nothing():

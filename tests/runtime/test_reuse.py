@@ -8,6 +8,7 @@ import sysconfig
 import weakref
 
 import pytest
+from support.garbage import without_collector
 from support.stepping import run_once, run_until
 
 variable = contextvars.ContextVar("variable", default="unset")
@@ -270,8 +271,7 @@ def test_a_value_that_a_callback_has_set_goes_with_the_callback(loop):
 @pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="under AddressSanitizer nothing is reused")
 def test_timers_do_not_count_towards_the_next_collection(loop):
     gc.collect()
-    gc.disable()
-    try:
+    with without_collector():
         before = gc.get_count()[0]
         handles = [loop.call_later(1000, print) for _ in range(40_000)]
         assert gc.get_count()[0] - before < 1000
@@ -281,5 +281,3 @@ def test_timers_do_not_count_towards_the_next_collection(loop):
         del handle
         # Nor does their end make room for other objects that the collector does not count.
         assert gc.get_count()[0] >= before
-    finally:
-        gc.enable()

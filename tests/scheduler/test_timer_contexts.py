@@ -6,6 +6,7 @@ import sys
 import weakref
 
 import pytest
+from support.garbage import without_collector
 from support.stepping import Clock, run_once
 
 # The tests give it values; a test that sets it outside of a copied context resets it.
@@ -204,8 +205,7 @@ def value_in_a_timers_context(schedule):
 
 def test_a_value_lives_as_long_as_the_timer_that_may_need_it(loop, clock):
     """The value is freed without the collector, with other timers pending before and after."""
-    gc.disable()
-    try:
+    with without_collector():
         before = loop.call_later(3600, print)
         reference = value_in_a_timers_context(lambda: [loop.call_later(number, int) for number in (1, 2)])
         after = loop.call_later(3600, print)
@@ -217,14 +217,11 @@ def test_a_value_lives_as_long_as_the_timer_that_may_need_it(loop, clock):
         assert reference() is None
         before.cancel()
         after.cancel()
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_value_does_not_outlive_a_timer_that_fired_last(loop, clock, others):
-    gc.disable()
-    try:
+    with without_collector():
         kept = [loop.call_later(3600, print) for _ in range(others)]
         reference = value_in_a_timers_context(lambda: loop.call_later(1, int))
         assert reference() is not None
@@ -233,22 +230,17 @@ def test_a_value_does_not_outlive_a_timer_that_fired_last(loop, clock, others):
         assert reference() is None
         for handle in kept:
             handle.cancel()
-    finally:
-        gc.enable()
 
 
 @pytest.mark.only("c", reason="the others may keep cancelled timers until they are due or many")
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_value_does_not_outlive_a_cancelled_timer(loop, others):
-    gc.disable()
-    try:
+    with without_collector():
         kept = [loop.call_later(3600, print) for _ in range(others)]
         reference = value_in_a_timers_context(lambda: [loop.call_later(3600, int).cancel() for _ in range(3)])
         assert reference() is None
         for handle in kept:
             handle.cancel()
-    finally:
-        gc.enable()
 
 
 @has_get_context
@@ -260,13 +252,10 @@ def test_a_value_does_not_outlive_a_timer_that_was_asked_for_its_context(loop):
         for handle in handles:
             handle.cancel()
 
-    gc.disable()
-    try:
+    with without_collector():
         kept = loop.call_later(3600, print)
         assert value_in_a_timers_context(schedule)() is None
         kept.cancel()
-    finally:
-        gc.enable()
 
 
 def test_a_value_does_not_outlive_a_closed_loop(impl):

@@ -1,7 +1,9 @@
-"""Whether the garbage collector frees an object."""
+"""Whether an object is freed, by the garbage collector or without it."""
 
+import contextlib
 import gc
 import weakref
+from collections.abc import Iterator
 
 
 class Reference(weakref.ref):
@@ -19,3 +21,13 @@ def collected(reference: Reference) -> bool:
     gc.collect()
     found = (thing for thing in gc.get_objects() if type(thing) is reference.kind and id(thing) == reference.address)
     return reference() is None and not any(True for _ in found)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Only reference counts free objects here."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

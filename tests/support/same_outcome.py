@@ -57,3 +57,19 @@ async def outcome(awaitable):
 def shown(future):
     """A future and its callbacks."""
     return normal(repr(future)), [normal(repr(callback)) for callback, _ in future._callbacks or ()]
+
+
+class ComparedCallback:
+    """A callback that notes what it is compared with, and when it is called."""
+
+    __hash__ = None
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def __eq__(self, other):
+        self.seen.append(normal(repr(other)))
+        return False
+
+    def __call__(self, future):
+        self.seen.append("called")

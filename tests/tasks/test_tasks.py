@@ -8,6 +8,7 @@ import sys
 import types
 
 import pytest
+from support.garbage import without_collector
 from support.implementations import missing_names
 from support.interpreter import counts_references
 from support.stepping import run_once
@@ -490,7 +491,6 @@ def test_other_base_exceptions_stay_in_the_task(loop):
 
 @counts_references
 def test_the_result_does_not_stay_alive_through_the_task_machinery(loop):
-    import gc
     import weakref
 
     class Value:
@@ -502,13 +502,10 @@ def test_the_result_does_not_stay_alive_through_the_task_machinery(loop):
     async def main():
         return weakref.ref(await loop.create_task(inner()))
 
-    gc.disable()
-    try:
+    with without_collector():
         reference = loop.run_until_complete(main())
         run_once(loop)
         assert reference() is None
-    finally:
-        gc.enable()
 
 
 def test_every_name_of_asyncios_task_is_there(loop):

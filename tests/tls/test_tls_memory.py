@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.certificates import HOST, every_version
 from support.endpoints import settle, until
-from support.garbage import Reference, collected
+from support.garbage import Reference, collected, without_collector
 from support.leftovers import open_descriptors
 from support.recording import Recorder
 from support.stepping import run_once
@@ -144,11 +144,8 @@ def test_nothing_waits_for_the_collector(impl, certificates, version, ending):
         await settle()
         return [reference() for reference in references]
 
-    gc.disable()
-    try:
+    with without_collector():
         assert impl.run(main()) == [None] * 6
-    finally:
-        gc.enable()
 
 
 def measured(impl, *arguments):

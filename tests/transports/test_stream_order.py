@@ -16,6 +16,7 @@ import time
 import weakref
 
 import pytest
+from support.garbage import without_collector
 from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import Connection, connected_sockets, counts_segments, data_segments, reset
@@ -558,16 +559,13 @@ def test_asking_for_the_socket_makes_no_garbage(loop):
         loop.run_until_complete(loop.create_connection(lambda: protocol, *listener.getsockname()))
         protocol.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         gc.collect()
-        gc.disable()
-        try:
+        with without_collector():
             protocol.transport.close()
             run_until(loop, lambda: protocol.lost)
             gone = weakref.ref(protocol.transport)
             run_once(loop, 2)
             protocol.transport = None
             assert gone() is None
-        finally:
-            gc.enable()
 
 
 @pytest.mark.promise("P35")

@@ -17,6 +17,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, Step, counted, step, traced
+from stage_protocols import FlowControl
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -64,7 +65,7 @@ answers = st.dictionaries(
 )
 
 
-class Endpoint(asyncio.DatagramProtocol):
+class Endpoint(FlowControl, asyncio.DatagramProtocol):
     def __init__(self, stage):
         self.stage = stage
 
@@ -78,14 +79,6 @@ class Endpoint(asyncio.DatagramProtocol):
     def error_received(self, error):
         self.stage.failed_in = self.stage.turn
         self.stage.happened("error_received", repr(error))
-
-    def pause_writing(self):
-        self.stage.happened("pause_writing")
-
-    def resume_writing(self):
-        self.stage.resuming = True
-        self.stage.happened("resume_writing")
-        self.stage.resuming = False
 
     def connection_lost(self, error):
         self.stage.lost = True

@@ -20,6 +20,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, Step, counted, step, traced
+from stage_protocols import FlowControl
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -78,7 +79,7 @@ reactions = st.dictionaries(
 )
 
 
-class Side(asyncio.Protocol):
+class Side(FlowControl, asyncio.Protocol):
     """The protocol of one of the two transports."""
 
     def __init__(self, stage, name):
@@ -96,14 +97,6 @@ class Side(asyncio.Protocol):
 
     def eof_received(self):
         self.stage.happened("eof_received")
-
-    def pause_writing(self):
-        self.stage.happened("pause_writing")
-
-    def resume_writing(self):
-        self.stage.resuming = True
-        self.stage.happened("resume_writing")
-        self.stage.resuming = False
 
     def connection_lost(self, error):
         self.lost = True

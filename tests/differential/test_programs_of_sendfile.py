@@ -21,6 +21,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, counted, step, traced
+from stage_protocols import Buffered, Streaming
 from support.certificates import HOST, issued
 from support.interpreter import uses_hypothesis
 from support.tls_connections import Peer
@@ -107,46 +108,6 @@ class InlineExecutor(concurrent.futures.ThreadPoolExecutor):
         except Exception as error:
             future.set_exception(error)
         return future
-
-
-class Protocol:
-    """The common part of both kinds of protocols."""
-
-    def __init__(self, stage):
-        self.stage = stage
-
-    def connection_made(self, transport):
-        self.stage.transport = transport
-
-    def eof_received(self):
-        self.stage.happened("eof_received")
-        return self.stage.keep_open
-
-    def pause_writing(self):
-        self.stage.happened("pause_writing")
-
-    def resume_writing(self):
-        self.stage.resuming = True
-        self.stage.happened("resume_writing")
-        self.stage.resuming = False
-
-    def connection_lost(self, error):
-        self.stage.lost = True
-        self.stage.note("connection_lost", "broken" if isinstance(error, BROKEN) else repr(error))
-
-
-class Streaming(Protocol, asyncio.Protocol):
-    def data_received(self, data):
-        self.stage.received(bytes(data))
-
-
-class Buffered(Protocol, asyncio.BufferedProtocol):
-    def get_buffer(self, sizehint):
-        self.buffer = memoryview(bytearray(self.stage.buffer_size))
-        return self.buffer
-
-    def buffer_updated(self, nbytes):
-        self.stage.received(bytes(self.buffer[:nbytes]))
 
 
 class PlainPeer:
@@ -259,6 +220,12 @@ class FileStage(Stage):
         while before != (before := (len(self.peer.received), self.delivered)):
             self.peer_read(1 << 20)
             self.settle()
+
+    def new_buffer(self):
+        return memoryview(bytearray(self.buffer_size))
+
+    def reason(self, error):
+        return "broken" if isinstance(error, BROKEN) else repr(error)
 
     def received(self, data):
         assert data == counted(self.delivered, len(data), 253)

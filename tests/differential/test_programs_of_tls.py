@@ -6,7 +6,6 @@ turn in which its last byte comes, and the protocol must get its data in that tu
 what scripts leave out because asyncio leaves it to chance or gets it wrong.
 """
 
-import asyncio
 import contextlib
 import socket
 import ssl
@@ -15,6 +14,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, counted, step, traced
+from stage_protocols import Buffered, Streaming
 from support.certificates import HOST, VERSIONS, issued
 from support.interpreter import uses_hypothesis
 from support.tls_connections import SIDES, Peer, other
@@ -84,39 +84,9 @@ class SlowPeer(Peer):
         self.allowed = 0
 
 
-class Protocol:
-    """The common part of both kinds of protocols."""
-
-    def __init__(self, stage):
-        self.stage = stage
-
-    def connection_made(self, transport):
-        self.stage.transport = transport
-
-    def eof_received(self):
-        self.stage.happened("eof_received")
-
-    def connection_lost(self, error):
-        self.stage.lost = True
-        name = "broken" if isinstance(error, BROKEN) else type(error).__name__
-        self.stage.happened("connection_lost", name, getattr(error, "reason", None))
-
-
-class Streaming(Protocol, asyncio.Protocol):
-    def data_received(self, data):
-        self.stage.received(bytes(data))
-
-
-class Buffered(Protocol, asyncio.BufferedProtocol):
-    def get_buffer(self, sizehint):
-        self.buffer = memoryview(bytearray(65_536))  # with a bytearray asyncio fills copies
-        return self.buffer
-
-    def buffer_updated(self, nbytes):
-        self.stage.received(bytes(self.buffer[:nbytes]))
-
-
 class TlsStage(Stage):
+    keep_open = False
+
     def __init__(self, loop, program, reactions, *, side, version, cuts, buffered):
         super().__init__(loop, program, reactions)
         self.cuts = list(cuts)
@@ -174,6 +144,13 @@ class TlsStage(Stage):
     def run_some(self):
         for _ in range(8):
             self.run_once()
+
+    def new_buffer(self):
+        return memoryview(bytearray(65_536))  # with a bytearray asyncio fills copies
+
+    def reason(self, error):
+        name = "broken" if isinstance(error, BROKEN) else type(error).__name__
+        return name, getattr(error, "reason", None)
 
     def received(self, data):
         """All data of one turn is one piece; data after close() does not count, because hotloop drops it."""

@@ -6,7 +6,6 @@ from a program that uses the socket beside its transport: it shuts it down, send
 file that gets its number.
 """
 
-import asyncio
 import contextlib
 import socket
 import sys
@@ -15,6 +14,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import Stage, Step, counted, step, traced
+from stage_protocols import Buffered, Streaming
 from support.interpreter import uses_hypothesis
 
 pytestmark = [
@@ -62,47 +62,6 @@ reactions = st.dictionaries(
 )
 
 
-class Protocol:
-    """The common part of both kinds of protocols."""
-
-    def __init__(self, stage):
-        self.stage = stage
-
-    def connection_made(self, transport):
-        self.stage.transport = transport
-        self.stage.happened("connection_made")
-
-    def eof_received(self):
-        self.stage.happened("eof_received")
-        return self.stage.keep_open
-
-    def pause_writing(self):
-        self.stage.happened("pause_writing")
-
-    def resume_writing(self):
-        self.stage.resuming = True
-        self.stage.happened("resume_writing")
-        self.stage.resuming = False
-
-    def connection_lost(self, error):
-        self.stage.lost = True
-        self.stage.happened("connection_lost", repr(error))
-
-
-class Streaming(Protocol, asyncio.Protocol):
-    def data_received(self, data):
-        self.stage.happened("data", bytes(data))
-
-
-class Buffered(Protocol, asyncio.BufferedProtocol):
-    def get_buffer(self, sizehint):
-        self.buffer = bytearray(1000)
-        return self.buffer
-
-    def buffer_updated(self, nbytes):
-        self.stage.happened("data", bytes(self.buffer[:nbytes]))
-
-
 class ConnectionStage(Stage):
     def __init__(self, loop, program, reactions, *, buffered, keep_open):
         super().__init__(loop, program, reactions)
@@ -126,6 +85,15 @@ class ConnectionStage(Stage):
         # Once asyncio's transport has sent its last byte after close(), its write() fails because it has no socket.
         if not self.lost or what[1:2] != ("AttributeError",):
             super().note(*what)
+
+    def new_buffer(self):
+        return bytearray(1000)
+
+    def received(self, data):
+        self.happened("data", data)
+
+    def reason(self, error):
+        return repr(error)
 
     def finish(self):
         """The other end reads all and leaves; then this end does, unless it has left already."""

@@ -226,6 +226,11 @@ called_within_itself = pytest.mark.only(
 )
 
 
+def assert_only_refused(reports: list[dict[str, Any]]) -> None:
+    """The loop may refuse to call a callback within itself, once or in each turn."""
+    assert {str(report["exception"]).split(":")[0] for report in reports} <= {"cannot enter context"}
+
+
 def is_asyncio_transport(transport: object) -> bool:
     """Whether the transport is the standard library's or a subclass, as those of the pure implementation are."""
     modules = [base.__module__ for base in type(transport).__mro__]

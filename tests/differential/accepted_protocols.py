@@ -4,15 +4,16 @@ connection_made() what the program says."""
 import asyncio
 
 
-def plain(data):
-    """What clients send is zeros, unless it is the beginning of a TLS handshake, which is random."""
+def outline(data):
+    """What can be compared of data: clients send zeros, unless it is the beginning of a TLS handshake, which is
+    random."""
     return len(data), any(data)
 
 
 class Bare(asyncio.BaseProtocol):
-    def __init__(self, stage, what, server):
+    def __init__(self, stage, made, server):
         self.stage = stage
-        self.what = what
+        self.made = made
         self.server = server
         self.number = None
 
@@ -21,29 +22,29 @@ class Bare(asyncio.BaseProtocol):
         self.number = stage.connection(transport)
         stage.transports[self.number] = transport
         stage.note(self.number, "connection_made", *stage.extra_of(transport))
-        if self.what == "raise":
+        if self.made == "raise":
             raise ZeroDivisionError
-        elif self.what == "exit":
+        elif self.made == "exit":
             raise SystemExit
-        elif self.what == "interrupt":
+        elif self.made == "interrupt":
             raise KeyboardInterrupt
-        elif self.what in ("close", "abort"):
-            getattr(transport, self.what)()
-        elif self.what == "write":
+        elif self.made in ("close", "abort"):
+            getattr(transport, self.made)()
+        elif self.made == "write":
             transport.write(b"made")
-        elif self.what == "pause":
+        elif self.made == "pause":
             if transport.get_extra_info("sslcontext") is None:
                 transport.pause_reading()
             else:  # before that, asyncio's TLS keeps the last part of its handshake until the next write
                 stage.loop.call_soon(transport.pause_reading)
-        elif self.what == "close server":
+        elif self.made == "close server":
             stage.call((self.server, "close"))
-        elif self.what == "close all":
+        elif self.made == "close all":
             for server in range(len(stage.servers)):
                 stage.call((server, "close"))
-        elif self.what == "stop":
+        elif self.made == "stop":
             stage.loop.stop()
-        elif self.what == "starve":
+        elif self.made == "starve":
             stage.starve(1)
 
     def connection_lost(self, error):
@@ -53,7 +54,7 @@ class Bare(asyncio.BaseProtocol):
 
 class Plain(Bare, asyncio.Protocol):
     def data_received(self, data):
-        self.stage.note(self.number, "data", plain(data))
+        self.stage.note(self.number, "data", outline(data))
 
     def eof_received(self):
         self.stage.note(self.number, "eof_received")
@@ -65,7 +66,7 @@ class Buffered(Bare, asyncio.BufferedProtocol):
         return self.buffer
 
     def buffer_updated(self, nbytes):
-        self.stage.note(self.number, "data", plain(self.buffer[:nbytes]))
+        self.stage.note(self.number, "data", outline(self.buffer[:nbytes]))
 
     def eof_received(self):
         self.stage.note(self.number, "eof_received")

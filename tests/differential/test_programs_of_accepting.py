@@ -23,7 +23,7 @@ import tempfile
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from accepted_protocols import Bare, Buffered, Plain, plain
+from accepted_protocols import Bare, Buffered, Plain, outline
 from playing import StageOfRuns, step
 from support.certificates import issued
 from support.garbage import without_collector
@@ -349,7 +349,7 @@ class AcceptingStage(StageOfRuns):
 
     async def serve_echo(self, number, reader, writer):
         while data := await reader.read(100):
-            self.note(number, "data", plain(data))
+            self.note(number, "data", outline(data))
             writer.write(data)
             await writer.drain()
         writer.close()

@@ -30,6 +30,10 @@ def refusal(request, monkeypatch):
     return request.param
 
 
+def threads_that_wait_for(pid):
+    return [thread for thread in threading.enumerate() if thread.name == f"asyncio-waitpid-{pid}"]
+
+
 @ours
 def test_exit_codes(impl, refusal):
     async def main():
@@ -50,12 +54,13 @@ def test_the_loops_own_thread_reaps(impl, refusal):
 
     async def main():
         process = await asyncio.create_subprocess_exec("sleep", "3600")
+        threads = threads_that_wait_for(process.pid)
+        assert len(threads) == (0 if refusal is None else 1)
         process.kill()
         # While the loop does not run, the child ends and stays a zombie.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        for thread in threading.enumerate():
-            if thread.name == f"asyncio-waitpid-{process.pid}":
-                thread.join()
+        for thread in threads:
+            thread.join()
         assert process.returncode is None
         assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG).si_pid == process.pid
         assert await process.wait() == -signal.SIGKILL
@@ -119,12 +124,12 @@ def test_a_loop_closed_while_a_child_runs(impl, refusal, asyncio_log):
         loop.subprocess_exec(asyncio.SubprocessProtocol, "sleep", "3600", stdin=None, stdout=None, stderr=None)
     )
     pid = transport.get_pid()
+    threads = threads_that_wait_for(pid)
     loop.close()
     os.kill(pid, signal.SIGKILL)
     if refusal is not None:
-        for thread in threading.enumerate():
-            if thread.name == f"asyncio-waitpid-{pid}":
-                thread.join()
+        (thread,) = threads
+        thread.join()
         assert f"that handles pid {pid} is closed" in "".join(asyncio_log.take())
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

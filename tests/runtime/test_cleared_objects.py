@@ -189,7 +189,7 @@ def use(found):
     if type(found).__name__ in CRASHING:
         return
     uses = [repr, iter, next, bool, hash, lambda object: object.cancelled(), lambda object: object.done()]
-    # A selector, before __exit__() closes it.
+    # Before dir() comes to __exit__(), which closes a selector.
     uses += [lambda object: object.unregister(1), lambda object: object.select(0)]
     for name in dir(type(found)):
         if name not in LEFT_OUT:

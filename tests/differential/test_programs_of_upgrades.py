@@ -6,7 +6,6 @@ the program says so, and sends what it has encrypted in pieces, or leaves, or sp
 compared turn by turn: the protocol's callbacks, how start_tls() ends, and what the peer gets in the end.
 """
 
-import asyncio
 import contextlib
 import gc
 import socket
@@ -17,6 +16,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from playing import StageOfRuns, Step, counted, step
+from stage_protocols import Buffered, Streaming
 from support.certificates import HOST, VERSIONS, issued
 from support.interpreter import uses_hypothesis
 from support.tls_connections import SIDES, WANTS_MORE, other
@@ -155,43 +155,9 @@ class Peer:
             del self.unsent[:sent]
 
 
-class Protocol:
-    def __init__(self, stage):
-        self.stage = stage
-
-    def connection_made(self, transport):
-        self.stage.transport = transport
-        self.stage.note("connection_made")
-
-    def eof_received(self):
-        self.stage.note("eof_received")
-
-    def connection_lost(self, error):
-        self.stage.lost = True
-        self.stage.note("connection_lost", "broken" if isinstance(error, BROKEN) else type(error).__name__)
-
-    def pause_writing(self):
-        self.stage.writing_paused(True)
-
-    def resume_writing(self):
-        self.stage.writing_paused(False)
-
-
-class Streaming(Protocol, asyncio.Protocol):
-    def data_received(self, data):
-        self.stage.data_came(bytes(data))
-
-
-class Buffered(Protocol, asyncio.BufferedProtocol):
-    def get_buffer(self, sizehint):
-        self.buffer = memoryview(bytearray(65_536))  # with a bytearray asyncio fills copies
-        return self.buffer
-
-    def buffer_updated(self, nbytes):
-        self.stage.data_came(bytes(self.buffer[:nbytes]))
-
-
 class UpgradingStage(StageOfRuns):
+    keep_open = False
+
     def __init__(self, loop, program, side, version, buffered, shutdown_timeout):
         super().__init__(loop, program, {})
         self.side = side
@@ -254,17 +220,24 @@ class UpgradingStage(StageOfRuns):
         if not context["message"].startswith("protocol.resume_writing()"):
             self.note("reported", context["message"][:21], repr(context.get("exception")))
 
-    def data_came(self, data):
+    def happened(self, name, *arguments):
+        # Once start_tls() has failed, asyncio tells the protocol no more that it may write on (docs/differences.md).
+        tells_writer = name in ("pause_writing", "resume_writing")
+        if not (tells_writer and (self.upgraded or self.upgrading is not None or self.upgrade_failed)):
+            self.note(name, *arguments)
+
+    def new_buffer(self):
+        return memoryview(bytearray(65_536))  # with a bytearray asyncio fills copies
+
+    def reason(self, error):
+        return "broken" if isinstance(error, BROKEN) else type(error).__name__
+
+    def received(self, data):
         if not self.closed:
             self.note("data", len(data))
             if self.upgraded:
                 assert data == counted(self.delivered, len(data), 253)
                 self.delivered += len(data)
-
-    def writing_paused(self, now):
-        # Once start_tls() has failed, asyncio tells the protocol no more that it may write on (docs/differences.md).
-        if not self.upgraded and self.upgrading is None and not self.upgrade_failed:
-            self.note("pause_writing" if now else "resume_writing")
 
     # -- the transport's user ------------------------------------------------------------------------------------------
 

@@ -242,7 +242,7 @@ cdef class LoopCore(Polling):
 
     cdef int flush_writes(self) except -1:
         # None: the garbage collector shows the program a loop that is being made.
-        if self.unflushed is not None and not self.runs_elsewhere() and self.unflushed.count:
+        if self.unflushed is not None and self.unflushed.count and not self.runs_elsewhere():
             self.unflushed.flush(self)
         # Of the loops whose callbacks run this one.
         send_all_early()

@@ -433,7 +433,7 @@ cdef class StreamTransport(StreamReceiver):
         self.expose()
         self.stop_watching()
         self.lent = True
-        if self.reading:
+        if self.reading and self.is_lent():
             self.begin_reading()
 
     def _detach_after_sendfile(self):

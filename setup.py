@@ -4,6 +4,9 @@ Environment variables, read at build time:
 
 HOTLOOP_BUILD_EXT   yes: the extension must build, a failure is an error. no: pure Python, a py3-none-any wheel.
                     auto (default): build it where a C compiler works; where none does, say so and build the pure wheel.
+HOTLOOP_PROFILE     yes: profile-guided optimisation, which needs GCC. The extension is built with counters, training.py
+                    runs on it, and it is built again for what was counted; a failure is an error. no: it is built once.
+                    auto (default): yes for a wheel where that works, else no.
 HOTLOOP_DEBUG       1: bounds, wraparound and None checks and assertions on, no optimisation, debug symbols. (A release
                     build has debug symbols if CFLAGS holds -g.)
 HOTLOOP_COVERAGE    1: line tracing on, so that coverage.py's Cython plugin can see the .pyx lines. Slow.
@@ -19,7 +22,11 @@ Each variant has its own folder under build/, so that switching between them nev
 
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Distribution, Extension, setup
@@ -28,6 +35,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 SOURCES = Path("ext", "hotloop", "_c")
+TRAINING = Path("ext", "training.py")
 MINIMUM_CYTHON = (3, 3)
 PLATFORMS = ("linux", "darwin", "freebsd", "netbsd", "openbsd", "dragonfly")
 
@@ -45,8 +53,40 @@ COVERAGE = setting("HOTLOOP_COVERAGE", ("0", "1"), default="0") == "1"
 SANITIZE = setting("HOTLOOP_SANITIZE", ("no", "address,undefined", "thread"), default="no")
 DEBUG = DEBUG or SANITIZE != "no"
 POLLER = setting("HOTLOOP_POLLER", ("auto", "none", "kqueue-shim"), default="auto")
+PROFILE = setting("HOTLOOP_PROFILE", ("yes", "no", "auto"), default="auto")
+OLDEST_PROFILING_GCC = 10  # for -fprofile-partial-training
+TRAINING_SECONDS = 600  # it takes one or two
+
+
+def gcc_version() -> int:
+    """The major version of the C compiler if that is GCC; else 0."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    try:
+        asked = subprocess.run([*compiler, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True)
+    except OSError:
+        return 0
+    macros = dict(line.split(maxsplit=2)[1:] for line in asked.stdout.splitlines() if len(line.split()) > 2)
+    return 0 if "__clang__" in macros else int(macros.get("__GNUC__", 0))
+
+
+def profile_is_wanted() -> bool:
+    if PROFILE == "no" or (PROFILE == "auto" and "bdist_wheel" not in sys.argv):
+        return False
+    if DEBUG or COVERAGE or BUILD_EXT == "no":
+        reason = "this is no release build of the extension"
+    elif gcc_version() < OLDEST_PROFILING_GCC:
+        reason = f"the C compiler is not GCC {OLDEST_PROFILING_GCC} or newer"
+    else:
+        return True
+    if PROFILE == "yes":
+        raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {reason}")
+    return False
+
+
+PROFILED = profile_is_wanted()
 VARIANT = "-".join(
     ["debug" if DEBUG else "release"]
+    + ["profile"] * PROFILED
     + ["coverage"] * COVERAGE
     + ["sanitize"] * (SANITIZE == "address,undefined")
     + ["thread"] * (SANITIZE == "thread")
@@ -101,6 +141,14 @@ if SANITIZE != "no":
     LINK_ARGS += [f"-fsanitize={SANITIZE}"]
     # The first undefined operation ends the program: a line in a log would go unread.
     COMPILE_ARGS += [*LINK_ARGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1"]
+
+# The compiler writes the counts beside the objects, and reads them there. Threads count, too.
+COUNTING_ARGS = ["-fprofile-generate", "-fprofile-update=prefer-atomic"]
+# What was not run is optimised as without a profile, and what ran seldom is not optimised for size.
+COUNTED_ARGS = [
+    *("-fprofile-use", "-fprofile-correction", "-fprofile-partial-training", "--param=hot-bb-count-ws-permille=1000"),
+    "-Wno-missing-profile",
+]
 
 MACROS: list[tuple[str, str | None]] = []
 if not DEBUG:
@@ -214,12 +262,42 @@ class BuildExt(build_ext):
     def run(self) -> None:
         try:
             translate(self.extensions, force=bool(self.force), jobs=self.parallel or 0)
+            if self.extensions and PROFILED:
+                self.record_profile()
             super().run()
         except (ExtensionUnavailable, CCompilerError, BaseError) as error:
             if BUILD_EXT == "yes":
                 raise
             self.drop_extension()
             print_notice(f"{type(error).__name__}: {error}")
+
+    def record_profile(self) -> None:
+        """Build with counters, run the training, and have what it counted used by the build that follows."""
+        counting = build_ext(self.distribution)
+        counting.build_lib = str(BUILD_BASE / "counting")
+        counting.build_temp = self.build_temp
+        counting.parallel = self.parallel
+        self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
+        counting.ensure_finalized()
+        counting.run()
+        shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
+        environment["PYTHONPATH"] = counting.build_lib
+        try:
+            subprocess.run([sys.executable, str(TRAINING)], env=environment, timeout=TRAINING_SECONDS, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            # As on a machine of another kind than this one, for which the extension is built.
+            if PROFILE == "yes":
+                raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {error}") from error
+            print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)
+            self.set_compiler_options([], [])
+        else:
+            self.set_compiler_options(COUNTED_ARGS, [])
+
+    def set_compiler_options(self, compiling: list[str], linking: list[str]) -> None:
+        for module in self.extensions:
+            module.extra_compile_args = [*COMPILE_ARGS, *compiling]
+            module.extra_link_args = [*LINK_ARGS, *linking]
 
     def drop_extension(self) -> None:
         """Forget all modules, also those that did build: half an extension is worse than none."""

@@ -1,4 +1,4 @@
-"""check_build_modes.py SDIST: what HOTLOOP_BUILD_EXT promises where no C compiler works."""
+"""check_build_modes.py SDIST: what HOTLOOP_BUILD_EXT and HOTLOOP_PROFILE promise where no C compiler works."""
 
 import os
 import subprocess
@@ -43,6 +43,9 @@ def main(sdist: str) -> int:
         expect("no: the pure wheel without a notice", code == 0 and pure(wheels) and NOTICE not in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="yes", **no_compiler)
         expect("yes, no compiler: an error", code != 0 and not wheels, output)
+        code, output, wheels = build(source, HOTLOOP_BUILD_EXT="yes", HOTLOOP_PROFILE="yes", **no_compiler)
+        message = "hotloop: HOTLOOP_PROFILE=yes cannot be met: the C compiler is not GCC"
+        expect("a profile, no compiler: an error that says so", code != 0 and message in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="maybe")
         message = "hotloop: HOTLOOP_BUILD_EXT must be one of yes, no, auto; it is 'maybe'"
         expect("any other value: an error that says so", code != 0 and message in output, output)

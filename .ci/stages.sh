@@ -38,12 +38,12 @@ sdist() {
 
 build_modes() { "$PYTHON" .ci/check_build_modes.py "$OUT"/sdist/*.tar.gz; }
 
-# Build one wheel from the sdist, alone in its folder, and print its path.
+# Build one wheel from the sdist, alone in its folder, and print its path. `profile` is what HOTLOOP_PROFILE shall be.
 wheel() { # YES-OR-NO FOLDER PYTHON...
     local mode=$1 folder=$2 pure=no file
     shift 2
     rm -rf "$folder"
-    HOTLOOP_BUILD_EXT=$mode "$@" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$OUT"/sdist/*.tar.gz >&2
+    HOTLOOP_BUILD_EXT=$mode HOTLOOP_PROFILE=${profile:-no} "$@" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$OUT"/sdist/*.tar.gz >&2
     file=$(echo "$folder"/*.whl)
     [[ $file != *-py3-none-any.whl ]] || pure=yes
     if [ "$mode" = "$pure" ]; then
@@ -63,7 +63,7 @@ test_wheel() { # NAME WHEEL IMPLEMENTATIONS PYTHON...
 # The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the other Pythons'
 # wheels are tested with all of them.
 compiled_wheel() {
-    local file tests
+    local file tests profile=yes
     mapfile -t tests <.ci/wheel-tests.txt
     file=$(wheel yes "$OUT/wheel" "$PYTHON")
     "$PYTHON" -m venv "$OUT/wheel-venv"

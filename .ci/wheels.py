@@ -69,7 +69,8 @@ class Configuration:
         if table.pop("build-frontend") != "build":
             raise SystemExit("wheels: only the frontend `build` is understood")
         configuration = cls(
-            environment=table.pop("environment"),
+            # As in cibuildwheel, the system's takes the place of the general one.
+            environment=table.pop("environment") if sys.platform != "linux" else linux.pop("environment"),
             repair=linux.pop("repair-wheel-command") if sys.platform == "linux" else "",
             extras=tuple(table.pop("test-extras")),
             sources=tuple(table.pop("test-sources")),

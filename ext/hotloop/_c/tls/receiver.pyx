@@ -41,7 +41,7 @@ cdef class TlsReceiver(ByteProtocol):
         # May raise, and then nothing changes.
         cdef ProtocolKind kind = kind_of(protocol)
         # The one before goes last: its finalizer may run the loop.
-        cdef object before = self.app
+        cdef object _before = self.app
         section_enter(&section, self)
         self.app = protocol
         section_leave(&section)

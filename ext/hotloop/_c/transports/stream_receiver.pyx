@@ -279,7 +279,7 @@ cdef class StreamReceiver(SocketTransport):
         # It may take its data in another way. isinstance() may raise, and then nothing changes.
         cdef ProtocolKind kind = kind_of(protocol)
         # The one before goes last: its finalizer may run the loop.
-        cdef object before = self.protocol
+        cdef object _before = self.protocol
         Transport.replace_protocol(self, protocol)
         self.kind = kind
         return 0

@@ -69,8 +69,8 @@ class Configuration:
         if table.pop("build-frontend") != "build":
             raise SystemExit("wheels: only the frontend `build` is understood")
         configuration = cls(
-            # As in cibuildwheel, the system's takes the place of the general one.
-            environment=table.pop("environment") if sys.platform != "linux" else linux.pop("environment"),
+            # In cibuildwheel the system's takes the place of the general one, so it repeats that.
+            environment=table.pop("environment") | (linux.pop("environment") if sys.platform == "linux" else {}),
             repair=linux.pop("repair-wheel-command") if sys.platform == "linux" else "",
             extras=tuple(table.pop("test-extras")),
             sources=tuple(table.pop("test-sources")),

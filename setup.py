@@ -56,6 +56,9 @@ POLLER = setting("HOTLOOP_POLLER", ("auto", "none", "kqueue-shim"), default="aut
 PROFILE = setting("HOTLOOP_PROFILE", ("yes", "no", "auto"), default="auto")
 OLDEST_PROFILING_GCC = 10  # for -fprofile-partial-training
 TRAINING_SECONDS = 600  # it takes one or two
+# Environment variables that the training does not get: hotloop's own, those that have the counts written elsewhere, and
+# those of debug mode, in which other code runs.
+UNTRAINED_SETTINGS = ("HOTLOOP_", "GCOV_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
 
 
 def gcc_version() -> int:
@@ -267,7 +270,7 @@ class BuildExt(build_ext):
                 self.record_profile()
             super().run()
         except (ExtensionUnavailable, CCompilerError, BaseError) as error:
-            if BUILD_EXT == "yes":
+            if "yes" in (BUILD_EXT, PROFILE):
                 raise
             self.drop_extension()
             print_notice(f"{type(error).__name__}: {error}")
@@ -275,19 +278,21 @@ class BuildExt(build_ext):
     def record_profile(self) -> None:
         """Build with counters, run the training, and have what it counted used by the build that follows."""
         counting = build_ext(self.distribution)
-        counting.build_lib = str(BUILD_BASE / "counting")
         counting.build_temp = self.build_temp
+        # Beside the objects: a module writes its counts beside the object that it was linked from. An editable install
+        # has another folder for the objects each time.
+        counting.build_lib = str(Path(self.build_temp, "counting"))
         counting.parallel = self.parallel
         self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
         counting.ensure_finalized()
-        counting.run()
-        shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(UNTRAINED_SETTINGS)}
         environment["PYTHONPATH"] = counting.build_lib
         try:
+            counting.run()
+            shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
             subprocess.run([sys.executable, str(TRAINING)], env=environment, timeout=TRAINING_SECONDS, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            # As on a machine of another kind than this one, for which the extension is built.
+        except (CCompilerError, BaseError, OSError, subprocess.SubprocessError) as error:
+            # As where the compiler lacks its library for counters, and when the extension is built for another machine.
             if PROFILE == "yes":
                 raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {error}") from error
             print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)

@@ -46,6 +46,12 @@ def main(sdist: str) -> int:
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="yes", HOTLOOP_PROFILE="yes", **no_compiler)
         message = "hotloop: HOTLOOP_PROFILE=yes cannot be met: the C compiler is not GCC"
         expect("a profile, no compiler: an error that says so", code != 0 and message in output, output)
+        failing = Path(folder, "failing-gcc")
+        failing.write_text('#!/bin/sh\ncase "$*" in *-dM*) exec gcc "$@" ;; esac\nexit 1\n', encoding="utf-8")
+        failing.chmod(0o755)
+        code, output, wheels = build(source, HOTLOOP_BUILD_EXT="auto", HOTLOOP_PROFILE="yes", CC=str(failing))
+        message = "hotloop: HOTLOOP_PROFILE=yes cannot be met: "
+        expect("a profile, a compiler that fails: an error that says so", code != 0 and message in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="maybe")
         message = "hotloop: HOTLOOP_BUILD_EXT must be one of yes, no, auto; it is 'maybe'"
         expect("any other value: an error that says so", code != 0 and message in output, output)

@@ -1,11 +1,13 @@
-"""What a callback writes to a stream leaves before what it then sends in another way: who gets that has the stream's
-data, too."""
+"""What a callback writes to a stream leaves before what it then sends in another way, also by another loop: whatever
+gets that has the stream's data, too."""
 
 import asyncio
+import contextlib
 import os
 import socket
 
 import pytest
+from support.stepping import run_once
 
 
 async def datagram(loop, wire):
@@ -35,34 +37,47 @@ async def socket_method(loop, wire):
     return None, send
 
 
+@pytest.fixture(params=["the same loop", "another loop"])
+def second_loop(request, loop, impl):
+    if request.param == "the same loop":
+        yield loop
+        return
+    with contextlib.closing(impl.new_event_loop()) as another:
+        yield another
+
+
 @pytest.mark.parametrize("other", [datagram, pipe, socket_method])
-def test_a_write_is_not_overtaken(loop, other):
+def test_a_write_is_not_overtaken(loop, second_loop, other):
     closed_at_the_end = []
 
     def wire(thing):
         closed_at_the_end.append(thing)
         return thing
 
-    async def main():
+    async def connect():
         listener = wire(socket.create_server(("127.0.0.1", 0)))
         ours = socket.create_connection(listener.getsockname())
         theirs = wire(listener.accept()[0])
         theirs.setblocking(False)
         transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
-        del ours
-        channel, send = await other(loop, wire)
-        await asyncio.sleep(0)
+        return transport, theirs
+
+    async def write_and_send():
         transport.write(b"first")
         send()
         received = theirs.recv(10)
         transport.abort()
-        if channel is not None:
-            channel.abort()
         await asyncio.sleep(0)
         return received
 
     try:
-        assert loop.run_until_complete(main()) == b"first"
+        transport, theirs = loop.run_until_complete(connect())
+        channel, send = second_loop.run_until_complete(other(second_loop, wire))
+        run_once(loop)
+        assert loop.run_until_complete(write_and_send()) == b"first"
+        if channel is not None:
+            channel.abort()
+        run_once(second_loop, 2)
     finally:
         for thing in closed_at_the_end:
             thing.close()

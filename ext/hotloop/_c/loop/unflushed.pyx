@@ -153,8 +153,8 @@ cdef void leave_batch(Unflushed unflushed) noexcept:
 
 
 cdef void send_all_early() noexcept:
-    """Before a poll, and before a fork (then called by the C library): send what the callbacks that are running in this
-    thread have written, of whichever loop."""
+    """Before a poll, before something else leaves the process, and before a fork (then called by the C library): send
+    what the callbacks that are running in this thread have written, of whichever loop."""
     cdef PyObject *unflushed = unflushed_here
     while unflushed != NULL:
         (<Unflushed>unflushed).send_early()

@@ -15,6 +15,7 @@ from libc.errno cimport EAGAIN
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.loop.state cimport metrics_received, metrics_sent
+from hotloop._c.loop.unflushed cimport send_all_early
 from hotloop._c.network.socket_operation cimport SocketOperation, new_operation
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
@@ -100,8 +101,7 @@ socket_object_find_functions(_socket.socket)
 cdef bint can_call_kernel(SocketOperation self) except -1:
     """Before each attempt: whether the system call may be made here; then `fd` is the socket's descriptor, -1 if it is
     closed."""
-    if self.loop.unflushed.count:
-        self.loop.unflushed.send_early()
+    send_all_early()
     self.may_register = type(self.sock) is socket_class and not socket_class_is_patched()
     if self.may_register:
         self.fd = socket_object_fileno(self.sock)

@@ -27,6 +27,7 @@ from libc.string cimport memcpy
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport METRICS_DATAGRAM, metrics_received, metrics_sent
+from hotloop._c.loop.unflushed cimport send_all_early
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.python_api cimport PySys_Audit
 from hotloop._c.system.address cimport (
@@ -160,8 +161,7 @@ cdef class DatagramTransport(SocketTransport):
             return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
-        if self.loop is not None and self.loop.unflushed.count:
-            self.loop.unflushed.send_early()
+        send_all_early()
         if self.address is not None:
             if addr is not None and addr is not self.address and addr != self.address:
                 raise ValueError(f"Invalid address: must be None or {self.address}")

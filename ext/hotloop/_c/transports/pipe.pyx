@@ -20,6 +20,7 @@ from libc.errno cimport EAGAIN, EIO
 
 from hotloop._c.loop.loop_core cimport LoopCore, call_in_loop_thread, runs_in_other_thread
 from hotloop._c.loop.state cimport METRICS_READ_PIPE, METRICS_WRITE_PIPE, metrics_received, metrics_sent
+from hotloop._c.loop.unflushed cimport send_all_early
 from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, receiver_of, remove_receiver, set_receiver
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
@@ -352,8 +353,7 @@ cdef class WritePipeTransport(PipeTransport):
         cdef Py_ssize_t sent = 0
         if self.unsent.bytes:
             return self.enqueue(data, 0)
-        if self.loop.unflushed.count:
-            self.loop.unflushed.send_early()
+        send_all_early()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self.check_descriptor()

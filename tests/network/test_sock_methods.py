@@ -485,3 +485,32 @@ def test_a_buffer_that_closes_the_socket_when_it_is_asked_for_its_memory(loop, p
     for other in others:
         with other:
             assert other.recv(100) == b"another file's"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+def test_a_buffer_that_is_another_one_each_time(loop, pair):
+    """What the first system call does not take comes from the second buffer to the end, and is all sent."""
+    size = 4_000_000
+    ours, theirs = pair
+
+    class Buffer:
+        contents = iter([b"a" * size, b"b" * size, b"too short"])
+
+        def __len__(self):
+            return size
+
+        def __buffer__(self, flags):
+            return memoryview(next(self.contents))
+
+    async def main():
+        sending = loop.create_task(loop.sock_sendall(ours, Buffer()))
+        sending.add_done_callback(lambda _: ours.close())
+        received = bytearray()
+        while data := await loop.sock_recv(theirs, 1_000_000):
+            received += data
+        await sending
+        return received
+
+    received = loop.run_until_complete(main())
+    assert len(received) == size
+    assert received.rstrip(b"b").strip(b"a") == b""

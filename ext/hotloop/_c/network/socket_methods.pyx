@@ -267,8 +267,9 @@ cdef PyObject *try_receive_from_into(SocketOperation self) except? NULL:
 
 
 cdef bint get_buffer(SocketOperation self, Py_buffer *view, int flags) except -1:
-    """Get the buffer of `argument`. False if it has no such buffer: the socket's method raises the right exception."""
-    cdef object owner = self.argument
+    """Get the buffer of `argument`, or of the view of it that the operation keeps. False if it has no such buffer: the
+    socket's method raises the right exception."""
+    cdef object owner = self.argument if self.view is None else self.view
     try:
         PyObject_GetBuffer(owner, view, PyBUF_SIMPLE | flags)
     except (TypeError, BufferError):

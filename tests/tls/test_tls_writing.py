@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import functools
 import random
+import sys
 
 import pytest
 from support.certificates import every_version
@@ -508,3 +509,22 @@ def test_a_program_ends_the_connection_itself_in_the_turn_of_a_write(tls, end):
     for descriptor in before & set(tls.loop._selector.get_map()):
         if descriptor != tls.loop._ssock.fileno():  # asyncio's transports leave their registration behind
             tls.loop._remove_reader(descriptor)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_data_that_writes_when_it_is_asked_for_its_memory(tls, size):
+    connection = tls.open()
+    skip_on_asyncio(connection.transport, "it writes the data twice, and the connection is lost")
+
+    class Data(bytearray):
+        asked = False
+
+        def __buffer__(self, flags):
+            if not self.asked:
+                self.asked = True
+                connection.transport.write(b"first")
+            return memoryview(b"x" * size)
+
+    tls.loop.call_soon(lambda: connection.transport.write(Data(b"x" * size)))
+    assert connection.receive(5 + size) == b"first" + b"x" * size

@@ -79,8 +79,8 @@ cdef class TlsSender(TlsReceiver):
         except BufferError:
             return False
         try:
-            # Since 3.12 it may be a Python object, whose methods may have closed the connection.
-            if view.len < FLUSH_AT or self.state != OPEN or self.sending_paused:
+            # Since 3.12 it may be a Python object, whose methods may have written, or closed the connection.
+            if view.len < FLUSH_AT or self.state != OPEN or self.sending_paused or self.unencrypted.bytes:
                 return False
             while done < view.len and taken >= 0:
                 taken = self.make_record(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MAX_PLAINTEXT))

@@ -13,6 +13,7 @@ import pytest
 from support.endpoints import close, datagram_pair, drain, over, reports_of, settle, until
 from support.interpreter import counts_references
 from support.recording import DatagramRecorder
+from support.stepping import run_once, run_until
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
 
@@ -112,6 +113,34 @@ def test_one_unconnected_endpoint_and_many_peers(loop):
         await close(server)
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+def test_another_datagram_comes_while_an_answer_is_asked_for_its_memory(loop):
+    making = loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+    server, protocol = loop.run_until_complete(making)
+    at = server.get_extra_info("sockname")
+
+    class Answer(bytearray):
+        def __buffer__(self, flags):
+            if len(protocol.received) == 1:
+                other.sendto(b"not answered", at)
+            while len(protocol.received) < 2:
+                loop._run_once()
+            return memoryview(b"answer")
+
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        asking.bind(("127.0.0.1", 0))
+        asking.sendto(b"question", at)
+        run_until(loop, lambda: protocol.received)
+        loop.call_soon(lambda: server.sendto(Answer(b"answer"), protocol.addresses[0]))
+        run_once(loop)
+        asking.settimeout(10)
+        assert asking.recv(100) == b"answer"
+    loop.run_until_complete(close(server))
 
 
 def test_an_unnamed_unix_sender_has_no_address(loop, new_address):

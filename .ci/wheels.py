@@ -68,9 +68,12 @@ class Configuration:
         table.pop("build")  # interpreters.released_versions() reads it
         if table.pop("build-frontend") != "build":
             raise SystemExit("wheels: only the frontend `build` is understood")
+        environment = table.pop("environment")
+        if sys.platform == "linux":
+            # As in cibuildwheel, the system's takes the place of the general one.
+            environment = linux.pop("environment", environment)
         configuration = cls(
-            # In cibuildwheel the system's takes the place of the general one, so it repeats that.
-            environment=table.pop("environment") | (linux.pop("environment") if sys.platform == "linux" else {}),
+            environment=environment,
             repair=linux.pop("repair-wheel-command") if sys.platform == "linux" else "",
             extras=tuple(table.pop("test-extras")),
             sources=tuple(table.pop("test-sources")),

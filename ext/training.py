@@ -356,14 +356,14 @@ def tls_options() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"ssl": contexts[0]}, {"ssl": contexts[1]}
 
 
-async def train(folder: str) -> None:
+async def train() -> None:
     plain: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     tls = tls_options()
     scenarios: list[Callable[[Layer], Awaitable[None]]] = [
         *(callbacks, timers, tasks, cancellation, queues, locks, threads),
         *(datagrams, pipes, sockets, watched_descriptors),
         *(functools.partial(streams, options=options) for options in (plain, tls)),
-        functools.partial(streams, options=plain, path=os.path.join(folder, "socket")),
+        functools.partial(streams, options=plain, path="socket"),
     ]
     for layer in (asyncio, hotloop.asyncio):
         for scenario in scenarios:
@@ -378,8 +378,9 @@ def main() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)
     if hotloop.implementation != "c":
         sys.exit("training: the compiled implementation cannot be imported")
-    with tempfile.TemporaryDirectory() as folder:
-        hotloop.run(train(folder))
+    # Inside the folder, because the path of a Unix socket has room for about 100 bytes, and TMPDIR may be longer.
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        hotloop.run(train())
 
 
 if __name__ == "__main__":

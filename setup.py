@@ -286,7 +286,7 @@ class BuildExt(build_ext):
         self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
         counting.ensure_finalized()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(UNTRAINED_SETTINGS)}
-        environment["PYTHONPATH"] = counting.build_lib
+        environment["PYTHONPATH"] = str(Path(counting.build_lib).absolute())
         try:
             counting.run()
             shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)

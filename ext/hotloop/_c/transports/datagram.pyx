@@ -200,8 +200,8 @@ cdef class DatagramTransport(SocketTransport):
         if self.connected:
             return self.send_native(data, None, NULL, 0)
         if address is self.sender and address is not None:
-            # An answer to the last datagram: its raw address is known. Copied, because an audit hook or the data's methods
-            # may run the loop, and the next datagram may come.
+            # An answer to the last datagram: its raw address is known. Copied, because an audit hook or the data's
+            # methods may run the loop, and the next datagram may come.
             memcpy(&raw, &self.sender_raw, self.sender_length)
             return self.send_native(data, address, &raw, self.sender_length)
         if address_from_python(address, self.family, &raw, &length):

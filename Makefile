@@ -115,11 +115,13 @@ build/docs-venv/.installed: $(VENV)/.packages
 docs: build/docs-venv/.installed
 	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --clean --quiet --strict
 
-# The variants are installed into environments of their own: the editable install keeps its release build.
+# The variants are installed into environments of their own: the editable install keeps its release build. Without a profile, which is
+# for wheels that are used.
 build/%/.installed: $(VENV)/.packages $(EXT_SOURCES) $(shell find src -name '*.py*' -not -path '*/__pycache__/*')
 	$(BIN)/python -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --requirement $(VENV)/build-requires.txt
-	HOTLOOP_BUILD_EXT=yes $(@D)/bin/python -m pip install --quiet --no-build-isolation --force-reinstall '.[test,examples]' $(EXTRA)
+	HOTLOOP_BUILD_EXT=yes HOTLOOP_PROFILE=no $(@D)/bin/python -m pip install --quiet --no-build-isolation --force-reinstall \
+		'.[test,examples]' $(EXTRA)
 	@touch $@
 
 build/debug-venv/.installed: export HOTLOOP_DEBUG := 1

@@ -150,6 +150,8 @@ COUNTING_ARGS = ["-fprofile-generate", "-fprofile-update=prefer-atomic"]
 # What was not run is optimised as without a profile, and what ran seldom is not optimised for size.
 COUNTED_ARGS = [
     *("-fprofile-use", "-fprofile-correction", "-fprofile-partial-training", "--param=hot-bb-count-ws-permille=1000"),
+    # False alarms about code that is moved apart. A build without a profile has these warnings.
+    *("-Wno-maybe-uninitialized", "-Wno-stringop-overflow"),
     # A module that the training did not load, or whose counts are not where they are looked for.
     "-Werror=missing-profile" if PROFILE == "yes" else "-Wno-missing-profile",
 ]

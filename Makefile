@@ -52,7 +52,7 @@ $(VENV)/.packages: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(TOML_LIST) pyproject.toml build-system requires > $(VENV)/build-requires.txt
 	$(PIP) install --quiet --requirement $(VENV)/build-requires.txt
-	HOTLOOP_BUILD_EXT=no $(PIP) install --quiet --no-build-isolation --editable '.[test,examples]'
+	HOTLOOP_BUILD_EXT=no HOTLOOP_PROFILE=no $(PIP) install --quiet --no-build-isolation --editable '.[test,examples]'
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.packages $(EXT_SOURCES)
@@ -193,7 +193,7 @@ race-test: build/race-venv/.installed
 	exit $$code
 
 # Tests again and again, and what is left each time (tests/support/leaks.py): those of all that is made and freed.
-LEAK_TESTS := accepting datagrams debug dump_tasks format_tasks futures garbage handles lifecycle listening \
+LEAK_TESTS := accepting datagram_addresses datagrams debug dump_tasks format_tasks futures garbage handles lifecycle listening \
 	pipe_protocols pipe_reading pipe_writing processes readers ready_queue selector sendfile \
 	server_scenarios servers sock_connecting sock_methods sock_waiting stall_watch stalls stream_closing stream_contexts stream_errors \
 	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe \

@@ -152,7 +152,7 @@ COUNTED_ARGS = [
     *("-fprofile-use", "-fprofile-correction", "-fprofile-partial-training", "--param=hot-bb-count-ws-permille=1000"),
     # False alarms about code that is moved apart. A build without a profile has these warnings.
     *("-Wno-maybe-uninitialized", "-Wno-stringop-overflow"),
-    # A module that the training did not load, or whose counts are not where they are looked for.
+    # About a module that the training did not load, or whose counts are not where they are looked for.
     "-Werror=missing-profile" if PROFILE == "yes" else "-Wno-missing-profile",
 ]
 

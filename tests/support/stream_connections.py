@@ -237,6 +237,21 @@ def is_asyncio_transport(transport: object) -> bool:
     return modules[0].startswith("asyncio.") or "asyncio.selector_events" in modules
 
 
+class WritingData(bytearray):
+    """Data that writes to its transport when it is asked for its memory, which Python code can from 3.12 on."""
+
+    def __init__(self, transport: asyncio.Transport, first: bytes, data: bytes) -> None:
+        super().__init__(data)
+        self.transport = transport
+        self.first = first
+
+    def __buffer__(self, flags: int) -> memoryview:
+        if self.first:
+            first, self.first = self.first, b""
+            self.transport.write(first)
+        return super().__buffer__(flags)
+
+
 def skip_on_asyncio(transport: object, cause: str, *, mended: bool = False) -> None:
     """Skip the test on asyncio's own transport, which has the fault that `cause` describes.
 

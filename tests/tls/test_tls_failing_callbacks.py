@@ -19,6 +19,13 @@ def raising(*_):
     raise ZeroDivisionError("from inside a callback")
 
 
+def run_through(error, loop, condition):
+    """Run the loop until `condition`, again after each `error` that ends the run."""
+    while not condition():
+        with contextlib.suppress(error):
+            run_once(loop)
+
+
 def test_connection_made_that_fails_when_data_has_come(tls):
     """The protocol does not get the data that has come with the end of the handshake."""
     making, peer, protocol = tls.begin("server", Recorder(connection_made=raising))
@@ -215,17 +222,13 @@ def test_the_loop_ends_while_the_rest_is_delivered_of_a_broken_connection(tls, s
 
     connection = tls.open(side, SmallBuffers(10), kind="tcp")
     connection.send(b"data" * 50)
-    while not connection.protocol.received:
-        with contextlib.suppress(error):
-            run_once(tls.loop)
+    run_through(error, tls.loop, lambda: connection.protocol.received)
     connection.reset()
     if then == "write":
         connection.transport.write(b"more")
     elif then:
         getattr(connection.transport, then)()
-    while not connection.protocol.lost:
-        with contextlib.suppress(error):
-            run_once(tls.loop)
+    run_through(error, tls.loop, lambda: connection.protocol.lost)
     run_once(tls.loop, 3)
     assert connection.protocol.calls.count("connection_lost") == 1
     connection.protocol.check_life_cycle()
@@ -247,11 +250,7 @@ def test_the_context_of_the_rest_that_is_delivered_of_a_broken_connection(tls, s
     found = []
     connection = tls.open(side, SmallBuffers(10), kind="tcp")
     connection.send(b"data" * 50)
-    while not connection.protocol.received:
-        with contextlib.suppress(KeyboardInterrupt):
-            run_once(tls.loop)
+    run_through(KeyboardInterrupt, tls.loop, lambda: connection.protocol.received)
     connection.reset()
-    while not connection.protocol.lost:
-        with contextlib.suppress(KeyboardInterrupt):
-            run_once(tls.loop)
+    run_through(KeyboardInterrupt, tls.loop, lambda: connection.protocol.lost)
     assert len(found) > 1 and found == list(range(len(found)))

@@ -11,7 +11,7 @@ import pytest
 from support.certificates import every_version
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, skip_on_asyncio
+from support.stream_connections import KINDS, WritingData, skip_on_asyncio
 from support.tls_connections import PIECE, ViewRecorder, every_protocol, every_side
 
 RECORD = 16384  # bytes; the most that one record of TLS carries
@@ -516,15 +516,6 @@ def test_a_program_ends_the_connection_itself_in_the_turn_of_a_write(tls, end):
 def test_data_that_writes_when_it_is_asked_for_its_memory(tls, size):
     connection = tls.open()
     skip_on_asyncio(connection.transport, "it writes the data twice, and the connection is lost")
-
-    class Data(bytearray):
-        asked = False
-
-        def __buffer__(self, flags):
-            if not self.asked:
-                self.asked = True
-                connection.transport.write(b"first")
-            return memoryview(b"x" * size)
-
-    tls.loop.call_soon(lambda: connection.transport.write(Data(b"x" * size)))
+    data = WritingData(connection.transport, b"first", b"x" * size)
+    tls.loop.call_soon(connection.transport.write, data)
     assert connection.receive(5 + size) == b"first" + b"x" * size

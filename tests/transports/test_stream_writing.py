@@ -10,7 +10,15 @@ import sys
 import pytest
 from support.recording import Recorder
 from support.stepping import run_once, run_until
-from support.stream_connections import HAS_UNIX, KINDS, MORE_THAN_FITS, connections_on, skip_on_asyncio, wait_for
+from support.stream_connections import (
+    HAS_UNIX,
+    KINDS,
+    MORE_THAN_FITS,
+    WritingData,
+    connections_on,
+    skip_on_asyncio,
+    wait_for,
+)
 
 SINCE_3_12 = sys.version_info >= (3, 12)
 WRITELINES_IS_FAULTY = (3, 12) <= sys.version_info < (3, 14, 10)
@@ -500,15 +508,6 @@ def test_lines_that_are_false(loop, load_implementation, lines):
 @pytest.mark.parametrize("size", [10, 20_000])
 def test_data_that_writes_when_it_is_asked_for_its_memory(loop, connections, kind, size):
     connection = connections.open(kind)
-
-    class Data(bytearray):
-        asked = False
-
-        def __buffer__(self, flags):
-            if not self.asked:
-                self.asked = True
-                connection.transport.write(b"first")
-            return memoryview(b"x" * size)
-
-    loop.call_soon(lambda: connection.transport.write(Data(b"x" * size)))
+    data = WritingData(connection.transport, b"first", b"x" * size)
+    loop.call_soon(connection.transport.write, data)
     assert connection.receive(5 + size) == b"first" + b"x" * size

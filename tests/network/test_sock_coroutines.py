@@ -157,6 +157,43 @@ def test_awaited_twice(loop, pair):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("use", ["send", "throw", "close"])
+def test_used_while_it_runs(loop, use):
+    """From inside an attempt, here of a program's own recv()."""
+    seen = []
+
+    class OwnSocket(socket.socket):
+        def recv(self, size):
+            seen.append((inspect.getcoroutinestate(coroutine), coroutine.cr_running, coroutine.cr_suspended))
+            with pytest.raises(ValueError, match=r"^coroutine already executing$"):
+                getattr(coroutine, use)(*arguments)
+            return super().recv(size)
+
+    arguments = {"send": (None,), "throw": (KeyError(),), "close": ()}[use]
+    one, other = socket.socketpair()
+    with other, OwnSocket(fileno=one.detach()) as own:
+        own.setblocking(False)
+        other.send(b"x")
+        coroutine = loop.sock_recv(own, 1)
+        assert loop.run_until_complete(coroutine) == b"x"
+    assert seen == [("CORO_RUNNING", True, False)]
+    assert inspect.getcoroutinestate(coroutine) == "CORO_CLOSED"
+
+
+def test_resumed_before_its_future_is_done(loop, pair):
+    async def main():
+        coroutine = loop.sock_recv(pair[0], 1)
+        coroutine.send(None)
+        with pytest.raises(RuntimeError, match="await wasn't used with future"):
+            coroutine.send(None)
+        assert inspect.getcoroutinestate(coroutine) == "CORO_CLOSED"
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+            coroutine.send(None)
+        loop.remove_reader(pair[0])
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize("arguments", [(), (1, 2, 3, 4, 5)])
 def test_the_number_of_arguments_is_checked_at_once(loop, arguments):
     for name in CALLS:

@@ -150,7 +150,7 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
         return False
     if count != -EAGAIN:
         raise OSError(-count, os.strerror(-count))
-    self.may_register = self.sock is not None and socket_object_is_non_blocking(self.sock)
+    self.may_register = socket_object_is_non_blocking(self.sock)
     return True
 
 
@@ -275,8 +275,8 @@ cdef bint get_buffer(SocketOperation self, Py_buffer *view, int flags) except -1
     except (TypeError, BufferError):
         return False
     if type(owner) is not bytearray and type(owner) is not memoryview:
-        # Since 3.12 it may be a Python object, whose methods may have closed the socket, or this coroutine.
-        self.fd = -1 if self.sock is None else socket_object_fileno(self.sock)
+        # Since 3.12 it may be a Python object, whose methods may have closed the socket.
+        self.fd = socket_object_fileno(self.sock)
     return True
 
 

@@ -12,8 +12,9 @@ ctypedef PyObject *(*attempt_function)(SocketOperation) except? NULL
 
 cdef enum Stage:
     CREATED
+    RUNNING                         # in the middle of an attempt
     WAITING
-    CLOSED                          # done, failed, closed, or in the middle of an attempt
+    CLOSED                          # done, failed or closed
 
 
 cdef class SocketOperation:
@@ -37,6 +38,7 @@ cdef class SocketOperation:
     cdef object shown               # a coroutine that was made to show its frame; None: no tool has asked
     cdef tuple origin               # cr_origin, in debug mode; else None
 
+    cdef int check_usable(self) except -1
     cdef int check_socket(self) except -1
     cdef int resume(self) except -1
     cdef int wait_for_socket(self) except -1

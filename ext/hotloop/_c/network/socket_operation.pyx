@@ -58,7 +58,7 @@ from asyncio import base_events, selector_events
 from hotloop._asyncio.coroutine_frames import stand_in
 
 # What `cr_state` says, in Stage's order.
-cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED)
+cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_RUNNING, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED)
 
 cdef object socket_class = socket.socket
 
@@ -143,19 +143,20 @@ cdef class SocketOperation:
     def throw(self, kind, value=None, traceback=None, /):
         """End the operation, and raise an exception out of it."""
         error = None
-        if self.stage != CLOSED or not refuses_before_it_looks:
+        if self.stage not in (RUNNING, CLOSED) or not refuses_before_it_looks:
             error = exception_to_throw(kind, value, traceback)
         elif value is not None or traceback is not None:
             warn_of_signature()
-        if self.stage == CLOSED:
-            raise RuntimeError("cannot reuse already awaited coroutine")
+        self.check_usable()
         self.end()
         raise error
 
     def close(self):
-        """End the operation, at any stage. Idempotent."""
+        """End the operation. Idempotent. Raises ValueError if it is running."""
         if FREE_THREADED and self.loop is not None:
             self.loop.check_thread()
+        if self.stage != CLOSED:
+            self.check_usable()
         self.end()
 
     def __del__(self):
@@ -204,8 +205,7 @@ cdef class SocketOperation:
 
     @property
     def cr_running(self):
-        """False: the coroutine has no Python code of its own to run."""
-        return False
+        return self.stage == RUNNING
 
     @property
     def cr_suspended(self):
@@ -223,6 +223,14 @@ cdef class SocketOperation:
 
     # -- its stages ----------------------------------------------------------------------------------------------------
 
+    cdef int check_usable(self) except -1:
+        """Raise what a coroutine raises that runs, because the program's code that it calls uses it, or has ended."""
+        if self.stage == RUNNING:
+            raise ValueError("coroutine already executing")
+        if self.stage == CLOSED:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        return 0
+
     cdef int check_socket(self) except -1:
         """asyncio's checks of a socket, for debug mode and for other classes than socket.socket."""
         base_events._check_ssl_socket(self.sock)
@@ -233,14 +241,13 @@ cdef class SocketOperation:
     cdef int resume(self) except -1:
         """Resumed: the event came, or the wait was cancelled. Raises the waiter's exception."""
         cdef Future waiter = self.waiter
-        if self.stage == CLOSED:
-            raise RuntimeError("cannot reuse already awaited coroutine")
+        self.check_usable()
+        self.stage = RUNNING
+        self.stop_waiting()
         if waiter.state == PENDING:
             raise RuntimeError("await wasn't used with future")
-        self.stop_waiting()
         error = waiter.take_error()
         if error is not None:
-            self.end()
             raise error
         return 0
 
@@ -324,10 +331,9 @@ cdef PySendResult advance(PyObject *operation, PyObject *value, PyObject **resul
             raise TypeError("can't send non-None value to a just-started coroutine")
         # The finalizer warns of a coroutine that was never awaited.
         finalizer_skip(self)
+        self.stage = RUNNING
         if self.loop.debug or type(self.sock) is not socket_class:
-            self.stage = CLOSED
             self.check_socket()
-    self.stage = CLOSED
     done = self.attempt(self)
     if done != NULL:
         result[0] = done
@@ -346,8 +352,11 @@ cdef sendfunc advance_unchecked = <sendfunc>advance
 cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject **result) noexcept:
     """The am_send slot. See FutureIter."""
     cdef SocketOperation self = <SocketOperation>operation
+    # Inside itself, it is refused.
+    cdef bint inside = self.stage == RUNNING
     cdef PySendResult status = advance_unchecked(operation, value, result)
-    if self.stage == CLOSED:
+    if self.stage == RUNNING and not inside:
+        self.stage = CLOSED
         self.drop_references()
     return status
 

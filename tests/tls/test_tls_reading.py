@@ -530,3 +530,32 @@ def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
     assert sorted(pieces) == [b" second", b"first"]
     assert not connection.transport.is_closing()
     assert_only_refused(tls.take_reports())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@every_side
+def test_a_buffer_that_ends_the_connection_when_it_gives_its_memory_back(tls, side):
+    class Buffer:
+        def __len__(self):
+            return len(memory)
+
+        def __buffer__(self, flags):
+            return memoryview(memory)
+
+        def __release_buffer__(self, view):
+            view.release()
+            if not connection.protocol.received:
+                connection.transport._ssl_protocol.connection_lost(None)
+
+    memory = bytearray(5)
+    connection = tls.open(side, BufferedRecorder())
+    ssl_protocol = connection.transport._ssl_protocol
+    below = ssl_protocol._transport
+    connection.protocol.hooks["get_buffer"] = Buffer
+    connection.send(b"first second")
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    below.abort()
+    run_until(tls.loop, lambda: below._sock is None)
+    assert memory == b"first"
+    assert connection.protocol.calls == ["connection_made", "data", "connection_lost"]
+    assert_only_refused(tls.take_reports())

@@ -333,6 +333,8 @@ AFTER_A_WRITE = {
     "abort outer": lambda layers: layers[-2].abort(),
     "close stream": lambda layers: layers[0]._ssl_protocol._transport.close(),
     "abort stream": lambda layers: layers[0]._ssl_protocol._transport.abort(),
+    # A program may do what only the transport below does.
+    "end": lambda layers: (layers[-1]._ssl_protocol.connection_lost(None), layers[-2].close()),
     "shut down": lambda layers: layers[-1].get_extra_info("socket").shutdown(socket.SHUT_WR),
 }
 

@@ -113,7 +113,7 @@ cdef class TlsProtocol(TlsHandshake):
     def connection_lost(self, exc):
         """The transport below is closed: tell the application's protocol, and release everything."""
         cdef object_section section
-        if self.unflushed and self.stream is not None and not self.stream.lost:
+        if self.unflushed and (self.stream is None or not self.stream.lost):
             # A program has called this itself.
             self.flush_early()
         if self.wants_data() and not self.discarding and self.has_unread():

@@ -200,7 +200,8 @@ cdef class TlsReceiver(ByteProtocol):
             self.loop.schedule_call(self._resume, (), copy_context(self.context))
             self.rest_queued = True
         if count:
-            self.app.buffer_updated(count)
+            # As in asyncio, also if the release of the buffer has ended the connection.
+            (app if self.app is None else self.app).buffer_updated(count)
         return count
 
     cdef Py_ssize_t deliver_compiled(self, ciphertext *source, bytes owner) except -1:

@@ -287,6 +287,8 @@ class BuildExt(build_ext):
         counting.parallel = self.parallel
         self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
         counting.ensure_finalized()
+        # What was compiled before is not for these counts.
+        self.force = self.force or not Path(counting.build_lib).exists()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(UNTRAINED_SETTINGS)}
         environment["PYTHONPATH"] = str(Path(counting.build_lib).absolute())
         try:
@@ -298,6 +300,8 @@ class BuildExt(build_ext):
             if PROFILE == "yes":
                 raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {error}") from error
             print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)
+            # The next attempt begins anew.
+            shutil.rmtree(counting.build_lib, ignore_errors=True)
             self.set_compiler_options([], [])
         else:
             self.set_compiler_options(COUNTED_ARGS, [])

@@ -552,7 +552,7 @@ def test_a_buffer_that_ends_the_connection_when_it_gives_its_memory_back(tls, si
     ssl_protocol = connection.transport._ssl_protocol
     below = ssl_protocol._transport
     connection.protocol.hooks["get_buffer"] = Buffer
-    connection.send(b"first second")
+    connection.send(b"first")
     run_until(tls.loop, lambda: connection.protocol.lost)
     below.abort()
     run_until(tls.loop, lambda: below._sock is None)

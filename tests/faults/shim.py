@@ -1,4 +1,4 @@
-"""The preloaded library that makes calls fail (shim.c), and the faults that it can make.
+"""The preloaded library that makes calls fail (shim.h), and the faults that it can make.
 
 Python's allocators are wrapped by the shim's own functions, not by _testcapi.set_nomemory(): many Pythons have no
 _testcapi, and that function knows neither the number of allocations nor which one failed.
@@ -27,18 +27,19 @@ class Unavailable(Exception):
 
 
 def build(folder: Path = OUTPUT) -> Path:
-    """The shared library in `folder`, compiled again only if its source has changed. Raises Unavailable."""
+    """The shared library in `folder`, compiled again only if its sources have changed. Raises Unavailable."""
     if sys.platform != "linux":
         raise Unavailable("the shim stands before Linux' system calls")
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
         raise Unavailable("there is no C compiler: neither cc, gcc nor clang")
-    library, source = folder / "shim.so", HERE / "shim.c"
-    if library.exists() and library.stat().st_mtime > source.stat().st_mtime:
+    library, sources = folder / "shim.so", sorted(HERE.glob("shim*.c"))
+    newest = max(source.stat().st_mtime for source in [*sources, HERE / "shim.h"])
+    if library.exists() and library.stat().st_mtime > newest:
         return library
     folder.mkdir(parents=True, exist_ok=True)
     made = library.with_suffix(f".{os.getpid()}")  # another process may be making it as well
-    command = [*compiler.split(), *FLAGS, str(source), "-o", str(made), "-ldl"]
+    command = [*compiler.split(), *FLAGS, *map(str, sources), "-o", str(made), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Unavailable(f"{compiler} has failed: {done.stderr.strip()}")

@@ -58,7 +58,7 @@ OLDEST_PROFILING_GCC = 10  # for -fprofile-partial-training
 TRAINING_SECONDS = 600  # it takes one or two
 # Environment variables that the training does not get: hotloop's own, those that have the counts written elsewhere, and
 # those of debug mode, in which other code runs.
-UNTRAINED_SETTINGS = ("HOTLOOP_", "GCOV_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE")
+UNTRAINED_SETTINGS = ("HOTLOOP_", "GCOV_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONINSPECT")
 
 
 def gcc_version() -> int:
@@ -72,11 +72,23 @@ def gcc_version() -> int:
     return 0 if "__clang__" in macros else int(macros.get("__GNUC__", 0))
 
 
+def unsupported_platform() -> str | None:
+    if sys.implementation.name != "cpython":
+        return f"the extension is for CPython, this is {sys.implementation.name}"
+    if not sys.platform.startswith(PLATFORMS):
+        return f"the extension is for Linux, macOS and the BSDs, this is {sys.platform}"
+    if POLLER == "kqueue-shim" and sys.platform != "linux":
+        return f"HOTLOOP_POLLER=kqueue-shim is for Linux, this is {sys.platform}"
+    return None
+
+
 def profile_is_wanted() -> bool:
     if PROFILE == "no" or (PROFILE == "auto" and "bdist_wheel" not in sys.argv):
         return False
     if DEBUG or COVERAGE or BUILD_EXT == "no":
         reason = "this is no release build of the extension"
+    elif unsupported := unsupported_platform():
+        reason = unsupported
     elif gcc_version() < OLDEST_PROFILING_GCC:
         reason = f"the C compiler is not GCC {OLDEST_PROFILING_GCC} or newer"
     else:
@@ -184,16 +196,6 @@ class ExtensionUnavailable(Exception):
     """This machine cannot build the extension; the text says what is missing."""
 
 
-def unsupported_platform() -> str | None:
-    if sys.implementation.name != "cpython":
-        return f"the extension is for CPython, this is {sys.implementation.name}"
-    if not sys.platform.startswith(PLATFORMS):
-        return f"the extension is for Linux, macOS and the BSDs, this is {sys.platform}"
-    if POLLER == "kqueue-shim" and sys.platform != "linux":
-        return f"HOTLOOP_POLLER=kqueue-shim is for Linux, this is {sys.platform}"
-    return None
-
-
 def extensions() -> list[Extension]:
     if BUILD_EXT == "no":
         return []
@@ -268,17 +270,38 @@ class BuildExt(build_ext):
     def run(self) -> None:
         try:
             translate(self.extensions, force=bool(self.force), jobs=self.parallel or 0)
-            if self.extensions and PROFILED:
-                self.record_profile()
-            super().run()
+            if not (self.extensions and PROFILED and self.build_with_profile()):
+                super().run()
         except (ExtensionUnavailable, CCompilerError, BaseError) as error:
             if "yes" in (BUILD_EXT, PROFILE):
                 raise
             self.drop_extension()
             print_notice(f"{type(error).__name__}: {error}")
 
+    def build_with_profile(self) -> bool:
+        """Build with counters, run the training, and build for what was counted. False if that has failed and the
+        extension is to be built without: as where the compiler lacks its library for counters, or builds for another
+        machine."""
+        built = Path(self.build_temp, "built-with-profile")
+        try:
+            self.record_profile()
+            self.set_compiler_options(COUNTED_ARGS, [])
+            # What was compiled before, without these counts, may look up to date.
+            self.force = self.force or not built.exists()
+            super().run()
+        except (CCompilerError, BaseError, OSError, subprocess.SubprocessError) as error:
+            if PROFILE == "yes":
+                raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {error}") from error
+            print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)
+            built.unlink(missing_ok=True)
+            self.set_compiler_options([], [])
+            self.force = True
+            return False
+        built.touch()
+        return True
+
     def record_profile(self) -> None:
-        """Build with counters, run the training, and have what it counted used by the build that follows."""
+        """Build with counters, and run the training."""
         counting = build_ext(self.distribution)
         counting.build_temp = self.build_temp
         # Beside the objects: a module writes its counts beside the object that it was linked from. An editable install
@@ -287,24 +310,11 @@ class BuildExt(build_ext):
         counting.parallel = self.parallel
         self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
         counting.ensure_finalized()
-        # What was compiled before is not for these counts.
-        self.force = self.force or not Path(counting.build_lib).exists()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(UNTRAINED_SETTINGS)}
         environment["PYTHONPATH"] = str(Path(counting.build_lib).absolute())
-        try:
-            counting.run()
-            shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
-            subprocess.run([sys.executable, str(TRAINING)], env=environment, timeout=TRAINING_SECONDS, check=True)
-        except (CCompilerError, BaseError, OSError, subprocess.SubprocessError) as error:
-            # As where the compiler lacks its library for counters, and when the extension is built for another machine.
-            if PROFILE == "yes":
-                raise SystemExit(f"hotloop: HOTLOOP_PROFILE=yes cannot be met: {error}") from error
-            print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)
-            # The next attempt begins anew.
-            shutil.rmtree(counting.build_lib, ignore_errors=True)
-            self.set_compiler_options([], [])
-        else:
-            self.set_compiler_options(COUNTED_ARGS, [])
+        counting.run()
+        shutil.copytree("src", counting.build_lib, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
+        subprocess.run([sys.executable, str(TRAINING)], env=environment, timeout=TRAINING_SECONDS, check=True)
 
     def set_compiler_options(self, compiling: list[str], linking: list[str]) -> None:
         for module in self.extensions:

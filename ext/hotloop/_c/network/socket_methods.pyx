@@ -436,6 +436,7 @@ async def send_file(loop, sock, file, offset, count):
     try:
         while not count or sent < count:
             block = next_part(size, count, sent)
+            send_all_early()
             try:
                 done = os.sendfile(sock.fileno(), source, offset + sent, block)
             except (BlockingIOError, InterruptedError):

@@ -48,6 +48,7 @@ from hotloop._c.tasks.future_core cimport PENDING
 from hotloop._c.tasks.stop_iteration cimport end_iteration
 from hotloop._c.tasks.thrown_exceptions cimport exception_to_throw, refuses_before_it_looks, warn_of_signature
 
+import _socket
 import inspect
 import socket
 import sys
@@ -61,6 +62,12 @@ from hotloop._asyncio.coroutine_frames import stand_in
 cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_RUNNING, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED)
 
 cdef object socket_class = socket.socket
+
+cdef extern from "system/socket_object.h":
+    bint socket_object_find_functions(object type)
+    int socket_object_fileno(object) except? -1
+
+socket_object_find_functions(_socket.socket)
 
 cdef extern from *:
     """
@@ -264,7 +271,11 @@ cdef class SocketOperation:
         if FREE_THREADED:
             loop.check_thread()
         backoff_reset(&loop.metrics.backoff)
-        if not self.may_register or loop.poller is None or not watch_socket(loop.poller, self, again):
+        if self.may_register:
+            # The program may have closed the socket since the attempt began: in an audit hook, or in a method of the
+            # buffer's.
+            self.fd = socket_object_fileno(self.sock)
+        if not self.may_register or self.fd < 0 or loop.poller is None or not watch_socket(loop.poller, self, again):
             self.wait_by_callback(again)
         return 0
 

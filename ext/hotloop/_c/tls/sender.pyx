@@ -15,6 +15,7 @@ from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
 from hotloop._c.transports.stream cimport StreamTransport
 from hotloop._c.transports.write_queue cimport (
     FLUSH_AT,
+    as_plain_data,
     bytes_or_views,
     write_queue_clear,
     write_queue_consume,
@@ -60,6 +61,7 @@ cdef class TlsSender(TlsReceiver):
         return False
 
     cdef int write(self, object data) except -1:
+        data = as_plain_data(data)
         if not self.may_write():
             return 0
         self.check_fork()
@@ -79,8 +81,7 @@ cdef class TlsSender(TlsReceiver):
         except BufferError:
             return False
         try:
-            # Since 3.12 it may be a Python object, whose methods may have written, or closed the connection.
-            if view.len < FLUSH_AT or self.state != OPEN or self.sending_paused or self.unencrypted.bytes:
+            if view.len < FLUSH_AT:
                 return False
             while done < view.len and taken >= 0:
                 taken = self.make_record(<const char *>view.buf + done, min(view.len - done, <Py_ssize_t>MAX_PLAINTEXT))

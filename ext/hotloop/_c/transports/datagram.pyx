@@ -40,6 +40,7 @@ from hotloop._c.system.address cimport (
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.transports.base cimport os_error
 from hotloop._c.transports.socket_transport cimport SocketTransport
+from hotloop._c.transports.write_queue cimport as_plain_data
 
 import sys
 from _socket import socket as socket_base
@@ -161,6 +162,7 @@ cdef class DatagramTransport(SocketTransport):
             return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
+        data = as_plain_data(data)
         send_all_early()
         if self.address is not None:
             if addr is not None and addr is not self.address and addr != self.address:
@@ -200,8 +202,8 @@ cdef class DatagramTransport(SocketTransport):
         if self.connected:
             return self.send_native(data, None, NULL, 0)
         if address is self.sender and address is not None:
-            # An answer to the last datagram: its raw address is known. Copied, because an audit hook or the data's
-            # methods may run the loop, and the next datagram may come.
+            # An answer to the last datagram: its raw address is known. Copied, because an audit hook may run the loop,
+            # and the next datagram may come.
             memcpy(&raw, &self.sender_raw, self.sender_length)
             return self.send_native(data, address, &raw, self.sender_length)
         if address_from_python(address, self.family, &raw, &length):
@@ -209,7 +211,7 @@ cdef class DatagramTransport(SocketTransport):
         return self.send_by_socket_object(data, address)
 
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1:
-        # Kept, because the data may be a Python object since 3.12, whose methods may end this transport.
+        # Kept, because an audit hook may end this transport.
         cdef LoopCore loop = self.loop
         cdef Py_buffer view
         cdef Py_ssize_t sent
@@ -260,6 +262,7 @@ cdef class DatagramTransport(SocketTransport):
         cdef int datagrams = DATAGRAMS_PER_TURN
         if self.lost or not self.blocked:
             return 0
+        send_all_early()
         while self.queued_bytes and datagrams:
             datagrams -= 1
             data, address = self.queue.popleft()

@@ -28,6 +28,7 @@ from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
 from hotloop._c.transports.write_queue cimport (
+    as_plain_data,
     iovec,
     write_queue_append,
     write_queue_clear,
@@ -334,6 +335,7 @@ cdef class WritePipeTransport(PipeTransport):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if not data:
             return
+        data = as_plain_data(data)
         if self.closing:
             self.ignore_write()
             return
@@ -357,7 +359,7 @@ cdef class WritePipeTransport(PipeTransport):
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self.check_descriptor()
-            # The file object, or since 3.12 the data, may be a Python object whose methods have written.
+            # The file object may be a Python object whose methods have written.
             sent = -EAGAIN if self.unsent.bytes else pipe_write(self.fd, view.buf, view.len)
             if sent > 0:
                 metrics_sent(&loop.metrics, sent)
@@ -403,6 +405,7 @@ cdef class WritePipeTransport(PipeTransport):
         return self.add_interest(POLLER_WRITE) if full else self.remove_interest(POLLER_WRITE)
 
     cdef int ready_to_write(self) except -1:
+        send_all_early()
         self.send_queued()
         if self.lost or self.unsent.bytes:
             # asyncio resumes the protocol of a pipe when all is written, not at the low-water mark. The reader does not

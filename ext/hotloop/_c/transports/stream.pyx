@@ -25,6 +25,7 @@ from hotloop._c.transports.server_connections cimport attach_to_server, detach_f
 from hotloop._c.transports.stream_receiver cimport StreamReceiver
 from hotloop._c.transports.write_queue cimport (
     FLUSH_AT,
+    as_plain_data,
     bytes_or_views,
     iovec,
     is_plain_bytes,
@@ -179,6 +180,7 @@ cdef class StreamTransport(StreamReceiver):
             write_queue_append_data(&self.unsent, data)
             return True
         try:
+            data = as_plain_data(data)
             if self.unsent.bytes == 0:
                 if self.send_uncopied(data, &sent):
                     return True
@@ -197,8 +199,7 @@ cdef class StreamTransport(StreamReceiver):
         cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            # Since 3.12 it may be a Python object, whose methods have written.
-            if view.len < SEND_BEFORE_COPYING or self.unsent.bytes:
+            if view.len < SEND_BEFORE_COPYING:
                 return False
             count = socket_send(self.usable_fd(), view.buf, view.len)
             if count > 0:
@@ -213,7 +214,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef int send_soon(self) except -1:
         """Send what is queued at the end of the turn, or at once if waiting gains nothing."""
         if self.lost:
-            # write() has checked this, but a buffer may be a Python object whose methods were called since.
+            # write() has checked this, but as_plain_data() may have called the program since.
             return 0
         if self.blocked:
             return self.maybe_pause_protocol()

@@ -170,6 +170,7 @@ cdef class StreamReceiver(SocketTransport):
     cdef int receive_buffered(self) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count, room
+        cdef bint is_plain
         try:
             buffer = self.protocol.get_buffer(-1)
             if not len(buffer):
@@ -185,13 +186,21 @@ cdef class StreamReceiver(SocketTransport):
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except Exception:
             # It is no writable buffer; the socket object's recv_into() raises the right exception.
-            room = count = self.receive_by_socket_object(buffer)
+            count = self.receive_by_socket_object(buffer)
+            room = count
+            is_plain = False
         else:
             room = view.len
             count = socket_receive(self.usable_fd(), view.buf, room)
             PyBuffer_Release(&view)
-        # The buffer may be a Python object whose methods were called, and these may have closed the transport.
-        if self.loop is None or not self.check_read(count, room):
+            is_plain = type(buffer) is bytearray or type(buffer) is memoryview
+        if not is_plain:
+            # Methods of the buffer's may have been called. They may have ended the transport, or run the loop, which was
+            # told then of what has come since the read: ready_to_read() has the kernel tell it again.
+            if self.loop is None or count == -EAGAIN:
+                return 0
+            room = count
+        if not self.check_read(count, room):
             return 0
         try:
             self.protocol.buffer_updated(count)

@@ -31,6 +31,15 @@ cdef enum:
     FLUSH_AT = 65536
 
 
+cdef inline object as_plain_data(object data):
+    """The bytes-like object, or a view of it, such that asking for its memory runs no code of the program's. Since
+    Python 3.12 a subclass of bytes or bytearray may have a __buffer__(), which is called here, once, and which may do
+    anything: nothing that was looked at before holds afterwards."""
+    if type(data) is bytes or type(data) is bytearray or type(data) is memoryview:
+        return data
+    return memoryview(data)
+
+
 cdef inline int write_queue_append_data(write_queue *queue, object data) except -1:
     """Append bytes as they are, other data as a copy, because the caller may change it."""
     cdef bytes owned

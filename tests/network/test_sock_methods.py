@@ -488,6 +488,33 @@ def test_a_buffer_that_closes_the_socket_when_it_is_asked_for_its_memory(loop, p
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@pytest.mark.parametrize("method", ["sock_recv_into", "sock_recvfrom_into"])
+def test_a_buffer_that_closes_the_socket_when_it_gives_its_memory_back(loop, pair, method):
+    """Nothing has come. Another file gets the number, and the operation does not wait for it."""
+    ours, others = pair[0], []
+
+    class Buffer:
+        def __len__(self):
+            return 100
+
+        def __buffer__(self, flags):
+            return memoryview(bytearray(100))
+
+        def __release_buffer__(self, view):
+            if not others:
+                number = ours.fileno()
+                ours.close()
+                others.extend(socket.socketpair())
+                assert number in [other.fileno() for other in others]
+
+    with pytest.raises(ValueError, match=r"Invalid file descriptor: -1"):
+        loop.run_until_complete(getattr(loop, method)(ours, Buffer()))
+    for other in others:
+        with other:
+            assert_free(loop, other)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
 def test_a_buffer_that_is_another_one_each_time(loop, pair):
     """What the first system call does not take comes from the second buffer to the end, and is all sent."""
     size = 4_000_000

@@ -5,8 +5,10 @@ import asyncio
 import contextlib
 import os
 import socket
+import tempfile
 
 import pytest
+from support.endpoints import datagram_pair, drain, drain_pipe, pipe_files, settle
 from support.stepping import run_once
 
 
@@ -37,6 +39,23 @@ async def socket_method(loop, wire):
     return None, send
 
 
+async def socket_sendfile(loop, wire):
+    ours, theirs = (wire(end) for end in socket.socketpair())
+    ours.setblocking(False)
+    file = wire(tempfile.TemporaryFile())
+    file.write(b"second")
+    file.flush()
+
+    def send():
+        coroutine = loop.sock_sendfile(ours, file)
+        coroutine.send(None)
+        coroutine.close()
+        loop.remove_writer(ours)
+        assert theirs.recv(10) == b"second"
+
+    return None, send
+
+
 @pytest.fixture(params=["the same loop", "another loop"])
 def second_loop(request, loop, impl):
     if request.param == "the same loop":
@@ -46,7 +65,7 @@ def second_loop(request, loop, impl):
         yield another
 
 
-@pytest.mark.parametrize("other", [datagram, pipe, socket_method])
+@pytest.mark.parametrize("other", [datagram, pipe, socket_method, socket_sendfile])
 def test_a_write_is_not_overtaken(loop, second_loop, other):
     closed_at_the_end = []
 
@@ -81,3 +100,50 @@ def test_a_write_is_not_overtaken(loop, second_loop, other):
     finally:
         for thing in closed_at_the_end:
             thing.close()
+
+
+async def full_pipe(loop):
+    reading, writing = pipe_files()
+    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
+    return transport, reading, lambda: drain_pipe(reading.fileno())
+
+
+async def full_datagram_socket(loop):
+    ours, theirs = datagram_pair()
+    transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours)
+    return transport, theirs, lambda: b"".join(drain(theirs))
+
+
+@pytest.mark.parametrize("channel", [full_pipe, full_datagram_socket])
+def test_a_write_is_not_overtaken_by_what_waited_for_room(loop, channel):
+    async def main():
+        waiting, other_end, received = await channel(loop)
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, ours)
+        done = loop.create_future()
+
+        def write(data):
+            waiting.write(data) if hasattr(waiting, "write") else waiting.sendto(data)
+
+        def make_room():
+            received()
+            # In the next turn this is called before the event that there is room, and look() after it.
+            loop.call_soon(transport.write, b"first")
+            loop.call_later(0, look)
+
+        def look():
+            assert received().endswith(b"rest")
+            done.set_result(theirs.recv(10))
+
+        with other_end, theirs:
+            while waiting.get_write_buffer_size() == 0:
+                write(b"x" * 1000)
+            write(b"rest")
+            loop.call_soon(make_room)
+            assert await done == b"first"
+            for opened in (transport, waiting):
+                opened.abort()
+            await settle()
+
+    loop.run_until_complete(main())

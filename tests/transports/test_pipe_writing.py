@@ -8,7 +8,8 @@ import pytest
 from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, settle, until
 from support.interpreter import limits_memory
 from support.recording import Recorder
-from support.stepping import run_once
+from support.stepping import run_once, run_until
+from support.stream_connections import WritingData
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -350,3 +351,45 @@ def test_the_data_ends_the_transport_when_it_gives_its_memory_back(loop, size):
         run_once(loop, 2)
         assert protocol.calls.count("connection_lost") == 1
         assert set(drain_pipe(reading.fileno())) == set(b"x")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@pytest.mark.parametrize("runs", ["when asked", "when given back"])
+def test_data_that_runs_the_loop(loop, runs):
+    """More than the pipe takes: the rest waits for room, which the loop sees meanwhile."""
+
+    class Data(bytearray):
+        def __buffer__(self, flags):
+            if runs == "when asked":
+                run_once(loop, 2)
+            return super().__buffer__(flags)
+
+        def __release_buffer__(self, view):
+            super().__release_buffer__(view)
+            if runs == "when given back":
+                run_once(loop, 2)
+
+    much = b"much" * 25_000
+    reading, writing = pipe_files()
+    with reading:
+        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
+        transport.write(Data(much))
+        transport.write(b"more")
+        transport.close()
+        received = bytearray()
+        run_until(loop, lambda: received.extend(drain_pipe(reading.fileno())) or protocol.lost)
+        assert received + drain_pipe(reading.fileno()) == much + b"more"
+        assert protocol.error is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_data_that_writes_when_it_is_asked_for_its_memory(loop, size):
+    reading, writing = pipe_files()
+    with reading:
+        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
+        transport.write(WritingData(transport, b"first", b"x" * size))
+        transport.close()
+        received = bytearray()
+        run_until(loop, lambda: received.extend(drain_pipe(reading.fileno())) or protocol.lost)
+        assert received + drain_pipe(reading.fileno()) == b"first" + b"x" * size

@@ -9,17 +9,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.describe_callbacks import describe, kind_of_watcher
+from hotloop._asyncio.mixin import Behind
 
 if TYPE_CHECKING:
     from hotloop.metrics import Metrics, SlowCallback
 
-    # A mixin, whose methods call those of the cores behind it in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class LoopMetrics(_Behind):  # type: ignore[misc]
+class LoopMetrics(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of the core."""
 
     def metrics(self) -> "Metrics":

@@ -15,19 +15,15 @@ import asyncio
 import contextlib
 import functools
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    # A mixin, in front of asyncio's loop.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 # asyncio's own function, as it was when this module was imported.
 own_create_connection: Any = asyncio.SelectorEventLoop.create_connection
 
 
-class LiteralConnections(_Behind):  # type: ignore[misc]
+class LiteralConnections(Behind):  # type: ignore[misc]
     """Connects to address literals in one coroutine."""
 
     @functools.wraps(own_create_connection)

@@ -8,13 +8,9 @@ one of Cython's, and because inspect.iscoroutinefunction() and its like recogniz
 """
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    # A mixin, in front of asyncio's loop.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 
 def make_resolver(address: ModuleType) -> Any:
@@ -22,7 +18,7 @@ def make_resolver(address: ModuleType) -> Any:
     getaddrinfo_literal = address.getaddrinfo_literal
     resolves_at_once = address.resolves_at_once
 
-    class LiteralResolver(_Behind):  # type: ignore[misc]
+    class LiteralResolver(Behind):  # type: ignore[misc]
         """Resolves address literals at once."""
 
         async def getaddrinfo(

@@ -11,13 +11,9 @@ import concurrent.futures
 import os
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 _T = TypeVar("_T")
 
@@ -81,7 +77,7 @@ class NameThreads:
         return executor if executor is not None and self._process == os.getpid() else None
 
 
-class NameResolver(_Behind):  # type: ignore[misc]
+class NameResolver(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of asyncio's loop."""
 
     _name_threads: NameThreads

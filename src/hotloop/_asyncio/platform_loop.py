@@ -8,16 +8,12 @@ NotImplementedError. HOTLOOP_IMPL=python has the pure implementation, with those
 
 from collections.abc import Callable
 from selectors import BaseSelector
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 
-class PlatformLoop(_Behind):  # type: ignore[misc]
+class PlatformLoop(Behind):  # type: ignore[misc]
     """hotloop's methods, in front of asyncio's loop of this platform."""
 
     def __init__(self, proactor: Any = None) -> None:

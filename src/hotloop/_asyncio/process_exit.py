@@ -9,19 +9,15 @@ Source: asyncio/base_subprocess.py.
 
 import asyncio
 from asyncio import base_subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    # A mixin, in front of asyncio's loop.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 waits_for_pipes = "_exit_waiters" not in base_subprocess.BaseSubprocessTransport._process_exited.__code__.co_names
 """Whether waiting for a process waits for its pipes, too."""
 
 
-class ProcessExits(_Behind):  # type: ignore[misc]
+class ProcessExits(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if `waits_for_pipes`, in front of asyncio.SelectorEventLoop."""
 
     def _child_watcher_callback(self, pid: int, returncode: int, transport: Any) -> None:

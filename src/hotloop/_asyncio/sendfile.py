@@ -11,15 +11,10 @@ Source: asyncio/base_events.py.
 """
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop._asyncio.internals import base_events
-
-if TYPE_CHECKING:
-    # A mixin, in front of asyncio's loop.
-    _Behind = Any
-else:
-    _Behind = object
+from hotloop._asyncio.mixin import Behind
 
 
 class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
@@ -46,7 +41,7 @@ def view_of_new_block(block: bytearray) -> memoryview:
 own_fallback: Any = base_events.BaseEventLoop._sendfile_fallback
 
 
-class SendfileFallback(_Behind):  # type: ignore[misc]
+class SendfileFallback(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of asyncio.SelectorEventLoop."""
 
     # The running Python's own, because versions differ in where a file begins and in what they wait for.

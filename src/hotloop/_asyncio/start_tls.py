@@ -7,7 +7,9 @@ Source: asyncio/base_events.py.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hotloop._asyncio.mixin import Behind
 
 try:
     import ssl
@@ -15,14 +17,8 @@ except ImportError:
     # Python can be built without it.
     ssl = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    # A mixin, in front of asyncio's loop.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class StartTls(_Behind):  # type: ignore[misc]
+class StartTls(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop, in front of asyncio.SelectorEventLoop."""
 
     async def start_tls(

@@ -17,8 +17,8 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio.mixin import Behind
 from hotloop.instruments.pictures import format_tasks
 
 logger = logging.getLogger("hotloop.tasks")
@@ -150,14 +150,8 @@ _OFF = ("", "0", "no", "off", "false")
 _tried_in_main_thread: set[bool] = set()
 """Whether HOTLOOP_DUMP_TASKS_ON was tried in the main thread, which decides it, or in another, which is warned once."""
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class DumpedLoop(_Behind):  # type: ignore[misc]
+class DumpedLoop(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if HOTLOOP_DUMP_TASKS_ON is set: from the first run on, the signal dumps all tasks."""
 
     def run_forever(self) -> None:

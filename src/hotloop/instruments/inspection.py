@@ -23,9 +23,10 @@ import time
 import weakref
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop import __version__
+from hotloop._asyncio.mixin import Behind
 from hotloop.instruments.chains import (
     await_chain,
     function_name,
@@ -341,14 +342,8 @@ _lock = threading.Lock()
 _by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
 """The sockets that HOTLOOP_INSPECT has opened, by loop. None: opening it has failed, or the loop is excluded."""
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class Inspected(_Behind):  # type: ignore[misc]
+class Inspected(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if HOTLOOP_INSPECT is set: has a socket from the first run until the loop is closed."""
 
     def run_forever(self) -> None:

@@ -6,20 +6,15 @@ that are left when the program's coroutine has ended. See asyncio's documentatio
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop._asyncio.mixin import Behind
 from hotloop.instruments.chains import name_key, summary
-
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
 
 logger = logging.getLogger("hotloop.tasks")
 
 
-class KeptTasks(_Behind):  # type: ignore[misc]
+class KeptTasks(Behind):  # type: ignore[misc]
     """Part of an event loop class, in front of the core: its loop holds the tasks of create_task()."""
 
     def __init__(self, *arguments: Any) -> None:

@@ -19,8 +19,9 @@ import traceback
 import weakref
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop._asyncio.mixin import Behind
 from hotloop.instruments.chains import callback_stack, describe_waiters, function_name, own_frame, stack_of_thread
 from hotloop.instruments.cpu_time import cpu_time_of
 from hotloop.instruments.watchdog import WATCHDOG
@@ -264,14 +265,7 @@ def watch_stalls(
     return watch
 
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order.
-    _Behind = Any
-else:
-    _Behind = object
-
-
-class WatchedLoop(_Behind):  # type: ignore[misc]
+class WatchedLoop(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if HOTLOOP_STALL_AFTER is set: stalls are logged from the first run on."""
 
     def run_forever(self) -> None:

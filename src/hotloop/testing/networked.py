@@ -6,18 +6,14 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio.mixin import Behind
 from hotloop.testing.connection import Listener, NetworkSocket
 
 if TYPE_CHECKING:
     from hotloop.testing.network import PipeNetwork
 
-    # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class Networked(_Behind):  # type: ignore[misc]
+class Networked(Behind):  # type: ignore[misc]
     """Part of hotloop.testing.EventLoop: names, servers and connections of a pipe_network()."""
 
     _network: "PipeNetwork | None" = None

@@ -27,10 +27,11 @@ from operator import length_hint
 from selectors import BaseSelector
 from time import get_clock_info
 from types import MethodDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop._asyncio.classes import own_method
 from hotloop._asyncio.internals import base_events, events
+from hotloop._asyncio.mixin import Behind
 from hotloop._asyncio.own_create_task import create_task_is_asyncios
 from hotloop._pure.loop.metrics import TIME_SLICE, Measurements, cpu_clock, cpu_seconds_since
 from hotloop._pure.scheduler.handles import Handle, new_handle
@@ -48,12 +49,6 @@ _TIME = base_events.BaseEventLoop.time
 # What asyncio sets _clock_resolution to.
 _RESOLUTION = get_clock_info("monotonic").resolution
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the next class in the method resolution order, including private ones.
-    _Behind = Any
-else:
-    _Behind = object
-
 
 class WakeUp:
     """Tells other threads whether the loop may be asleep.
@@ -70,7 +65,7 @@ class WakeUp:
         self.needed = True
 
 
-class LoopCore(_Behind):  # type: ignore[misc]
+class LoopCore(Behind):  # type: ignore[misc]
     """The hot paths of an event loop."""
 
     # Attributes with two underscores: a subclass that runs its callbacks itself has names such as `_timers` of its own.

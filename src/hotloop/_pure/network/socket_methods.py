@@ -16,22 +16,17 @@ import io
 import os
 import sys
 from asyncio import SendfileNotAvailableError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop._asyncio.internals import base_events
+from hotloop._asyncio.mixin import Behind
 
 if sys.platform != "win32":
     from hotloop._asyncio.internals import unix_events
     from hotloop._asyncio.sent_file import move_position, next_part
 
-if TYPE_CHECKING:
-    # A mixin, whose methods call those of the class behind it, private ones included.
-    _Behind = Any
-else:
-    _Behind = object
 
-
-class SocketMethods(_Behind):  # type: ignore[misc]
+class SocketMethods(Behind):  # type: ignore[misc]
     """Part of NetworkCore."""
 
     async def sock_recv(self, sock: Any, n: Any) -> Any:

@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 
 from hotloop import _impl
 from hotloop._asyncio.compiled_streams import accept_own_readers
+from hotloop._switches import OFF, ON
 
 # The names that each module of hotloop._c.highlevel has, by the module of asyncio's that defines them.
 _PARTS = {
@@ -122,8 +123,6 @@ def _replacements_in_asyncio() -> list[tuple[str, object, object]]:
 # -- in asyncio's place ------------------------------------------------------------------------------------------------
 
 _VARIABLE = "HOTLOOP_COMPILED_ASYNCIO"
-_OFF = ("", "0", "false", "no", "off")
-_ON = ("1", "true", "yes", "on")
 
 
 def install_if_asked(asked: bool | None) -> None:
@@ -135,9 +134,9 @@ def install_if_asked(asked: bool | None) -> None:
 def is_asked_by_environment() -> bool:
     """Raises ValueError if HOTLOOP_COMPILED_ASYNCIO is neither on nor off."""
     value = os.environ.get(_VARIABLE, "")
-    if value.lower() not in (*_OFF, *_ON):
+    if value.lower() not in (*OFF, *ON):
         raise ValueError(f"{_VARIABLE} must be 1 or 0, or unset; it is {value!r}")
-    return value.lower() in _ON
+    return value.lower() in ON
 
 
 def ask_child_processes() -> None:

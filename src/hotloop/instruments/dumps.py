@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from hotloop._asyncio.mixin import Behind
+from hotloop._switches import OFF
 from hotloop.instruments.pictures import format_tasks
 
 logger = logging.getLogger("hotloop.tasks")
@@ -144,9 +145,6 @@ def _check_handler(signum: int) -> None:
 
 # -- the signal of a whole program -------------------------------------------------------------------------------------
 
-_OFF = ("", "0", "no", "off", "false")
-"""The values of HOTLOOP_DUMP_TASKS_ON, in upper or lower case, with which no signal dumps tasks."""
-
 _tried_in_main_thread: set[bool] = set()
 """Whether HOTLOOP_DUMP_TASKS_ON was tried in the main thread, which decides it, or in another, which is warned once."""
 
@@ -168,7 +166,7 @@ def _dump_as_asked() -> None:
 
     The handler stays when a loop is closed: the signal's default action would end the process."""
     asked = os.environ.get("HOTLOOP_DUMP_TASKS_ON", "")
-    if asked.lower() in _OFF:
+    if asked.lower() in OFF:
         return
     try:
         _check_main_thread("started")

@@ -27,6 +27,7 @@ from typing import Any
 
 from hotloop import __version__
 from hotloop._asyncio.mixin import Behind
+from hotloop._switches import OFF, ON
 from hotloop.instruments.chains import (
     await_chain,
     function_name,
@@ -334,10 +335,6 @@ def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[s
 
 # -- loops that open a socket on their own -----------------------------------------------------------------------------
 
-_OFF = ("", "0", "false", "no", "off")
-_ON = ("1", "true", "yes", "on")
-"""The values of HOTLOOP_INSPECT, in upper or lower case; any other value is a path, which has a slash."""
-
 _lock = threading.Lock()
 _by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
 """The sockets that HOTLOOP_INSPECT has opened, by loop. None: opening it has failed, or the loop is excluded."""
@@ -369,7 +366,7 @@ def _open_by_itself(loop: Any) -> None:
 
     Errors are logged, because the program can run without it."""
     asked = os.environ.get("HOTLOOP_INSPECT", "")
-    if asked.lower() in _OFF or loop in _by_themselves or loop.is_closed():
+    if asked.lower() in OFF or loop in _by_themselves or loop.is_closed():
         return
     if any(each.shows(loop) for each in list(_inspections)):
         return
@@ -384,9 +381,10 @@ def _open_by_itself(loop: Any) -> None:
 
 
 def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
-    """Open it at the requested path; if another loop answers there, of any process, at the next numbered path."""
+    """Open it where HOTLOOP_INSPECT asks: on means the default path, and a value with a slash is a path. If another
+    loop answers there, of any process, at the next numbered path."""
     _check(loop)
-    if asked.lower() in _ON:
+    if asked.lower() in ON:
         first = default_path(os.getpid())
         _make_private_folder(first.parent)
     elif os.sep in asked:

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from hotloop._asyncio.mixin import Behind
+from hotloop._switches import OFF
 from hotloop.instruments.chains import callback_stack, describe_waiters, function_name, own_frame, stack_of_thread
 from hotloop.instruments.cpu_time import cpu_time_of
 from hotloop.instruments.watchdog import WATCHDOG
@@ -31,8 +32,6 @@ logger = logging.getLogger("hotloop.stalls")
 _LOOKS_PER_LIMIT = 4
 _IDLE = -1
 """A loop's progress while it waits or does not run."""
-_OFF = ("", "0", "no", "off", "false")
-"""The values of HOTLOOP_STALL_AFTER, in upper or lower case, with which no loop is watched."""
 _WHOLE = "whole"
 """The word after the limit in HOTLOOP_STALL_AFTER with which stalls are logged at full length."""
 _FRAMES_SHOWN = 5
@@ -279,7 +278,7 @@ class WatchedLoop(Behind):  # type: ignore[misc]
 def _watch_as_asked(loop: Any) -> None:
     """Watch the loop as HOTLOOP_STALL_AFTER says. Errors are logged, because the program can run without it."""
     asked = os.environ.get("HOTLOOP_STALL_AFTER", "")
-    if asked.lower() not in _OFF:
+    if asked.lower() not in OFF:
         try:
             seconds, comma, word = asked.partition(",")
             if comma and word.strip().lower() != _WHOLE:

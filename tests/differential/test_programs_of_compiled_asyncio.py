@@ -12,6 +12,7 @@ import sys
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from support.comparing import description
 from support.interpreter import uses_hypothesis
 from support.virtual_time import virtual_class
 
@@ -85,22 +86,6 @@ OVERRIDDEN += ["locked", "wait", "notify", "set", "is_set", "qsize", "empty", "f
 SUBCLASSES = st.one_of(st.none(), st.sets(st.sampled_from(OVERRIDDEN), max_size=3))
 STEPS = st.recursive(simple_step(), nested_steps, max_leaves=12)
 PROGRAMS = st.lists(st.lists(STEPS, max_size=5), min_size=1, max_size=4)
-
-
-def described(error, depth=3):
-    """An exception's class and arguments, those that it holds, and those that led to it."""
-    if error is None or depth == 0:
-        return None
-    held = tuple(described(one, depth) for one in getattr(error, "exceptions", ()))
-    arguments = () if held else error.args
-    return (
-        type(error).__name__,
-        *(str(argument) for argument in arguments),
-        held,
-        described(error.__cause__, depth - 1),
-        described(error.__context__, depth - 1),
-        error.__suppress_context__,
-    )
 
 
 def passing_on(method):
@@ -188,7 +173,7 @@ class Run:
         try:
             result = await getattr(self, f"do_{name}")(argument, block, path)
         except BaseException as error:
-            self.note(path, name, described(error), task.cancelling())
+            self.note(path, name, description(error), task.cancelling())
             if not isinstance(error, Exception | asyncio.CancelledError):
                 raise
             if name in (
@@ -310,7 +295,7 @@ class Run:
     async def do_bare_gather(self, argument, block, path):
         kinds, return_exceptions = argument
         found = await self.module.gather(*map(self.bare, kinds), return_exceptions=return_exceptions)
-        return [described(one) if isinstance(one, BaseException) else one for one in found]
+        return [description(one) if isinstance(one, BaseException) else one for one in found]
 
     async def do_bare_group(self, kind, block, path):
         async with self.module.TaskGroup() as group:
@@ -389,7 +374,7 @@ class Run:
     async def do_gather(self, return_exceptions, blocks, path):
         parts = [self.run(block, (*path, number)) for number, block in enumerate(blocks)]
         found = await self.module.gather(*parts, return_exceptions=return_exceptions)
-        return [described(one) if isinstance(one, BaseException) else one for one in found]
+        return [description(one) if isinstance(one, BaseException) else one for one in found]
 
     async def do_group(self, others, block, path):
         async with self.module.TaskGroup() as group:

@@ -7,10 +7,9 @@ import types
 import warnings
 
 import pytest
-from support.comparing import BOTH
+from support.comparing import BOTH, description
 from support.driven_coroutines import (
     Subject,
-    described,
     empty_queue,
     event,
     filled_queue,
@@ -89,7 +88,7 @@ def test_operations_on_a_coroutine_that_runs(loop, aio):
 
     coroutine = None
     loop.run_until_complete(main())
-    executing = ("ValueError", "coroutine already executing", None, None)
+    executing = description(ValueError("coroutine already executing"))
     assert log[:2] == [(executing,) * 3, ("CORO_RUNNING", True, False)]
 
 
@@ -100,10 +99,11 @@ def test_stop_iteration_that_is_raised_inside(loop, aio):
     async def main():
         with pytest.raises(RuntimeError, match=r"^coroutine raised StopIteration$") as caught:
             await priority_queue(aio, stop).get()
-        return described(caught.value)
+        return description(caught.value)
 
-    inside = ("StopIteration", "inside", None, None)
-    assert loop.run_until_complete(main()) == ("RuntimeError", "coroutine raised StopIteration", inside, inside)
+    expected = RuntimeError("coroutine raised StopIteration")
+    expected.__cause__ = expected.__context__ = StopIteration("inside")
+    assert loop.run_until_complete(main()) == description(expected)
 
 
 class Stubborn:

@@ -7,8 +7,7 @@ import sys
 import warnings
 
 import pytest
-from support.comparing import BOTH
-from support.driven_coroutines import described
+from support.comparing import BOTH, description
 
 pytestmark = pytest.mark.only("c", "asyncio", reason="the subject is compiled, and has to work on any loop")
 
@@ -105,7 +104,7 @@ def test_warning_as_an_error_goes_to_the_unraisable_hook(loop, aio, monkeypatch)
 def test_an_error_while_a_dropped_one_is_closed_goes_to_the_unraisable_hook(loop, monkeypatch):
     async def main(module):
         caught = []
-        monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(described(unraisable.exc_value)))
+        monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: caught.append(description(unraisable.exc_value)))
         queue = module.Queue()
         coroutine = queue.get()
         coroutine.send(None)

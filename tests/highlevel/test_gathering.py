@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 from support.comparing import BOTH, Awaitable, fail, give, on_both_loops, on_hotloop, same_on_both, turns
-from support.same_outcome import normal, outcome
+from support.same_outcome import normal, outcome_with_frames
 
 import hotloop.asyncio
 
@@ -226,7 +226,7 @@ def test_odd_keywords(loop, keywords):
     async def use(module):
         coroutine = fail(ValueError(1))
         try:
-            return normal(str(await outcome(module.gather(coroutine, **keywords))))
+            return normal(str(await outcome_with_frames(module.gather(coroutine, **keywords))))
         except TypeError as error:
             coroutine.close()
             return str(error)

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 from support.comparing import BOTH, fail, give, on_both_loops, run_through, same_on_both, turns
-from support.same_outcome import describe, normal, outcome
+from support.same_outcome import description_with_frames, normal, outcome_with_frames
 
 pytestmark = on_both_loops
 
@@ -17,7 +17,7 @@ def test_children_that_fail(loop, return_exceptions, kind):
         outer = module.gather(
             give(1), fail(kind("first"), 2), fail(kind("second"), 3), give(4, 5), return_exceptions=return_exceptions
         )
-        found = [normal(str(await outcome(outer))), normal(repr(outer))]
+        found = [normal(str(await outcome_with_frames(outer))), normal(repr(outer))]
         await turns(8)
         return [*found, [child._log_traceback for child in outer._children]]
 
@@ -37,7 +37,7 @@ def test_errors_that_end_the_loop(loop, kind, position):
 
         task = loop.create_task(use())
         ends = run_through(loop, kind)
-        found.append((ends, normal(repr(outers[0])), describe(task.exception())))
+        found.append((ends, normal(repr(outers[0])), description_with_frames(task.exception())))
     assert found[0] == found[1]
 
 
@@ -53,7 +53,7 @@ def test_cancelled_waiter(loop, when, return_exceptions):
 
         task = asyncio.ensure_future(wait())
         await turns(when)
-        found = [task.cancel("why"), await outcome(task), task.cancelling()]
+        found = [task.cancel("why"), await outcome_with_frames(task), task.cancelling()]
         return [*found, [(normal(repr(outer)), outer._cancel_requested) for outer in outers]]
 
     same_on_both(loop, use)
@@ -74,7 +74,7 @@ def test_stubborn_child(loop):
         for return_exceptions in (False, True):
             outer = module.gather(stubborn(), give(1), return_exceptions=return_exceptions)
             await turns(2)
-            found += [outer.cancel("why"), await outcome(outer), outer._cancel_requested, outer.cancelled()]
+            found += [outer.cancel("why"), await outcome_with_frames(outer), outer._cancel_requested, outer.cancelled()]
         return found
 
     same_on_both(loop, use)

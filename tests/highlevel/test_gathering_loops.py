@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from support.comparing import fail, give, on_both_loops, same_on_both, turns
-from support.same_outcome import normal, outcome
+from support.same_outcome import normal, outcome_with_frames
 
 pytestmark = on_both_loops
 
@@ -137,7 +137,7 @@ def test_eager_tasks(loop, return_exceptions):
                 [give(1, 0), fail(ValueError("x"), 0), fail(ValueError("y"), 1)],
             ):
                 outer = module.gather(*coroutines, return_exceptions=return_exceptions)
-                found += [outer.done(), normal(str(await outcome(outer)))]
+                found += [outer.done(), normal(str(await outcome_with_frames(outer)))]
             await turns(3)
             return found
         finally:

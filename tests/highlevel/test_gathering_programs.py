@@ -6,7 +6,7 @@ import gc
 import hypothesis
 from hypothesis import strategies
 from support.comparing import Awaitable, on_both_loops, same_on_both, turns
-from support.same_outcome import normal, outcome
+from support.same_outcome import normal, outcome_with_frames
 
 pytestmark = on_both_loops
 
@@ -83,7 +83,7 @@ class Program:
         return name
 
     async def wait(self, outer):
-        result = await outcome(outer)
+        result = await outcome_with_frames(outer)
         self.log.append(("result", normal(str(result))))
 
     async def play(self, script, return_exceptions):

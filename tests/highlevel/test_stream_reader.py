@@ -7,8 +7,8 @@ import inspect
 import weakref
 
 import pytest
-from support.comparing import BOTH, description, same_on_both, turns
-from support.reader_states import NAMES, READS, Pausable, arguments_of, call_outcome, outcome, state_of
+from support.comparing import BOTH, description, outcome, outcome_of, same_on_both, turns
+from support.reader_states import NAMES, READS, Pausable, arguments_of, state_of
 
 import hotloop.asyncio
 
@@ -108,8 +108,8 @@ def test_attributes_can_be_deleted(loop, name):
             reader = module.StreamReader()
             reader.feed_data(b"a\n")
             delattr(reader, name)
-            result = call_outcome(getattr(reader, method), *arguments)
-            found.append((method, await outcome(result) if inspect.isawaitable(result) else result))
+            result = outcome(getattr(reader, method), *arguments)
+            found.append((method, await outcome_of(result) if inspect.isawaitable(result) else result))
             reader.__init__(5)
             found.append(repr(reader))
             delattr(reader, name)
@@ -126,7 +126,7 @@ def test_attributes_can_be_deleted(loop, name):
 def test_attributes_deleted_while_waiting(loop, name, method):
     async def use(module):
         reader = module.StreamReader()
-        waiting = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+        waiting = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
         await turns(2)
         waiter = reader._waiter
         delattr(reader, name)
@@ -161,7 +161,7 @@ def test_attributes_of_other_types(loop, name, value, when, method):
         if when == "before":
             reader.feed_data(b"ab\ncd\n")
             setattr(reader, name, copy.copy(value))
-        waiting = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+        waiting = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
         await turns(2)
         if when == "waiting":
             waiter = reader._waiter
@@ -170,7 +170,7 @@ def test_attributes_of_other_types(loop, name, value, when, method):
                 waiter.set_result(None)
         await turns(2)
         if not waiting.done():
-            log.append(call_outcome(reader.feed_data, b"--------\n"))
+            log.append(outcome(reader.feed_data, b"--------\n"))
         await turns(2)
         log.append(waiting.result() if waiting.done() else "waits")
         waiting.cancel()

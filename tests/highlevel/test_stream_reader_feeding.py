@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from support.comparing import same_on_both, turns
-from support.reader_states import NAMES, READS, Pausable, arguments_of, call_outcome, outcome, state_of
+from support.comparing import outcome, outcome_of, same_on_both, turns
+from support.reader_states import NAMES, READS, Pausable, arguments_of, state_of
 
 
 @pytest.mark.parametrize("method", READS)
@@ -19,7 +19,7 @@ def test_transport_is_paused_and_resumed(loop, method, can_pause, limit):
             reader.feed_data(b"abc\n" if number % 3 else b"\n")
             log.append(state_of(reader))
         for _ in range(14):
-            task = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+            task = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
             await turns(2)
             log += [task.result() if task.done() else "waits", state_of(reader)]
             task.cancel()
@@ -59,14 +59,14 @@ def test_failures_of_the_transport(loop, failing):
         for method in READS:
             reader = module.StreamReader(limit=4)
             reader.set_transport(Failing(found))
-            found += [call_outcome(reader.feed_data, b"0123456\n89"), state_of(reader)]
+            found += [outcome(reader.feed_data, b"0123456\n89"), state_of(reader)]
             reader._paused = True
             reader._limit = 100
-            found += [await outcome(getattr(reader, method)(*arguments_of(method))), state_of(reader)]
+            found += [await outcome_of(getattr(reader, method)(*arguments_of(method))), state_of(reader)]
             reader = module.StreamReader(limit=4)
             reader.set_transport(Failing(found))
             reader._paused = True
-            task = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+            task = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
             await turns(2)
             found += [task.result() if task.done() else "waits", state_of(reader)]
             task.cancel()
@@ -90,7 +90,7 @@ def test_transport_that_spoils_the_reader_when_it_resumes(loop):
 
                 reader.set_transport(Spoiler(log))
                 reader._paused = True
-                task = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+                task = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
                 await turns(2)
                 found.append((name, method, task.result() if task.done() else "waits", log))
                 task.cancel()
@@ -105,14 +105,14 @@ def test_feeding(loop):
         found = []
         for data in (b"", b"abc", bytearray(b"abc"), memoryview(b"abc"), [1, 2], "abc", None, 5, (), [300]):
             reader = module.StreamReader()
-            found += [call_outcome(reader.feed_data, data), state_of(reader)]
+            found += [outcome(reader.feed_data, data), state_of(reader)]
         reader = module.StreamReader()
-        found += [call_outcome(reader.feed_data), call_outcome(reader.feed_data, b"a", b"b")]
+        found += [outcome(reader.feed_data), outcome(reader.feed_data, b"a", b"b")]
         view = memoryview(reader._buffer)
-        found.append(call_outcome(reader.feed_data, b"x"))
+        found.append(outcome(reader.feed_data, b"x"))
         view.release()
         reader.feed_eof()
-        found += [call_outcome(reader.feed_data, b"x"), call_outcome(reader.feed_data, b""), state_of(reader)]
+        found += [outcome(reader.feed_data, b"x"), outcome(reader.feed_data, b""), state_of(reader)]
         return found
 
     same_on_both(loop, use)

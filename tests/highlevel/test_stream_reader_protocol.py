@@ -4,8 +4,7 @@ import gc
 import re
 
 import pytest
-from support.comparing import same_on_both, turns
-from support.reader_states import call_outcome, outcome
+from support.comparing import outcome, outcome_of, same_on_both, turns
 from support.writer_states import end, streams
 
 
@@ -13,8 +12,8 @@ def test_flow_control_out_of_turn(loop):
     async def use(module):
         log = []
         _, protocol, writer = streams(module, log)
-        log += [call_outcome(protocol.resume_writing), call_outcome(protocol.pause_writing)]
-        log += [call_outcome(protocol.pause_writing), call_outcome(protocol.resume_writing)]
+        log += [outcome(protocol.resume_writing), outcome(protocol.pause_writing)]
+        log += [outcome(protocol.pause_writing), outcome(protocol.resume_writing)]
         end(protocol, writer)
         return log
 
@@ -42,7 +41,7 @@ def test_reader_that_is_gone(loop):
         del reader
         writer._reader = None
         gc.collect()
-        log += [protocol._stream_reader, call_outcome(protocol.data_received, b"x"), await outcome(writer.drain())]
+        log += [protocol._stream_reader, outcome(protocol.data_received, b"x"), await outcome_of(writer.drain())]
         end(protocol, writer)
         return log
 
@@ -54,9 +53,9 @@ def test_received_data(loop, data):
     async def use(module):
         log = []
         reader, protocol, writer = streams(module, log)
-        log += [call_outcome(protocol.data_received, data), bytes(reader._buffer)]
+        log += [outcome(protocol.data_received, data), bytes(reader._buffer)]
         reader.feed_eof()
-        log += [call_outcome(protocol.data_received, data), bytes(reader._buffer)]
+        log += [outcome(protocol.data_received, data), bytes(reader._buffer)]
         end(protocol, writer)
         return log
 

@@ -6,8 +6,8 @@ import gc
 import inspect
 
 import pytest
-from support.comparing import description, same_on_both, turns
-from support.reader_states import READS, arguments_of, call_outcome, outcome, state_of
+from support.comparing import description, outcome, outcome_of, same_on_both, turns
+from support.reader_states import READS, arguments_of, state_of
 
 
 @pytest.mark.parametrize("fed", [b"", b"abc", b"abc\n", b"abc\nd", b"\n", b"a\r\nb\r\n", b"abcdefgh\n", b"abcdefgh"])
@@ -27,9 +27,9 @@ def test_every_read(loop, fed, eof):
             reader.feed_data(fed)
             if eof:
                 reader.feed_eof()
-            coroutine = call_outcome(getattr(reader, method), *arguments)
+            coroutine = outcome(getattr(reader, method), *arguments)
             if inspect.isawaitable(coroutine):
-                task = asyncio.ensure_future(outcome(coroutine))
+                task = asyncio.ensure_future(outcome_of(coroutine))
                 await turns(2)
                 found.append((method, arguments, task.result() if task.done() else "waits", bytes(reader._buffer)))
                 task.cancel()
@@ -101,9 +101,9 @@ def test_second_reader_is_refused(loop):
         for first in READS:
             for second in READS:
                 reader = module.StreamReader()
-                one = asyncio.ensure_future(outcome(getattr(reader, first)(*arguments_of(first))))
+                one = asyncio.ensure_future(outcome_of(getattr(reader, first)(*arguments_of(first))))
                 await turns(1)
-                found.append(await outcome(getattr(reader, second)(*arguments_of(second))))
+                found.append(await outcome_of(getattr(reader, second)(*arguments_of(second))))
                 reader.feed_data(b"four\n")
                 found.append(await one)
         return found
@@ -128,7 +128,7 @@ def test_exceptions_that_end_a_line(loop):
                     if waits:
                         await turns(2)
                         reader._buffer.extend(b"c\nd")
-                    found.append(call_outcome(reader.set_exception, copy.copy(error)))
+                    found.append(outcome(reader.set_exception, copy.copy(error)))
                     await turns(2)
                     if task.done() and not task.cancelled():
                         found.append(description(task.exception()) or task.result())
@@ -147,7 +147,7 @@ def test_exception_after_the_data_does_not_hide_it(loop):
             for fed in (b"abc\n", b"a", b"abcdefghij", b"abcdefghij\n"):
                 for eof in (False, True):
                     reader = module.StreamReader(limit=5)
-                    task = asyncio.ensure_future(outcome(getattr(reader, method)(*arguments_of(method))))
+                    task = asyncio.ensure_future(outcome_of(getattr(reader, method)(*arguments_of(method))))
                     await turns(2)
                     reader.feed_data(fed)
                     if eof:

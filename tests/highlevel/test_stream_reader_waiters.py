@@ -4,8 +4,8 @@ import asyncio
 import sys
 
 import pytest
-from support.comparing import same_on_both, turns
-from support.reader_states import call_outcome, outcome, state_of
+from support.comparing import outcome, outcome_of, same_on_both, turns
+from support.reader_states import state_of
 
 
 def test_loop_that_makes_other_futures(impl, loop):
@@ -25,9 +25,9 @@ def test_loop_that_makes_other_futures(impl, loop):
                     return False
 
             reader = module.StreamReader(limit=5, loop=Loop())
-            task = asyncio.ensure_future(outcome(reader.readline()))
+            task = asyncio.ensure_future(outcome_of(reader.readline()))
             await turns(2)
-            found += [type(reader._waiter).__name__, call_outcome(reader.feed_data, b"a\n")]
+            found += [type(reader._waiter).__name__, outcome(reader.feed_data, b"a\n")]
             await turns(2)
             found.append(task.result() if task.done() else "waits")
             task.cancel()
@@ -43,12 +43,12 @@ def test_waiter_that_the_program_settles(loop):
         for settle in ("cancel", "set_result", "set_exception"):
             for then in ("feed_data", "feed_eof", "set_exception"):
                 reader = module.StreamReader()
-                task = asyncio.ensure_future(outcome(reader.readline()))
+                task = asyncio.ensure_future(outcome_of(reader.readline()))
                 await turns(2)
                 arguments = {"cancel": (), "set_result": (None,), "set_exception": (OSError("x"),)}[settle]
                 getattr(reader._waiter, settle)(*arguments)
                 given = {"feed_data": (b"a\n",), "feed_eof": (), "set_exception": (OSError("y"),)}[then]
-                found.append(call_outcome(getattr(reader, then), *given))
+                found.append(outcome(getattr(reader, then), *given))
                 await turns(2)
                 found += [task.cancelled() or (task.result() if task.done() else "waits"), state_of(reader)]
                 task.cancel()
@@ -64,8 +64,8 @@ def test_eager_tasks(loop):
         reader = module.StreamReader()
         reader.feed_data(b"one\n")
         running = asyncio.get_running_loop()
-        done = asyncio.Task(outcome(reader.readline()), loop=running, eager_start=True)
-        waits = asyncio.Task(outcome(reader.readline()), loop=running, eager_start=True)
+        done = asyncio.Task(outcome_of(reader.readline()), loop=running, eager_start=True)
+        waits = asyncio.Task(outcome_of(reader.readline()), loop=running, eager_start=True)
         found = [done.done() and done.result(), waits.done()]
         reader.feed_data(b"two\n")
         return [*found, await waits]

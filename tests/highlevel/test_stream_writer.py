@@ -7,8 +7,7 @@ import warnings
 from collections import deque
 
 import pytest
-from support.comparing import BOTH, same_on_both, turns
-from support.reader_states import call_outcome, outcome
+from support.comparing import BOTH, outcome, outcome_of, same_on_both, turns
 from support.writer_states import PROTOCOL_NAMES, Recorder, end, streams
 
 
@@ -48,7 +47,7 @@ def test_constructors(loop):
             ((), {}),
             ((reader, print, running, 4), {}),
         ]:
-            made = call_outcome(module.StreamReaderProtocol, *arguments, **keywords)
+            made = outcome(module.StreamReaderProtocol, *arguments, **keywords)
             if isinstance(made, tuple):
                 found.append(made)
                 continue
@@ -59,7 +58,7 @@ def test_constructors(loop):
                 made._stream_reader is reader,
             ]
         for arguments in [(1, 2, None, running), (1, 2, reader, running), (1, 2, "no reader", running), (1, 2, 3)]:
-            made = call_outcome(lambda given: type("Quiet", (), {"made": module.StreamWriter(*given)}), arguments)
+            made = outcome(lambda given: type("Quiet", (), {"made": module.StreamWriter(*given)}), arguments)
             if not isinstance(made, tuple):
                 writer = made.made
                 made = repr(writer), writer.transport, writer._complete_fut.result()
@@ -92,8 +91,8 @@ def test_attributes_of_a_writer_can_be_deleted(loop, name):
             _, protocol, writer = streams(module, log)
             protocol._closed.set_result(None)
             delattr(writer, name)
-            result = call_outcome(getattr(writer, method), *arguments)
-            log.append((method, await outcome(result) if inspect.isawaitable(result) else result))
+            result = outcome(getattr(writer, method), *arguments)
+            log.append((method, await outcome_of(result) if inspect.isawaitable(result) else result))
             writer.__init__(Recorder(log), protocol, None, asyncio.get_running_loop())
             log.append(repr(writer))
             end(protocol, writer)
@@ -114,9 +113,9 @@ def test_attributes_of_a_protocol_can_be_deleted(loop, name, paused):
             protocol._paused = paused
             delattr(protocol, name)
             for call in (getattr(protocol, method), writer.drain):
-                result = call_outcome(call, *(arguments if call is not writer.drain else ()))
+                result = outcome(call, *(arguments if call is not writer.drain else ()))
                 if inspect.isawaitable(result):
-                    task = asyncio.ensure_future(outcome(result))
+                    task = asyncio.ensure_future(outcome_of(result))
                     await turns(3)
                     result = task.result() if task.done() else "waits"
                     task.cancel()
@@ -144,17 +143,17 @@ def test_attributes_of_other_types(loop):
                 reader, protocol, writer = objects = streams(module, log)
                 protocol._paused = paused
                 setattr(objects[("reader", "protocol", "writer").index(owner)], name, value)
-                log.append((owner, name, call_outcome(protocol.data_received, b"x"), reader._buffer))
+                log.append((owner, name, outcome(protocol.data_received, b"x"), reader._buffer))
                 for method in ("drain", "wait_closed"):
-                    task = asyncio.ensure_future(outcome(getattr(writer, method)()))
+                    task = asyncio.ensure_future(outcome_of(getattr(writer, method)()))
                     await turns(3)
                     log.append((method, task.result() if task.done() else "waits"))
-                    log.append(call_outcome(protocol.resume_writing))
+                    log.append(outcome(protocol.resume_writing))
                     await turns(3)
                     log.append((method, task.result() if task.done() else "waits"))
                     task.cancel()
                     await turns(1)
-                log += [call_outcome(protocol.pause_writing), call_outcome(protocol.resume_writing)]
+                log += [outcome(protocol.pause_writing), outcome(protocol.resume_writing)]
                 if not isinstance(writer._protocol, int):
                     writer._protocol._loop = asyncio.get_running_loop()
                 writer._loop = asyncio.get_running_loop()

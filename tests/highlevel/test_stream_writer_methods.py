@@ -4,8 +4,7 @@ import asyncio
 import gc
 
 import pytest
-from support.comparing import same_on_both, turns
-from support.reader_states import call_outcome, outcome
+from support.comparing import outcome, outcome_of, same_on_both, turns
 from support.writer_states import PROTOCOL_NAMES, WRITER_NAMES, Recorder, end, streams
 
 
@@ -21,9 +20,9 @@ def test_calls_reach_the_transport(loop):
             ("get_extra_info", ("a",), {"default": 2}), ("get_extra_info", (), {}), ("close", (), {}),
             ("close", (1,), {}), ("is_closing", (), {}),
         ]:  # fmt: skip
-            log.append((method, call_outcome(getattr(writer, method), *arguments, **keywords)))
+            log.append((method, outcome(getattr(writer, method), *arguments, **keywords)))
         writer._transport = None
-        log += [call_outcome(writer.write, b"x"), call_outcome(writer.is_closing), call_outcome(writer.close)]
+        log += [outcome(writer.write, b"x"), outcome(writer.is_closing), outcome(writer.close)]
         end(protocol, writer)
         return log
 
@@ -42,7 +41,7 @@ def test_calls_of_a_transport_that_fails(loop):
         log = []
         _, protocol, writer = streams(module, log)
         writer._transport = Failing(log)
-        log += [call_outcome(writer.write, b"x"), call_outcome(writer.is_closing), await outcome(writer.drain())]
+        log += [outcome(writer.write, b"x"), outcome(writer.is_closing), await outcome_of(writer.drain())]
         end(protocol, writer)
         return log
 
@@ -63,7 +62,7 @@ def test_drain(loop, state, with_reader):
             protocol.pause_writing()
         if state == "failed" and reader:
             reader.set_exception(OSError("failed"))
-        task = asyncio.ensure_future(outcome(writer.drain()))
+        task = asyncio.ensure_future(outcome_of(writer.drain()))
         for number in range(4):
             await turns(1)
             log.append((number, task.done(), len(protocol._drain_waiters)))
@@ -113,7 +112,7 @@ def test_ends_of_a_coroutine(loop, ending, method, closing):
         else:
             log.append(coroutine.send(None) is None)
             if ending == "throw":
-                log.append(call_outcome(coroutine.throw, KeyError("thrown")))
+                log.append(outcome(coroutine.throw, KeyError("thrown")))
             elif ending == "close":
                 coroutine.close()
             else:
@@ -206,7 +205,7 @@ def test_transport_that_spoils_the_writer_while_it_is_asked(loop):
 
                 writer, protocol = objects["writer"], objects["protocol"]
                 writer._transport = Spoiler(log)
-                found += [owner, name, await outcome(writer.drain()), log]
+                found += [owner, name, await outcome_of(writer.drain()), log]
                 writer.__init__(Recorder([]), protocol, None, asyncio.get_running_loop())
                 if hasattr(protocol, "_closed"):
                     end(protocol, writer)

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 from support.comparing import BOTH, fail, give, on_both_loops, on_hotloop, same_on_both, turns
-from support.same_outcome import describe, normal, outcome
+from support.same_outcome import description_with_frames, normal, outcome_with_frames
 from support.task_groups import attributes
 
 import hotloop.asyncio
@@ -96,7 +96,7 @@ def test_odd_keywords(loop, keywords, asyncio_log):
                 except Exception as error:
                     return type(error).__name__, str(error)
         except BaseException as error:
-            return describe(error)
+            return description_with_frames(error)
         finally:
             await turns(2)
             coroutine.close()
@@ -108,7 +108,7 @@ def test_odd_keywords(loop, keywords, asyncio_log):
 @pytest.mark.parametrize("wrong", [None, 1, "text", asyncio.sleep])
 def test_what_is_no_coroutine(loop, wrong):
     async def use(module):
-        return await outcome(enter(module))
+        return await outcome_with_frames(enter(module))
 
     async def enter(module):
         async with module.TaskGroup() as group:
@@ -134,7 +134,7 @@ def test_when_it_takes_no_tasks(loop):
         async with group:
             pass
         create(group)
-        found.append(await outcome(group.__aenter__()))
+        found.append(await outcome_with_frames(group.__aenter__()))
         try:
             async with module.TaskGroup() as group:
                 group.create_task(fail(ValueError("x"), 0))

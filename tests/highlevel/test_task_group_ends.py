@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 from support.comparing import BOTH, fail, give, on_both_loops, run_through, same_on_both, turns
-from support.same_outcome import describe, normal, outcome
+from support.same_outcome import description_with_frames, normal, outcome_with_frames
 from support.task_groups import CAN_BE_CANCELLED, attributes, ordered
 
 pytestmark = on_both_loops
@@ -23,7 +23,7 @@ def test_tasks_that_fail(loop, number, after):
                 await turns(2)
 
         task = asyncio.create_task(body())
-        return await outcome(task), task.cancelling()
+        return await outcome_with_frames(task), task.cancelling()
 
     same_on_both(loop, use)
 
@@ -49,7 +49,7 @@ def test_cancelled_parent(loop, when, again):
         if again is not None:
             await turns(again)
             task.cancel("second")
-        return await outcome(task), task.cancelling()
+        return await outcome_with_frames(task), task.cancelling()
 
     same_on_both(loop, use)
 
@@ -63,7 +63,7 @@ def test_cancelled_when_the_last_task_is_done(loop):
                 group.create_task(give(1)).add_done_callback(lambda _: parent.cancel("late"))
 
         parent = asyncio.create_task(body())
-        return await outcome(parent), parent.cancelling()
+        return await outcome_with_frames(parent), parent.cancelling()
 
     same_on_both(loop, use)
 
@@ -76,7 +76,7 @@ def test_failure_when_the_last_task_is_done(loop):
                 group.create_task(fail(ValueError("x")))
 
         parent = asyncio.create_task(body())
-        return await outcome(parent), parent.cancelling()
+        return await outcome_with_frames(parent), parent.cancelling()
 
     same_on_both(loop, use)
 
@@ -126,8 +126,10 @@ def test_tasks_that_take_long_to_end_after_a_failure(loop, when, event, ending):
                     coroutine.close()
             await turns(1)
             found.append((task.done(), task.cancelling(), group is None or attributes(group)))
-        # The traceback is compared, too: describe() has it.
-        return [turn if len(turn) == 2 else (*turn[:2], ordered(turn[2])) for turn in found], await outcome(task)
+        # The traceback is compared, too: description_with_frames() has it.
+        return [turn if len(turn) == 2 else (*turn[:2], ordered(turn[2])) for turn in found], await outcome_with_frames(
+            task
+        )
 
     same_on_both(loop, use)
 
@@ -163,7 +165,7 @@ def test_coroutine_of_leaving_by_hand_after_a_failure(loop, error, how, before):
             # Its traceback has no entry of asyncio's coroutine if that was started in the middle.
             found.append("GeneratorExit")
         except BaseException as failure:
-            found.append(describe(failure))
+            found.append(description_with_frames(failure))
         found += [inspect.getcoroutinestate(coroutine), attributes(group)]
         del coroutine
         await turns(12)
@@ -184,7 +186,7 @@ def test_errors_that_end_the_loop(loop, error):
 
         task = loop.create_task(body())
         ends = run_through(loop, error)
-        found.append((ends, describe(task.exception())))
+        found.append((ends, description_with_frames(task.exception())))
     assert found[0] == found[1]
 
 
@@ -233,7 +235,7 @@ def test_coroutine_of_leaving_by_hand(loop, error, when, how):
                 found.append(coroutine.close())
         except BaseException as failure:
             # An exception that is thrown into an unstarted compiled coroutine has no traceback entry for it.
-            found.append(type(failure).__name__ if when == "unstarted" else describe(failure))
+            found.append(type(failure).__name__ if when == "unstarted" else description_with_frames(failure))
         if how != "drop":
             found.append(inspect.getcoroutinestate(coroutine))
         found += [attributes(group), [task.cancelling() for task in tasks]]
@@ -241,7 +243,7 @@ def test_coroutine_of_leaving_by_hand(loop, error, when, how):
             coroutine.close()
         del coroutine
         await turns(12)
-        return [*found, attributes(group), [await outcome(task) for task in tasks]]
+        return [*found, attributes(group), [await outcome_with_frames(task) for task in tasks]]
 
     same_on_both(loop, use)
 
@@ -280,7 +282,7 @@ def test_cancel_of_the_group(loop, when):
             await turns(1)
             return asyncio.current_task().cancelling()
 
-        return await outcome(asyncio.create_task(body())), attributes(group)
+        return await outcome_with_frames(asyncio.create_task(body())), attributes(group)
 
     same_on_both(loop, use)
 
@@ -314,7 +316,7 @@ def test_a_failure_and_a_cancellation_from_outside(loop, cancels, fails, uncance
                 task.cancel(f"outside {turn}")
             if turn == 9 and uncancelled:
                 task.uncancel()
-        return await outcome(task), task.cancelling()
+        return await outcome_with_frames(task), task.cancelling()
 
     same_on_both(loop, use)
 
@@ -338,7 +340,7 @@ def test_cancel_of_a_group_and_its_parent(loop, number, again):
                 group.cancel()
             if turn == number and again is not None:
                 {"parent": task.cancel, "group": group.cancel, "uncancel": task.uncancel}[again]()
-        return await outcome(task), task.cancelling(), attributes(group)
+        return await outcome_with_frames(task), task.cancelling(), attributes(group)
 
     same_on_both(loop, use)
 
@@ -357,7 +359,7 @@ def test_generator_exit_from_the_body(loop, errors):
 
         task = asyncio.create_task(body())
         await asyncio.wait([task])
-        return describe(task.exception())
+        return description_with_frames(task.exception())
 
     same_on_both(loop, use)
 
@@ -373,7 +375,7 @@ def test_an_asynchronous_generator_that_is_closed_inside_a_group(loop, waiting):
 
         running = generator()
         assert await anext(running) == 1
-        return await outcome(running.aclose())
+        return await outcome_with_frames(running.aclose())
 
     same_on_both(loop, use)
 
@@ -398,11 +400,11 @@ def test_a_task_that_cancels_its_group(loop, eager):
         async def body():
             async with module.TaskGroup() as group:
                 group.create_task(child(group))
-                log.append([len(group._tasks), await outcome(turns(2))])
+                log.append([len(group._tasks), await outcome_with_frames(turns(2))])
 
         loop.set_task_factory(asyncio.eager_task_factory if eager else None)
         try:
-            return await outcome(asyncio.create_task(body())), log
+            return await outcome_with_frames(asyncio.create_task(body())), log
         finally:
             loop.set_task_factory(None)
 
@@ -427,7 +429,7 @@ def test_an_aexit_that_is_overridden_while_the_group_waits(loop, place):
         task = asyncio.create_task(body())
         await turns(3)
         (group if place == "object" else kind)._aexit = overriding
-        found = await outcome(task)
+        found = await outcome_with_frames(task)
         return found, log, "_aexit" in vars(group)
 
     same_on_both(loop, use)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support.comparing import BOTH, fail, give, on_both_loops, same_on_both, turns
-from support.same_outcome import describe, outcome
+from support.same_outcome import description_with_frames, outcome_with_frames
 from support.task_groups import attributes
 
 pytestmark = on_both_loops
@@ -102,7 +102,7 @@ def test_task_factory(loop, eager):
                     tasks = [group.create_task(give(1, 2)), group.create_task(fail(ValueError("x"), 0))]
                     found.append(asyncio.current_task().cancelling())
             except* (ValueError, asyncio.CancelledError) as error:
-                found.append(describe(error))
+                found.append(description_with_frames(error))
             return [*found, list(made), [task.cancelled() for task in tasks], attributes(group)]
         finally:
             loop.set_task_factory(None)
@@ -149,7 +149,7 @@ def test_what_awaits_a_task_that_has_ended(loop, made, ending):
             loop.set_task_factory(lambda loop, coro, **keywords: asyncio.Task(coro, loop=loop, **keywords))
         try:
             parent = loop.create_task(body())
-            return await outcome(parent), found
+            return await outcome_with_frames(parent), found
         finally:
             loop.set_task_factory(None)
 
@@ -218,7 +218,7 @@ def test_groups_that_several_runs_use(impl, loop):
         other = impl.new_event_loop()
         group = other.run_until_complete(use(module))
         other.close()
-        found.append(loop.run_until_complete(outcome(group.__aenter__())))
+        found.append(loop.run_until_complete(outcome_with_frames(group.__aenter__())))
     assert found[0] == found[1]
 
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 from support.comparing import fail, give, on_both_loops, same_on_both, turns
-from support.same_outcome import outcome
+from support.same_outcome import outcome_with_frames
 from support.task_groups import ATTRIBUTES
 
 pytestmark = on_both_loops
@@ -32,7 +32,7 @@ def test_overridden_methods_are_called(loop, method):
                 group.create_task(give(1))
                 group.create_task(fail(ValueError("x"), 3))
 
-        return await outcome(asyncio.create_task(body())), calls
+        return await outcome_with_frames(asyncio.create_task(body())), calls
 
     same_on_both(loop, use)
 
@@ -83,7 +83,7 @@ def test_methods_that_are_replaced_while_tasks_run(loop, place, method, monkeypa
                     await turns(4)
                     await turns(4)
 
-        return await outcome(asyncio.create_task(body())), calls
+        return await outcome_with_frames(asyncio.create_task(body())), calls
 
     same_on_both(loop, use)
 
@@ -114,7 +114,7 @@ def test_deleted_attributes(loop, name, when, asyncio_log):
         await turns(10)
         coroutine.close()
         # CPython 3.13 names the module of a class that has the attribute in C.
-        return str(task.done() and await outcome(task)).replace("asyncio.taskgroups.TaskGroup", "TaskGroup")
+        return str(task.done() and await outcome_with_frames(task)).replace("asyncio.taskgroups.TaskGroup", "TaskGroup")
 
     def run(module):
         async def guarded():
@@ -159,6 +159,6 @@ def test_future_that_the_program_sets(loop):
         task = asyncio.create_task(body())
         await turns(4)
         found = task.done()
-        return found, await outcome(task)
+        return found, await outcome_with_frames(task)
 
     same_on_both(loop, use)

@@ -7,7 +7,7 @@ import hypothesis
 from hypothesis import strategies
 from support.comparing import on_both_loops, same_on_both, turns
 from support.overriding import module_with, overrides
-from support.same_outcome import normal, outcome
+from support.same_outcome import normal, outcome_with_frames
 from support.task_groups import CAN_BE_CANCELLED, attributes, ordered
 
 pytestmark = on_both_loops
@@ -103,8 +103,8 @@ class Program:
             self.log.append("waits")
             parent.cancel("at the end")
             await self.pass_turns(20)
-        self.log += [ordered(await outcome(parent)), parent.cancelling(), self.look()]
-        self.log += [ordered(await outcome(task)) for task in self.tasks]
+        self.log += [ordered(await outcome_with_frames(parent)), parent.cancelling(), self.look()]
+        self.log += [ordered(await outcome_with_frames(task)) for task in self.tasks]
         return self.log, self.logs
 
     async def pass_turns(self, number):

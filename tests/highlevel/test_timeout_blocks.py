@@ -5,29 +5,32 @@ import fractions
 import inspect
 
 import pytest
-from support.comparing import BOTH, same_on_both, turns
+from support.comparing import BOTH, outcome, outcome_of, pending_timers, same_on_both, turns
 from support.stepping import Clock
-from support.timeouts import call, outcome, pending_timers
 
 
 def test_every_state_refuses_what_asyncio_refuses(loop):
     async def use(module):
         found = []
         timeout = module.timeout(None)
-        found += [call(timeout.reschedule, 1), repr(timeout), timeout.expired(), timeout.when()]
-        found.append(await outcome(timeout.__aexit__(None, None, None)))
+        found += [outcome(timeout.reschedule, 1), repr(timeout), timeout.expired(), timeout.when()]
+        found.append(await outcome_of(timeout.__aexit__(None, None, None)))
         async with timeout:
-            found += [await outcome(timeout.__aenter__()), repr(timeout)]
+            found += [await outcome_of(timeout.__aenter__()), repr(timeout)]
             for when in (None, 5, 5.0004, -1, True, fractions.Fraction(1, 3), "x", b""):
-                found += [call(timeout.reschedule, when), timeout.when(), timeout._timeout_handler is None]
+                found += [outcome(timeout.reschedule, when), timeout.when(), timeout._timeout_handler is None]
                 try:
                     found.append(repr(timeout))
                 except TypeError as error:
                     found.append(str(error))
-            found += [call(timeout.reschedule), call(timeout.reschedule, 1, 2), call(timeout.reschedule, when=None)]
-        found += [call(timeout.reschedule, 1), repr(timeout), timeout.expired()]
-        found += [await outcome(timeout.__aenter__()), await outcome(timeout.__aexit__(None, None, None))]
-        found.append(call(timeout._on_timeout))
+            found += [
+                outcome(timeout.reschedule),
+                outcome(timeout.reschedule, 1, 2),
+                outcome(timeout.reschedule, when=None),
+            ]
+        found += [outcome(timeout.reschedule, 1), repr(timeout), timeout.expired()]
+        found += [await outcome_of(timeout.__aenter__()), await outcome_of(timeout.__aexit__(None, None, None))]
+        found.append(outcome(timeout._on_timeout))
         return found, pending_timers(loop)
 
     same_on_both(loop, use)
@@ -37,7 +40,7 @@ def test_without_a_task_or_a_loop(impl, loop):
     def enter(module):
         timeout = module.Timeout(5)
         entering = timeout.__aenter__()
-        return call(entering.send, None), repr(timeout), call(entering.send, None)
+        return outcome(entering.send, None), repr(timeout), outcome(entering.send, None)
 
     found = []
     for module in BOTH:
@@ -61,7 +64,7 @@ def test_handle_that_expires_it(loop, when):
                 handle._callback.__self__ is timeout,
                 handle._callback.__func__ is type(timeout)._on_timeout,
                 handle._args,
-                call(lambda: handle.when()),
+                outcome(lambda: handle.when()),
             ]
             timeout.reschedule(0.5)
             found += [repr(timeout._timeout_handler), handle.cancelled()]
@@ -100,7 +103,7 @@ def test_expires_and_raises(loop):
             await turns(1)
             if body == "cancelled too":
                 task.cancel("from outside")
-            found.append(await outcome(task))
+            found.append(await outcome_of(task))
         return found, pending_timers(loop)
 
     async def expire(module, body, found):
@@ -165,7 +168,7 @@ def test_driven_by_hand(loop, method):
                 await timeout.__aenter__()
             coroutine = getattr(timeout, method)(*([] if method == "__aenter__" else [None, None, None]))
             for _ in range(2):
-                result = call(act, coroutine)
+                result = outcome(act, coroutine)
                 found.append("timeout" if result is timeout or "<Timeout" in str(result) else result)
                 found.append((inspect.getcoroutinestate(coroutine), str(timeout)[:15]))
             coroutine.close()
@@ -182,8 +185,8 @@ def test_calls_of_aexit_with_an_exception(loop):
         for arguments in [(), (None,), (ValueError, ValueError(1), None), (ValueError, None, None), (1, 2, 3, 4)]:
             timeout = module.timeout(100)
             await timeout.__aenter__()
-            made = call(timeout.__aexit__, *arguments)
-            found += [made if isinstance(made, tuple) else await outcome(made), str(timeout)[:17]]
+            made = outcome(timeout.__aexit__, *arguments)
+            found += [made if isinstance(made, tuple) else await outcome_of(made), str(timeout)[:17]]
             if timeout._timeout_handler is not None:
                 timeout._timeout_handler.cancel()
         return found

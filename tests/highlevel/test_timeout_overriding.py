@@ -1,7 +1,6 @@
 """Programs that override methods of asyncio.Timeout or of the loop: the compiled class does what asyncio's own does."""
 
-from support.comparing import same_on_both, turns
-from support.timeouts import outcome
+from support.comparing import outcome_of, same_on_both, turns
 
 
 def test_patched_class_is_followed(impl):
@@ -72,7 +71,7 @@ def test_subclasses(loop):
                 calls.append(arguments[0])
                 return await super().__aexit__(*arguments)
 
-        found = [await outcome(expiring(Noting(None))), await outcome(expiring(Noting(-1)))]
+        found = [await outcome_of(expiring(Noting(None))), await outcome_of(expiring(Noting(-1)))]
         return found, calls
 
     async def expiring(timeout):

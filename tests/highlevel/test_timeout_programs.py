@@ -5,9 +5,8 @@ import gc
 
 import hypothesis
 from hypothesis import strategies
-from support.comparing import BOTH
+from support.comparing import BOTH, description, outcome_of, pending_timers
 from support.overriding import module_with, overrides
-from support.timeouts import described, outcome, pending_timers
 from support.virtual_time import virtual_class
 
 DELAYS = strategies.sampled_from([None, -1, 0, 0.0, 1, 1, 2, 2.5, 3, 3, 4, 5.5])
@@ -56,12 +55,12 @@ class Player:
                 task.cancel("at the end")
             await asyncio.wait(self.tasks + self.inner, timeout=20)
         for task in self.tasks + self.inner:
-            self.log.append(("end", task.cancelled(), None if task.cancelled() else described(task.exception())))
+            self.log.append(("end", task.cancelled(), None if task.cancelled() else description(task.exception())))
         return self.log, pending_timers(asyncio.get_running_loop())
 
     async def play_task(self, name, actions):
         for number, action in enumerate(actions):
-            self.note(name, number, await outcome(self.act(name, *action)))
+            self.note(name, number, await outcome_of(self.act(name, *action)))
 
     def note(self, *what):
         self.log.append((round(asyncio.get_running_loop().time(), 3), asyncio.current_task().cancelling(), *what))
@@ -101,7 +100,7 @@ class Player:
             case "wait_for_task":
                 return await module.wait_for(self.begun(name, inner), timeout=value)
             case "catch":
-                return await outcome(self.block(name, inner, timeout))
+                return await outcome_of(self.block(name, inner, timeout))
             case "shield":
                 return await asyncio.shield(self.begun(name, inner))
             case "finally":

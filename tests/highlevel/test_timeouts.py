@@ -9,9 +9,8 @@ import pickle
 import weakref
 
 import pytest
-from support.comparing import BOTH, same_on_both, turns
+from support.comparing import BOTH, description, outcome, same_on_both, turns
 from support.stepping import Clock
-from support.timeouts import call, described
 
 import hotloop.asyncio
 
@@ -56,14 +55,14 @@ def test_odd_arguments(loop):
         for name in ("timeout", "timeout_at", "Timeout"):
             function = getattr(module, name)
             for arguments in [(), (1, 2), ("x",), (b"",), ([],)]:
-                found.append(str(call(function, *arguments)))
+                found.append(str(outcome(function, *arguments)))
             for keywords in [{"delay": None}, {"when": 5}, {"delay": 1, "when": 2}, {"other": 1}]:
-                found.append(str(call(function, **keywords)))
+                found.append(str(outcome(function, **keywords)))
         return found
 
     same_on_both(loop, make)
-    assert call(asyncio.timeout, 1) == call(hotloop.asyncio.timeout, 1)  # no running event loop
-    assert call(asyncio.timeout, None) == call(hotloop.asyncio.timeout, None)
+    assert outcome(asyncio.timeout, 1) == outcome(hotloop.asyncio.timeout, 1)  # no running event loop
+    assert outcome(asyncio.timeout, None) == outcome(hotloop.asyncio.timeout, None)
 
 
 def test_attributes_are_there_when_asyncios_are(loop):
@@ -74,7 +73,7 @@ def test_attributes_are_there_when_asyncios_are(loop):
         found = [[hasattr(timeout, name) for name in names]]
         timeout.__init__(5)
         found.append([hasattr(timeout, name) for name in names])
-        found.append(call(timeout.__init__))
+        found.append(outcome(timeout.__init__))
         timeout._when = None
         async with timeout:
             found.append([hasattr(timeout, name) for name in names])
@@ -113,11 +112,11 @@ def test_attributes_that_a_program_deletes_or_replaces(loop, name, change, stage
                 elif stage == "within":
                     spoil(timeout)
                 for act in (timeout.expired, timeout.when, lambda: timeout.reschedule(50), lambda: repr(timeout)[:9]):
-                    found.append(call(act))
+                    found.append(outcome(act))
         except BaseException as error:
-            found.append(described(error))
+            found.append(description(error))
         found.append([hasattr(timeout, each) for each in ("_state", "_timeout_handler", "_when", "_cancelling")])
-        found.append(call(timeout.expired))
+        found.append(outcome(timeout.expired))
         asyncio.current_task().uncancel()
         for each in (handler, getattr(timeout, "_timeout_handler", None)):
             if isinstance(each, asyncio.Handle):

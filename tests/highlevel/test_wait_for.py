@@ -7,9 +7,8 @@ import sys
 import types
 
 import pytest
-from support.comparing import same_on_both, turns
+from support.comparing import outcome, outcome_of, pending_timers, same_on_both, turns
 from support.stepping import Clock
-from support.timeouts import call, outcome, pending_timers
 
 import hotloop.asyncio
 
@@ -66,8 +65,8 @@ KINDS = {
 def test_wait_for_any_awaitable(loop, kind, timeout):
     async def use(module):
         return [
-            await outcome(module.wait_for(KINDS[kind](loop), timeout)),
-            await outcome(module.wait_for(KINDS[kind](loop), timeout=timeout)),
+            await outcome_of(module.wait_for(KINDS[kind](loop), timeout)),
+            await outcome_of(module.wait_for(KINDS[kind](loop), timeout=timeout)),
             asyncio.current_task().cancelling(),
             pending_timers(loop),
         ]
@@ -93,8 +92,8 @@ def test_odd_arguments_of_wait_for(loop):
             ((done, 2**70), {}),
             ((done, 2**2000), {}),
         ]:
-            made = call(module.wait_for, *arguments, **keywords)
-            found.append(made if isinstance(made, tuple) else await outcome(made))
+            made = outcome(module.wait_for, *arguments, **keywords)
+            found.append(made if isinstance(made, tuple) else await outcome_of(made))
         return found, pending_timers(loop)
 
     same_on_both(loop, use)
@@ -116,7 +115,7 @@ def test_futures_of_every_kind(impl, loop):
                         future.set_exception(KeyError(1))
                     case "cancel":
                         future.cancel("message")
-                found += [await outcome(waiting), future.cancelled(), pending_timers(loop)]
+                found += [await outcome_of(waiting), future.cancelled(), pending_timers(loop)]
         return found
 
     same_on_both(loop, use)
@@ -133,7 +132,7 @@ def test_cancelling_a_waiting_task(loop):
             task.cancel("message")
             if passing == 3:
                 future.set_result("in the same turn") if not future.done() else None
-            found += [await outcome(task), future.cancelled(), task.cancelling(), pending_timers(loop)]
+            found += [await outcome_of(task), future.cancelled(), task.cancelling(), pending_timers(loop)]
         return found
 
     same_on_both(loop, use)
@@ -150,7 +149,7 @@ def test_awaited_coroutine_that_swallows_the_cancellation(loop):
 
     async def use(module):
         task = asyncio.ensure_future(module.wait_for(stubborn(), 1e-9))
-        return await outcome(task), task.cancelling()
+        return await outcome_of(task), task.cancelling()
 
     same_on_both(loop, use)
 
@@ -170,7 +169,7 @@ def test_expires_in_the_turn_of_the_result(loop):
                 if not first:
                     loop.call_at(clock.now + 5, lambda future=future: future.done() or future.set_result("result"))
                 clock.advance(6)
-                found += [await outcome(task), future.cancelled(), task.cancelling()]
+                found += [await outcome_of(task), future.cancelled(), task.cancelling()]
         finally:
             del loop.time
         return found
@@ -184,7 +183,7 @@ def test_coroutine_that_is_awaited_already(loop):
         coroutine = returned("result", 5)
         first = asyncio.ensure_future(coroutine)
         await turns(1)
-        return await outcome(module.wait_for(coroutine, 100)), await first
+        return await outcome_of(module.wait_for(coroutine, 100)), await first
 
     same_on_both(loop, use)
 
@@ -208,8 +207,12 @@ def test_driven_by_hand_in_wait_for(loop):
                 body = returned("result", 1)
                 coroutine = module.wait_for(body, 100)
                 for _ in range(steps):
-                    call(coroutine.send, None)
-                found += [call(act, coroutine), inspect.getcoroutinestate(coroutine), inspect.getcoroutinestate(body)]
+                    outcome(coroutine.send, None)
+                found += [
+                    outcome(act, coroutine),
+                    inspect.getcoroutinestate(coroutine),
+                    inspect.getcoroutinestate(body),
+                ]
                 coroutine.close()
                 body.close()
                 found.append(pending_timers(loop))
@@ -234,7 +237,7 @@ def test_wait_for_is_shown_where_it_waits(loop):
         ]
         for each in (task, direct):
             each.cancel()
-            await outcome(each)
+            await outcome_of(each)
         return found
 
     same_on_both(loop, use)

@@ -13,12 +13,12 @@ on_hotloop = pytest.mark.only("c", reason="what only hotloop's loop does")
 BOTH = (asyncio, hotloop.asyncio)
 
 
-def outcome(call, *arguments):
-    """What a call returns or raises, to be compared with another's."""
+def outcome(call, *arguments, **keywords):
+    """What a call returns or raises, a cancellation included, to be compared with another's."""
     try:
-        return call(*arguments)
-    except Exception as error:
-        return type(error).__name__, text_of(error)
+        return call(*arguments, **keywords)
+    except BaseException as error:
+        return description(error)
 
 
 async def outcome_of(awaitable):
@@ -29,23 +29,33 @@ async def outcome_of(awaitable):
         return description(error)
 
 
-def description(error):
-    """All that a program can see of an exception, its cause and its context, to be compared with another's."""
-    if error is None:
+def description(error, *, depth=6, also=lambda error: None):
+    """All that a program can see of an exception, to be compared with another's: with those that it holds, and those
+    that led to it, as far as `depth`. `also(error)` adds to that."""
+    if error is None or depth == 0:
         return None
+
+    def related(other):
+        return description(other, depth=depth - 1, also=also)
+
     return (
         type(error).__name__,
         text_of(error),
         getattr(error, "partial", None),
         getattr(error, "consumed", None),
-        description(error.__cause__),
-        description(error.__context__),
+        [related(held) for held in getattr(error, "exceptions", ())],
+        related(error.__cause__),
+        related(error.__context__),
+        error.__suppress_context__,
+        also(error),
     )
 
 
 def text_of(error):
-    """Its text, without addresses, and without the module that the class of a C field has in it from Python 3.12 on."""
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(error))
+    """Its text, without what depends on more than the error: addresses, and the module that the class of a C field has
+    in it from Python 3.12 on. What is said of an exception of the wrong type depends on the object that it was thrown
+    into."""
+    text = re.sub(r"0x[0-9a-f]+", "0x", str(error)).removesuffix(", not str")
     return re.sub(r"'asyncio\.\w+\.(\w+)' object", r"'\1' object", text)
 
 
@@ -59,6 +69,10 @@ def same_on_both(loop, test):
 async def turns(number):
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+def pending_timers(loop):
+    return len([handle for handle in loop._scheduled if not handle.cancelled()])
 
 
 async def give(value, after=1):

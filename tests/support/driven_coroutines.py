@@ -3,21 +3,12 @@
 import asyncio
 import inspect
 
-
-def described(error):
-    """An exception with its cause and context, comparable with another one's."""
-    if error is None:
-        return None
-    # Which object an exception of the wrong type was thrown into decides how much the text says.
-    text = str(error).removesuffix(", not str")
-    return type(error).__name__, text, described(error.__cause__), described(error.__context__)
+from support import comparing
 
 
 def outcome(call, *arguments):
-    try:
-        result = call(*arguments)
-    except BaseException as error:
-        return described(error)
+    """What a call returns or raises, to be compared with another's."""
+    result = comparing.outcome(call, *arguments)
     return "a future" if asyncio.isfuture(result) else result
 
 

@@ -1,24 +1,6 @@
-"""For tests of asyncio's streams: what calls come to; and a reader's names, its state, and a transport that it can
-pause."""
-
-from support.comparing import description
+"""For tests of asyncio's streams: a reader's names, its state, and a transport that it can pause."""
 
 READS = ("read", "readexactly", "readuntil", "readline", "__anext__")
-
-
-async def outcome(awaitable):
-    """What awaiting it returns or raises, to be compared with another's."""
-    try:
-        return await awaitable
-    except Exception as error:
-        return description(error)
-
-
-def call_outcome(call, *arguments, **keywords):
-    try:
-        return call(*arguments, **keywords)
-    except Exception as error:
-        return description(error)
 
 
 class Pausable:

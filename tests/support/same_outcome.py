@@ -4,6 +4,7 @@ import functools
 import re
 import traceback
 
+from support.comparing import description
 from support.compiled import keeps_traceback_entries
 
 import hotloop.asyncio
@@ -31,27 +32,17 @@ def names_of_frames(error):
     return [frame.name for frame in frames if not (is_debug_build() and frame.filename.endswith(".pyx"))]
 
 
-def describe(error):
-    """What can be seen of an exception."""
-    if error is None:
-        return None
-    return (
-        type(error).__name__,
-        str(error),
-        names_of_frames(error),
-        describe(error.__cause__),
-        describe(error.__context__),
-        error.__suppress_context__,
-        [describe(inner) for inner in getattr(error, "exceptions", ())],
-    )
+def description_with_frames(error):
+    """All that can be seen of an exception, with its traceback."""
+    return description(error, also=names_of_frames)
 
 
-async def outcome(awaitable):
-    """What an awaitable returns or raises."""
+async def outcome_with_frames(awaitable):
+    """What an await returns or raises, a cancellation included, with its traceback."""
     try:
         return await awaitable
     except BaseException as error:
-        return describe(error)
+        return description_with_frames(error)
 
 
 def shown(future):

@@ -13,15 +13,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport is_generator_coroutine, raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport (
     class_is_unchanged,
@@ -31,6 +23,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record,
 )
 from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor

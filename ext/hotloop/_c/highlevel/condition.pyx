@@ -8,18 +8,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_merged,
-    await_object,
-    delegate,
-    delegated,
-    is_merged,
-    may_merge,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
 from hotloop._c.highlevel.deque cimport (
     deque_append,
     deque_check,
@@ -43,6 +32,7 @@ from hotloop._c.highlevel.lock cimport (
     take_if_free,
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
 from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal

@@ -2,14 +2,20 @@ cimport cython
 from cpython.object cimport PyObject
 
 # One step of a compiled coroutine: from where it was resumed to its next `await` or its end. `outcome` and `error` are
-# what the awaited object returned or raised; at the first step both are None. To await something, the function stores
-# it in `awaiting` and returns None. Otherwise it returns the coroutine's result, or raises. What it does before
-# await_object() must be complete by then: if the object cannot be awaited, the next step follows at once.
+# what the awaited object returned or raised; at the first step both are None. At its end the function returns what one
+# of the functions in step_ends.pyx returns, or the coroutine's result, or it raises.
 ctypedef object (*step_function)(Coroutine coroutine, object outcome, object error)
 
 # A whole coroutine that need not wait: returns a new reference to its result. NULL, never with an exception: nothing
 # was done, and the step function is to begin. It neither runs code of the program's nor handles exceptions by `try`.
 ctypedef PyObject *(*at_once_function)(PyObject *owner) noexcept
+
+# What `awaiting` has where asyncio's code has a `yield` without a value, and after an await_object() that has failed.
+cdef object BARE_YIELD, FAILED
+
+# The `position` after delegate().
+cdef enum:
+    DELEGATED = -1
 
 cdef enum Progress:
     CREATED
@@ -35,7 +41,7 @@ cdef class Coroutine:
     cdef object owner               # the arguments, the first one mostly `self`; None: there is none, or it has ended
     cdef object argument            # while it is merged: the owner of the coroutine that it awaits
     cdef object extra               # what the step function keeps between steps
-    # A Future, or the iterator of another awaitable; None: nothing; see also yield_bare() and await_object().
+    # A Future, the iterator of another awaitable, BARE_YIELD or FAILED; None: nothing.
     cdef object awaiting
     cdef object failure             # the exception that kept await_object() from an iterator, for the next step
     cdef object name                # None: the function's
@@ -44,7 +50,7 @@ cdef class Coroutine:
     cdef object shown               # whose frame it shows, see stand_in(); None: none was asked for
     cdef int shown_at               # at which `await` that is
     cdef int position               # at which `await` of `function` it is, from 1 on; 0: before it, or at the first;
-    #                                 negative: see delegate() and await_merged()
+    #                                 negative: DELEGATED, or less while it is merged, see await_merged()
     cdef Progress progress
 
     cdef int finish(self) except -1
@@ -55,10 +61,15 @@ cdef Operation new_operation(
     step_function step, object function, at_once_function at_once=?, Operation inner=?
 ) except NULL
 cdef PyObject *new_coroutine(Operation operation, object owner, object argument) except NULL   # a new reference
-cdef object await_object(Coroutine coroutine, object awaitable)
-cdef bint may_merge() noexcept
-cdef object await_merged(Coroutine coroutine, int position, object owner, object waiter)
-cdef bint is_merged(Coroutine coroutine) noexcept
-cdef object yield_bare(Coroutine coroutine)
-cdef object delegate(Coroutine coroutine, object own)
-cdef object delegated(Coroutine coroutine, object outcome, object error)
+
+
+cdef inline bint is_merged(Coroutine coroutine) noexcept:
+    """Whether await_merged() was the last step, and unmerge() was not called since."""
+    return coroutine.position < DELEGATED
+
+
+cdef inline object awaited(Coroutine coroutine):
+    """The am_await slot."""
+    if coroutine.awaiting is not None:
+        raise RuntimeError("coroutine is being awaited already")
+    return coroutine

@@ -2,16 +2,17 @@
 am_send or tp_iternext, without a frame.
 
 A Python coroutine keeps its place in a frame. A compiled one is a step function, which is called once for each stretch
-between two `await`s, and the few fields that it needs in between. asyncio's own function of the same name is at hand
-for everything that is seldom needed: its name, code and lines, a frame for stack traces, and the work itself, where a
-step function cannot know that a short cut is right (delegate()).
+between two `await`s, and the few fields that it needs in between; step_ends.pyx has what a step function can do at the
+end of such a stretch. asyncio's own function of the same name is at hand for everything that is seldom needed: its
+name, code and lines, a frame for stack traces, and the work itself, where a step function cannot know that a short cut
+is right (delegate()).
 """
 
 cimport cython
 from cpython.mem cimport PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.awaiting cimport awaitable_iterator, raise_again, throw_into, without_stop_iteration
+from hotloop._c.highlevel.awaiting cimport raise_again, throw_into, without_stop_iteration
 from hotloop._c.highlevel.coroutine_iterator cimport new_iterator
 from hotloop._c.runtime.python_api cimport Py_REFCNT
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -97,8 +98,8 @@ cdef object CoroutineType = types.CoroutineType
 cdef object warn_unawaited = warnings._warn_unawaited_coroutine
 # What `cr_state` says, in Progress's order.
 cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_SUSPENDED, inspect.CORO_RUNNING, inspect.CORO_CLOSED)
-cdef object BARE_YIELD = object()   # `awaiting` has it where asyncio's code has a `yield` without a value
-cdef object FAILED = object()       # and after an await_object() that has failed
+BARE_YIELD = object()
+FAILED = object()
 
 
 cdef Operation new_operation(
@@ -130,75 +131,6 @@ cdef PyObject *with_origin(Coroutine coroutine) except NULL:
     """A new reference to it; its `cr_origin` is set."""
     coroutine.origin = creation_origin(origin_tracking_depth())
     return Py_NewRef(coroutine)
-
-
-cdef object await_object(Coroutine coroutine, object awaitable):
-    """Begin to await: for a step function to return. A Future needs no iterator.
-
-    If there is no iterator, the next step gets the exception: for the handlers around an `await`, it has failed."""
-    if isinstance(awaitable, Future) and (<Future>awaitable).is_exact() and (<Future>awaitable).loop is not None:
-        coroutine.awaiting = awaitable
-    elif type(awaitable) is Coroutine:
-        coroutine.awaiting = awaited(<Coroutine>awaitable)
-    else:
-        await_iterator(coroutine, awaitable)
-    return None
-
-
-cdef int await_iterator(Coroutine coroutine, object awaitable) except -1:
-    try:
-        coroutine.awaiting = awaitable_iterator(awaitable)
-    except BaseException as error:
-        coroutine.failure = error
-        coroutine.awaiting = FAILED
-    return 0
-
-
-cdef object yield_bare(Coroutine coroutine):
-    """Let one iteration of the loop pass, as a `yield` without a value does: for a step function to return."""
-    coroutine.awaiting = BARE_YIELD
-    return None
-
-
-cdef enum:
-    DELEGATED = -1
-
-
-cdef bint may_merge() noexcept:
-    """Whether await_merged() may be called: no coroutine is to know where it was created."""
-    return origin_tracking_depth() == 0
-
-
-cdef object await_merged(Coroutine coroutine, int position, object owner, object waiter):
-    """Begin to await a coroutine that awaits `waiter` already, without making it, if may_merge(): for a step function
-    to return. The next step does what that coroutine would do then, and its own work.
-
-    The coroutine that is not made is of the operation's `inner` one, has this owner and the waiter as its `extra`, and
-    is at its first await; `position` is the await of this coroutine. A tool that asks what is awaited gets it: see
-    unmerge()."""
-    coroutine.argument = owner
-    coroutine.extra = waiter
-    coroutine.position = DELEGATED - position
-    return await_object(coroutine, waiter)
-
-
-cdef bint is_merged(Coroutine coroutine) noexcept:
-    """Whether await_merged() was the last step, and unmerge() was not called since."""
-    return coroutine.position < DELEGATED
-
-
-cdef object delegate(Coroutine coroutine, object own):
-    """Leave the rest to `own`, a coroutine of asyncio's own function: for a step function to return."""
-    coroutine.position = DELEGATED
-    coroutine.awaiting = own
-    return None
-
-
-cdef object delegated(Coroutine coroutine, object outcome, object error):
-    """The step after delegate()."""
-    if error is not None:
-        raise_again(error)
-    return outcome
 
 
 cdef bint is_spent(PyObject *coroutine) noexcept:
@@ -579,13 +511,6 @@ cdef inline PyObject *stop_with(PyObject *coroutine, object value) noexcept:
 cdef PyObject *refuse_to_go_on(Coroutine coroutine) except? NULL:
     check_first_step(coroutine, None, None)
     return NULL
-
-
-cdef object awaited(Coroutine coroutine):
-    """The am_await slot."""
-    if coroutine.awaiting is not None:
-        raise RuntimeError("coroutine is being awaited already")
-    return coroutine
 
 
 cdef object iterated(Coroutine coroutine):

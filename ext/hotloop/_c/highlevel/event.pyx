@@ -13,15 +13,7 @@ from hotloop._c.highlevel.constructor cimport (
     constructor_install,
     is_unchanged_class,
 )
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
@@ -30,6 +22,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record_names,
     replaced_names,
 )
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport create_waiter, is_done, remove_waiter, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef

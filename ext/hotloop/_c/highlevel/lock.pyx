@@ -13,18 +13,7 @@ from hotloop._c.highlevel.constructor cimport (
     constructor_install,
     is_unchanged_class,
 )
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_merged,
-    await_object,
-    delegate,
-    delegated,
-    is_merged,
-    may_merge,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
 from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
@@ -33,6 +22,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record_names,
     replaced_names,
 )
+from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
 from hotloop._c.highlevel.waiters cimport (
     are_all_cancelled,
     create_waiter,

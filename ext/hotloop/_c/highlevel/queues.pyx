@@ -7,15 +7,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.deque cimport (
     deque_append,
     deque_check,  # no-cython-lint: the C code above uses it
@@ -33,6 +25,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record_names,
     replaced_names,
 )
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport create_waiter, wake_first
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef

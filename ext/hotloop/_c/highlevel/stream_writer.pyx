@@ -8,16 +8,9 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.stream_protocol cimport StreamReaderProtocolFields, is_plain_protocol
 from hotloop._c.highlevel.stream_reader cimport StreamReaderFields, is_compiled_reader, is_plain_reader
 from hotloop._c.highlevel.waiters cimport wake

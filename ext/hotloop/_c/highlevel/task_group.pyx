@@ -9,17 +9,10 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor

@@ -8,14 +8,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.plain_class cimport (
     class_is_unchanged,
     is_unchanged,
@@ -23,6 +16,7 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_new,
     plain_class_record,
 )
+from hotloop._c.highlevel.step_ends cimport delegate, delegated
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport PYGEN_ERROR, PyIter_Send, raise_set_error

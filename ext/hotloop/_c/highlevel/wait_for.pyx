@@ -7,15 +7,8 @@ is another algorithm, which runs what it waits for in a task of its own: there t
 from cpython.object cimport PyObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport (
-    Coroutine,
-    Operation,
-    await_object,
-    delegate,
-    delegated,
-    new_coroutine,
-    new_operation,
-)
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.timeouts cimport (
     close_timeout,
     enter_timeout,

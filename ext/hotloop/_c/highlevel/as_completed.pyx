@@ -13,7 +13,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport is_generator_coroutine, raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_coroutine, new_coroutine, new_operation
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport (
     class_is_unchanged,
@@ -25,6 +25,7 @@ from hotloop._c.highlevel.plain_class cimport (
 from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
+from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -72,7 +73,6 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     bint PyAnySet_CheckExact(object)
-    bint PyCoro_CheckExact(object)
     bint PyGen_CheckExact(object)
     bint PyList_CheckExact(object)
     bint PySet_CheckExact(object)
@@ -172,7 +172,7 @@ cdef PyObject *handle_completion(PyObject **arguments, Py_ssize_t count, PyObjec
     if count != 2 or keywords != NULL or not is_plain_iterator(arguments[0]):
         return NULL
     future = <object>arguments[1]
-    if not isinstance(future, Future) or not (<Future>future).is_exact():
+    if not is_our_future(future):
         return NULL
     return Py_NewRef(None) if future_is_done(<IteratorFields>arguments[0], future) else NULL
 
@@ -243,7 +243,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         raise TimeoutError_
     if coroutine.argument is False:
         return outcome
-    if isinstance(outcome, Future) and (<Future>outcome).is_exact():
+    if is_our_future(outcome):
         return (<Future>outcome).take_result()
     return outcome.result()
 
@@ -296,7 +296,7 @@ cdef bint are_usual(object given, object loop) except -1:
         if isinstance(each, Future):
             if not (<Future>each).is_exact() or (<Future>each).loop is not loop:
                 return False
-        elif not PyCoro_CheckExact(each) and type(each) is not Coroutine:
+        elif not is_coroutine(each):
             return False
     return True
 

@@ -10,6 +10,9 @@ ctypedef object (*step_function)(Coroutine coroutine, object outcome, object err
 # was done, and the step function is to begin. It neither runs code of the program's nor handles exceptions by `try`.
 ctypedef PyObject *(*at_once_function)(PyObject *owner) noexcept
 
+cdef extern from "Python.h":
+    bint PyCoro_CheckExact(object)
+
 # What `awaiting` has where asyncio's code has a `yield` without a value, and after an await_object() that has failed.
 cdef object BARE_YIELD, FAILED
 
@@ -73,3 +76,8 @@ cdef inline object awaited(Coroutine coroutine):
     if coroutine.awaiting is not None:
         raise RuntimeError("coroutine is being awaited already")
     return coroutine
+
+
+cdef inline bint is_coroutine(object candidate) noexcept:
+    """Whether it is a coroutine object, Python's own or a compiled one."""
+    return PyCoro_CheckExact(candidate) or type(candidate) is Coroutine

@@ -11,8 +11,9 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine
+from hotloop._c.highlevel.coroutine cimport is_coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
+from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
@@ -68,7 +69,6 @@ cdef extern from *:
     bint has_duplicates(PyObject **items, Py_ssize_t count) noexcept
 
 cdef extern from "Python.h":
-    bint PyCoro_CheckExact(object)
     int PyCell_Set(object, object) except -1
 
 from asyncio import events, tasks
@@ -178,8 +178,7 @@ cdef class Gathering:
             return False
         for child in self.children:
             if (
-                not isinstance(child, Future)
-                or not (<Future>child).is_exact()
+                not is_our_future(child)
                 or state_of(<Future>child) != FINISHED
                 or ((<Future>child).error is not None and not self.return_exceptions)
             ):
@@ -217,23 +216,15 @@ cdef int add_callback(Gathering gathering, Future child) except -1:
     return child.wait_for(callback, waiting_task(gathering.caller))
 
 
-cdef inline bint is_coroutine(PyObject *argument) noexcept:
-    return PyCoro_CheckExact(<object>argument) or type(<object>argument) is Coroutine
-
-
 cdef inline bint is_future_of(PyObject *argument, object loop) noexcept:
-    return (
-        isinstance(<object>argument, Future)
-        and (<Future>argument).is_exact()
-        and (<Future>argument).loop is loop
-    )
+    return is_our_future(<object>argument) and (<Future>argument).loop is loop
 
 
 cdef bint can_gather(PyObject **arguments, Py_ssize_t count, object loop) noexcept:
     """Whether all arguments are coroutines, or futures of this loop, and different ones."""
     cdef Py_ssize_t index
     for index in range(count):
-        if not is_coroutine(arguments[index]) and not is_future_of(arguments[index], loop):
+        if not is_coroutine(<object>arguments[index]) and not is_future_of(arguments[index], loop):
             return False
     return not has_duplicates(arguments, count)
 

@@ -11,7 +11,7 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine
+from hotloop._c.highlevel.coroutine cimport is_coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.timeouts cimport runs_on_hotloop
 from hotloop._c.runtime.no_constructor cimport remove_constructor
@@ -28,9 +28,6 @@ cdef extern from *:
     #include "runtime/recycling.h"
     """
     void free_memory_install(PyTypeObject *)
-
-cdef extern from "Python.h":
-    bint PyCoro_CheckExact(object)
 
 from asyncio import events, tasks
 
@@ -186,7 +183,7 @@ cdef PyObject *shield_(PyObject **arguments, Py_ssize_t count, PyObject *keyword
         queue = inner.queue
         if inner.loop is not loop or not may_queue_directly(queue, loop):
             return NULL
-    elif PyCoro_CheckExact(argument) or type(argument) is Coroutine:
+    elif is_coroutine(argument):
         loop = get_running_loop()
         caller = None if loop is None else current_task(loop)
         if not runs_on_hotloop(loop, caller):

@@ -17,6 +17,7 @@ from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
+from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.byte_arrays cimport (
     byte_array_append,
@@ -210,7 +211,7 @@ cdef int wake(object reader) except -1:
         if waiter is None:
             return 0
         reader._waiter = None
-    if isinstance(waiter, Future) and (<Future>waiter).is_exact():
+    if is_our_future(waiter):
         if state_of(<Future>waiter) != CANCELLED:
             (<Future>waiter).finish(None)
     elif not waiter.cancelled():

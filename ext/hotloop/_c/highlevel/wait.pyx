@@ -14,6 +14,7 @@ from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine,
 from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
+from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
@@ -197,7 +198,7 @@ cdef object usual_futures(object given, object loop):
     if not given:
         return None
     for future in given:
-        if not isinstance(future, Future) or not (<Future>future).is_exact() or (<Future>future).loop is not loop:
+        if not is_our_future(future) or (<Future>future).loop is not loop:
             return None
     return set(given)
 

@@ -2,7 +2,8 @@ from hotloop._c.tasks.future cimport Future
 
 
 cdef inline bint is_our_future(object waiter) noexcept:
-    """Whether looking at it, and setting its result, runs no code of the program's."""
+    """Whether it is one of hotloop's futures, of no subclass: then looking at it, and setting its result, runs no code
+    of the program's."""
     return isinstance(waiter, Future) and (<Future>waiter).is_exact()
 
 

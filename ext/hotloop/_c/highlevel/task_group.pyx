@@ -9,7 +9,7 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
-from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_coroutine, new_coroutine, new_operation
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
@@ -52,7 +52,6 @@ cdef extern from *:
     bint group_fields_are_set(object) noexcept
 
 cdef extern from "Python.h":
-    bint PyCoro_CheckExact(object)
     bint PyContext_CheckExact(object)
     bint PyUnicode_CheckExact(object)
     bint PyList_CheckExact(object)
@@ -181,7 +180,7 @@ cdef PyObject *create_task(PyObject **arguments, Py_ssize_t count, PyObject *key
         or not is_plain_group(arguments[0])
         or (keywords != NULL and not take_keywords(arguments + count, <tuple>keywords, &name, &context))
         or not accepts_tasks(<TaskGroupFields>arguments[0])
-        or not is_coroutine(arguments[1])
+        or not is_coroutine(<object>arguments[1])
     ):
         return NULL
     return Py_NewRef(
@@ -198,21 +197,13 @@ cdef bint take_keywords(PyObject **values, tuple names, PyObject **name, PyObjec
     """False for any that are not of the usual kind."""
     cdef Py_ssize_t index
     for index in range(len(names)):
-        if <object>values[index] is None:
-            pass
-        elif names[index] is NAME and PyUnicode_CheckExact(<object>values[index]):
+        if names[index] is NAME and (<object>values[index] is None or PyUnicode_CheckExact(<object>values[index])):
             name[0] = values[index]
-        elif names[index] is CONTEXT and PyContext_CheckExact(<object>values[index]):
+        elif names[index] is CONTEXT and (<object>values[index] is None or PyContext_CheckExact(<object>values[index])):
             context[0] = values[index]
         else:
             return False
-        if names[index] is not NAME and names[index] is not CONTEXT:
-            return False
     return True
-
-
-cdef inline bint is_coroutine(PyObject *argument) noexcept:
-    return PyCoro_CheckExact(<object>argument) or type(<object>argument) is Coroutine
 
 
 cdef bint accepts_tasks(TaskGroupFields group) noexcept:
@@ -338,11 +329,12 @@ cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
 cdef enum:
     WAITING = 1
 
+# Where advance() has got to.
 cdef enum Place:
-    AWAITS
-    ENDED
+    AWAITS      # at an `await`, which the step function returns
+    ENDED       # all tasks have ended, and none has failed
     FAILED      # all tasks have ended, and some have failed
-    UNUSUAL
+    UNUSUAL     # where it was: asyncio's own code is to go on from there
 
 
 cdef class Handover:

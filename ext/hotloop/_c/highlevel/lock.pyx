@@ -85,10 +85,14 @@ add_lock_fields(<PyTypeObject *>LockFields)
 cdef plain_class lock_class
 
 
-# The bits of the methods that others call.
+# The bits of the methods that others call, in the order in which plain_class_record_names() gets their names.
 cdef enum:
     ACQUIRE = 1
     RELEASE = 2
+
+
+# A lock is plain if the program has replaced none of its methods, in a subclass or on the object, and usual if it has
+# replaced none that the short cut at hand relies on. The fields of both are as the constructor left them.
 
 
 cdef bint is_plain_lock(PyObject *lock) noexcept:

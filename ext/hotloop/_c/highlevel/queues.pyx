@@ -95,6 +95,7 @@ from asyncio import queues
 from collections import deque
 
 from hotloop._asyncio.compiled_classes import compiled_class
+
 deque_install(deque)
 
 cdef object heappush = heapq.heappush
@@ -128,7 +129,7 @@ add_queue_fields(<PyTypeObject *>QueueFields)
 cdef plain_class queue_class, priority_class, lifo_class
 
 
-# The bits of the methods that others call.
+# The bits of the methods that others call, in the order of `hooks`.
 cdef enum:
     INIT = 1
     PUT = 2

@@ -138,7 +138,7 @@ add_semaphore_fields(<PyTypeObject *>SemaphoreFields)
 cdef plain_class unbounded_class, bounded_class
 
 
-# The bits of the methods that others call.
+# The bits of the methods that others call, in the order of `hooks`.
 cdef enum:
     ACQUIRE = 1
     RELEASE = 2

@@ -104,7 +104,10 @@ cdef inline bint is_plain_timeout(PyObject *timeout) noexcept:
     )
 
 
-# -- what the methods have in common, also with wait_for() and sleep() ------------------------------------------------
+# -- what the methods have in common -----------------------------------------------------------------------------------
+#
+# wait_for.pyx uses all of it. The first functions, on the running loop and on timers, also serve sleep(), wait(),
+# as_completed() and shield().
 
 cdef object running_loop():
     """The running loop; None: none is running."""
@@ -260,7 +263,7 @@ cdef object run_to_end(object coroutine):
     return steal(result)
 
 
-# -- the short cuts ---------------------------------------------------------------------------------------------------
+# -- the short cuts ----------------------------------------------------------------------------------------------------
 
 cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if count != 2 or keywords != NULL or not is_unchanged(arguments[0], &timeout_class):

@@ -36,7 +36,7 @@ cdef class Transport(ProtocolRunner):
     cdef int force_close(self, object error) except -1
     cdef int schedule_connection_lost(self, object error) except -1
     cdef int count_lost_write(self) except -1
-    cdef int is_open(self) noexcept
+    cdef bint is_open(self) noexcept
     cdef int count_as(self, int kind) noexcept
 
 

@@ -22,6 +22,9 @@ from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 import os
 from asyncio import base_events, constants, transports
 
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
+
 cdef extern from *:
     """
     #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_10transports_4base_Transport
@@ -120,7 +123,7 @@ cdef class Transport(ProtocolRunner):
         """The answer of get_extra_info() for a name that is not in `extra`; the default for an unknown name."""
         return default
 
-    cdef int is_open(self) noexcept:
+    cdef bint is_open(self) noexcept:
         return self.fd >= 0
 
     cdef int count_as(self, int kind) noexcept:
@@ -471,9 +474,6 @@ cdef object os_error(Py_ssize_t error):
         caught = raised
     return caught
 
-
-cdef extern from "Python.h":
-    Py_ssize_t PY_SSIZE_T_MAX
 
 instance_dict_install(<PyTypeObject *>Transport)
 

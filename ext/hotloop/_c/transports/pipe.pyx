@@ -58,7 +58,7 @@ cdef bint FIFOS_MISLEAD = sys.platform in {"darwin", "ios", "tvos", "watchos"}
 cdef class PipeTransport(Transport):
     """What both directions share: a file object. Another transport may use its descriptor in the other direction."""
 
-    cdef int is_open(self) noexcept:
+    cdef bint is_open(self) noexcept:
         return self.pipe is not None
 
     cdef int add_interest(self, int event) except -1:
@@ -149,6 +149,7 @@ cdef class PipeTransport(Transport):
         return self.fd if self.fd >= 0 else self.closed_fd
 
     def __repr__(self):
+        # As asyncio's, which says "closed" twice.
         info = [type(self).__name__]
         if self.pipe is None:
             info.append("closed")
@@ -458,6 +459,7 @@ cdef int open_pipe(
     transport.open(loop, protocol, None, waiter)
     return 0
 
+
 cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
     """A transport that reads from a file object. ValueError, before anything is changed, unless it is a pipe, socket or
     character device."""
@@ -468,6 +470,7 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
     transport.count_as(METRICS_READ_PIPE)
     return transport
+
 
 cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object protocol, object waiter, object extra):
     """A transport that writes to a file object. ValueError, before anything is changed, unless it is a pipe, socket or

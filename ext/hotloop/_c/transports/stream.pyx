@@ -47,7 +47,7 @@ cdef extern from "system/socket_calls.h":
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
     Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
 
-# Above this the peer has enough to do with the data to be given it when the program asks about the connection.
+# In bytes. More than this is sent when the program asks about the connection: it keeps the peer busy for a while.
 cdef size_t MAX_WAITING = 16 * 1024
 # Mutable data of this many bytes or more is sent first, and only what the kernel does not take is copied.
 cdef Py_ssize_t SEND_BEFORE_COPYING = 16 * 1024
@@ -60,6 +60,11 @@ cdef str WRITE_TYPES = (
     if any("memoryview" in str(const) for const in selector_events._SelectorSocketTransport.write.__code__.co_consts)
     else "a bytes-like object"
 )
+
+
+cdef inline int check_fork(StreamTransport self) except -1:
+    """Before a write: leave the parent's writes to the parent if this is a forked child."""
+    return self.leave_to_parent() if self.unflushed and self.loop.is_inherited_by_fork() else 0
 
 
 @cython.final
@@ -131,8 +136,7 @@ cdef class StreamTransport(StreamReceiver):
         if self.lost:
             self.count_lost_write()
             return
-        if self.unflushed and self.loop.is_inherited_by_fork():
-            self.leave_to_parent()
+        check_fork(self)
         if self.enqueue(data):
             self.send_soon()
 
@@ -154,8 +158,7 @@ cdef class StreamTransport(StreamReceiver):
         if self.lost:
             self.count_lost_write()
             return
-        if self.unflushed and self.loop.is_inherited_by_fork():
-            self.leave_to_parent()
+        check_fork(self)
         waiting = self.unsent.count
         try:
             for data in chunks:
@@ -403,8 +406,9 @@ cdef class StreamTransport(StreamReceiver):
         return self.flush_early() if self.unflushed and not self.may_wait(self.unsent.bytes) else 0
 
     cdef bint may_wait(self, size_t size) noexcept:
-        """Whether so much data had better wait for the end of the turn, when sending it would not show that the
-        connection is broken. The kernel is asked, which costs less than waking the peer for each message."""
+        """Whether `size` unsent bytes may wait for the end of the turn although the program asks about the connection:
+        sending them now would not show that it is broken. The kernel is asked, which costs less than waking the peer
+        for each message."""
         if size > MAX_WAITING or not self.edge_triggered or self.lost:
             return False
         # If nothing else runs before the end of the turn, it comes as soon as an early flush would.

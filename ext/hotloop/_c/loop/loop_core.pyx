@@ -46,6 +46,7 @@ from hotloop._c.runtime.locking cimport (
     shared_set,
     store_release_id,
 )
+from hotloop._c.runtime.python_api cimport bytes_of_size
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.handles cimport (
     Handle,
@@ -89,9 +90,6 @@ cdef extern from "loop/metrics.h":
     uint64_t metrics_end_last_batch(loop_metrics *) noexcept
     void metrics_end(loop_metrics *, uint64_t now) noexcept
     uint64_t metrics_passed(uint64_t start, uint64_t end) noexcept
-
-cdef extern from "Python.h":
-    PyObject *bytes_of_size "PyBytes_FromStringAndSize" (const char *, Py_ssize_t) except NULL
 
 cdef extern from "system/receive.h":
     PyObject *copy_or_take(PyObject **buffer, Py_ssize_t count) noexcept
@@ -234,8 +232,9 @@ cdef class LoopCore(Polling):
         if FREE_THREADED:
             self.empty_inbox()
         if must_poll(self) or backoff_is_over(&self.metrics.backoff, clock_ticks()):
-            # A callback may run this loop, inside another loop's callback, and wait for the answer to what they have
-            # written. In a forked child, the loop is the child's after the poll.
+            # Before the poll, because a callback, of this loop or of another, may run this loop and wait for the answer
+            # to what it has written. In a forked child, poll() makes the loop the child's: what was written before the
+            # fork must have been left to the parent by then.
             self.flush_writes()
             self.poll()
         return self.run_batches(repeat)
@@ -291,12 +290,13 @@ cdef class LoopCore(Polling):
         """Run items until one raises. run_batches() then gets a reference to it in `running`, and goes on with the
         rest: so the usual item costs no try statement."""
         cdef ReadyQueue ready = self.ready
-        cdef bint over
+        cdef bint nothing_left, over
         while todo[0]:
             if FREE_THREADED:
                 # If this counted first, another thread could empty the queue in between.
                 running[0] = pop(ready)
-            if running[0] == NULL if FREE_THREADED else queued(ready) == 0:
+            nothing_left = running[0] == NULL if FREE_THREADED else queued(ready) == 0
+            if nothing_left:
                 # The loop was closed, or the program emptied the queue.
                 todo[0] = 0
                 self.metrics.last_reading = clock_ticks()

@@ -157,11 +157,12 @@ cdef class Polling(TaskCreation):
     cdef bint gil_is_due(self) noexcept:
         """Whether a poll that cannot block gives other threads the GIL.
 
-        A thread that waits for the GIL asks for it after a switch interval, and Python code hands it over. Releases now
-        and then would starve it: each wakes it too late and makes it wait a whole interval again. So there are many,
-        one in each poll, of which the thread catches one, for a while after a thread has called: having delivered a
-        result, it is about to wait for more work. Otherwise there is one after some intervals, because callbacks that
-        are all C see no request."""
+        A thread that has waited for the GIL for a whole switch interval asks for it, and the interpreter hands it over
+        between two bytecodes. A poll that releases the GIL wakes such a thread, but mostly has it back before the
+        thread runs, which then waits for a whole interval anew: releases now and then would starve it. A thread that
+        has called call_soon_threadsafe() needs the GIL soon, to wait for more work. So for a while each poll releases
+        it, and the thread catches one of many. Otherwise one poll does so every few intervals, because callbacks in C
+        run no bytecode between which the interpreter could hand it over."""
         cdef uint64_t now = clock_ticks()
         cdef double slices
         if FREE_THREADED:

@@ -84,8 +84,8 @@ cdef class LoopState:
     cdef PollerSelector poller      # the same, if it is hotloop's own; else None
     cdef unsigned long thread_id    # threading.get_ident() of the loop's thread; 0: not running. Other threads read it
     cdef object task_factory        # None: Task
-    cdef object slow_hook           # called for items that take `slow_after` nanoseconds or more; None: no hook
-    cdef double slow_after
+    cdef object slow_hook           # called for items that take `slow_after` or longer; None: no hook
+    cdef double slow_after          # in nanoseconds
     cdef object longest_item        # a record of the longest item, see report_slow(); None: none was long
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads read it
     cdef bint call_soon_is_original  # call_soon() is not overridden

@@ -124,8 +124,9 @@ cdef class Unflushed:
 
 
 cdef bint enter_batch(Unflushed unflushed) noexcept:
-    """This thread begins to run callbacks of the loop that holds `unflushed`. True if leave_batch() has to follow: not
-    if another thread runs the loop, too, in whose list it is."""
+    """This thread begins to run callbacks of the loop that holds `unflushed`. Returns whether leave_batch() has to
+    follow; it has not while another thread runs callbacks of the loop, too, because `unflushed` is in that thread's
+    list."""
     if unflushed.batches == 0:
         unflushed.thread = this_thread()
         unflushed.outer = unflushed_here

@@ -6,7 +6,7 @@ import sys
 import pytest
 from support.implementations import load
 from support.stepping import run_once, run_until
-from support.stream_connections import KINDS, connections_on
+from support.stream_connections import KINDS, assert_only_refused, connections_on
 
 TURNS = 5  # enough for data that is in the kernel already
 
@@ -146,3 +146,4 @@ def test_more_comes_while_a_buffer_is_given_back(loop, connections, kind):
     connection.send(b"first")
     run_until(loop, lambda: len(connection.protocol.calls) == 2)
     assert sorted(connection.protocol.calls) == [b"first", b"second"]
+    assert_only_refused(connections.take_reports())

@@ -195,7 +195,7 @@ cdef class StreamReceiver(SocketTransport):
             PyBuffer_Release(&view)
             is_plain = type(buffer) is bytearray or type(buffer) is memoryview
         if not is_plain:
-            # Methods of the buffer's may have been called. They may have ended the transport, or run the loop, which was
+            # Methods of the buffer's may have been called. They may have ended the transport, or run the loop. That was
             # told then of what has come since the read: ready_to_read() has the kernel tell it again.
             if self.loop is None or count == -EAGAIN:
                 return 0

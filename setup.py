@@ -283,6 +283,7 @@ class BuildExt(build_ext):
         extension is to be built without: as where the compiler lacks its library for counters, or builds for another
         machine."""
         built = Path(self.build_temp, "built-with-profile")
+        compiler = self.compiler
         try:
             self.record_profile()
             self.set_compiler_options(COUNTED_ARGS, [])
@@ -295,6 +296,7 @@ class BuildExt(build_ext):
             print(f"hotloop: the extension is built without a profile: {error}", file=sys.stderr, flush=True)
             built.unlink(missing_ok=True)
             self.set_compiler_options([], [])
+            self.compiler = compiler  # run() has an object in place of the option
             self.force = True
             return False
         built.touch()

@@ -4,10 +4,10 @@ import array
 import asyncio
 import errno
 import socket
-import sys
 
 import pytest
 from support.endpoints import assert_free, cancelled, counted_turns, datagram_pair, started, turns
+from support.python_buffers import PythonBuffer, needs_python_buffers
 
 
 async def recv(loop, sock):
@@ -455,29 +455,30 @@ def test_descriptors_of_closed_sockets_are_used_again(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+def pair_in_place_of(sock):
+    """Close the socket; one of the new sockets has its number."""
+    number = sock.fileno()
+    sock.close()
+    pair = socket.socketpair()
+    assert number in [end.fileno() for end in pair]
+    return pair
+
+
+@needs_python_buffers
 @pytest.mark.parametrize("method", ["sock_sendall", "sock_recv_into", "sock_recvfrom_into"])
 def test_a_buffer_that_closes_the_socket_when_it_is_asked_for_its_memory(loop, pair, method):
     """Another file gets the number, and nothing of it is read or written."""
     ours, others = pair[0], []
 
-    class Buffer:
-        def __len__(self):
-            return 100
-
-        def __buffer__(self, flags):
-            if not others:
-                number = ours.fileno()
-                ours.close()
-                others.extend(socket.socketpair())
-                assert number in [other.fileno() for other in others]
-                for other in others:
-                    other.setblocking(False)
-                    other.send(b"another file's")
-            return memoryview(bytearray(100))
+    def close_the_socket():
+        if not others:
+            others.extend(pair_in_place_of(ours))
+            for other in others:
+                other.setblocking(False)
+                other.send(b"another file's")
 
     async def main():
-        await getattr(loop, method)(ours, Buffer())
+        await getattr(loop, method)(ours, PythonBuffer(bytearray(100), when_asked=close_the_socket))
 
     with pytest.raises(OSError) as caught:
         loop.run_until_complete(main())
@@ -487,34 +488,25 @@ def test_a_buffer_that_closes_the_socket_when_it_is_asked_for_its_memory(loop, p
             assert other.recv(100) == b"another file's"
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 @pytest.mark.parametrize("method", ["sock_recv_into", "sock_recvfrom_into"])
 def test_a_buffer_that_closes_the_socket_when_it_gives_its_memory_back(loop, pair, method):
     """Nothing has come. Another file gets the number, and the operation does not wait for it."""
     ours, others = pair[0], []
 
-    class Buffer:
-        def __len__(self):
-            return 100
+    def close_the_socket():
+        if not others:
+            others.extend(pair_in_place_of(ours))
 
-        def __buffer__(self, flags):
-            return memoryview(bytearray(100))
-
-        def __release_buffer__(self, view):
-            if not others:
-                number = ours.fileno()
-                ours.close()
-                others.extend(socket.socketpair())
-                assert number in [other.fileno() for other in others]
-
+    buffer = PythonBuffer(bytearray(100), when_released=close_the_socket)
     with pytest.raises(ValueError, match=r"Invalid file descriptor: -1"):
-        loop.run_until_complete(getattr(loop, method)(ours, Buffer()))
+        loop.run_until_complete(getattr(loop, method)(ours, buffer))
     for other in others:
         with other:
             assert_free(loop, other)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 def test_a_buffer_that_is_another_one_each_time(loop, pair):
     """What the first system call does not take comes from the second buffer to the end, and is all sent."""
     size = 4_000_000

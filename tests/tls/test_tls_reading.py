@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from support.certificates import every_version
+from support.python_buffers import PythonBuffer, needs_python_buffers
 from support.recording import BufferedRecorder, Recorder, when_data_comes
 from support.stepping import run_once, run_until, turns_until
 from support.stream_connections import KINDS, assert_only_refused, called_within_itself, skip_on_asyncio
@@ -455,27 +456,22 @@ def test_reading_is_resumed_while_a_callback_runs_the_loop(tls, side, make_proto
     assert_only_refused(tls.take_reports())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 @every_side
 def test_a_buffer_that_runs_the_loop_when_it_is_asked_for_its_memory(tls, side):
     connection = tls.open(side, BufferedRecorder())
     protocol = connection.protocol
     memory = bytearray(65536)
 
-    class Buffer:
-        def __len__(self):
-            return len(memory)
+    def run_the_loop():
+        protocol.hooks.clear()
+        connection.transport.pause_reading()
+        connection.transport.resume_reading()
+        for _ in range(3):
+            tls.loop.call_soon(list)
+            tls.loop._run_once()
 
-        def __buffer__(self, flags):
-            protocol.hooks.clear()
-            connection.transport.pause_reading()
-            connection.transport.resume_reading()
-            for _ in range(3):
-                tls.loop.call_soon(list)
-                tls.loop._run_once()
-            return memoryview(memory)
-
-    protocol.hooks["get_buffer"] = Buffer
+    protocol.hooks["get_buffer"] = lambda: PythonBuffer(memory, when_asked=run_the_loop)
     connection.send(b"first")
     run_until(tls.loop, lambda: protocol.received)
     connection.send(b" second")
@@ -485,7 +481,7 @@ def test_a_buffer_that_runs_the_loop_when_it_is_asked_for_its_memory(tls, side):
     assert_only_refused(tls.take_reports())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 @every_side
 def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
     """What waits behind the data in the buffer is decrypted meanwhile."""
@@ -493,23 +489,12 @@ def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
     offered = []
     pieces = []
 
-    class Buffer:
-        def __init__(self):
-            self.memory = bytearray(5)
-
-        def __len__(self):
-            return len(self.memory)
-
-        def __buffer__(self, flags):
-            return memoryview(self.memory)
-
-        def __release_buffer__(self, view):
-            view.release()
-            connection.transport.pause_reading()
-            connection.transport.resume_reading()
-            for _ in range(3):
-                tls.loop.call_soon(list)
-                tls.loop._run_once()
+    def run_the_loop():
+        connection.transport.pause_reading()
+        connection.transport.resume_reading()
+        for _ in range(3):
+            tls.loop.call_soon(list)
+            tls.loop._run_once()
 
     class Protocol(BufferedRecorder):
         def get_buffer(self, sizehint):
@@ -524,7 +509,7 @@ def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
             filled[0] = 0
 
     connection = tls.open(side, Protocol())
-    small.append(Buffer())
+    small.append(PythonBuffer(bytearray(5), when_released=run_the_loop))
     connection.peer.send_raw(connection.peer.encrypted(b"first") + connection.peer.encrypted(b" second"))
     turns_until(tls.loop, lambda: len(pieces) == 2 or connection.transport.is_closing())
     assert sorted(pieces) == [b" second", b"first"]
@@ -532,26 +517,18 @@ def test_a_buffer_that_runs_the_loop_when_it_gives_its_memory_back(tls, side):
     assert_only_refused(tls.take_reports())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 @every_side
 def test_a_buffer_that_ends_the_connection_when_it_gives_its_memory_back(tls, side):
-    class Buffer:
-        def __len__(self):
-            return len(memory)
-
-        def __buffer__(self, flags):
-            return memoryview(memory)
-
-        def __release_buffer__(self, view):
-            view.release()
-            if not connection.protocol.received:
-                connection.transport._ssl_protocol.connection_lost(None)
+    def end_the_connection():
+        if not connection.protocol.received:
+            connection.transport._ssl_protocol.connection_lost(None)
 
     memory = bytearray(5)
     connection = tls.open(side, BufferedRecorder())
     ssl_protocol = connection.transport._ssl_protocol
     below = ssl_protocol._transport
-    connection.protocol.hooks["get_buffer"] = Buffer
+    connection.protocol.hooks["get_buffer"] = lambda: PythonBuffer(memory, when_released=end_the_connection)
     connection.send(b"first")
     run_until(tls.loop, lambda: connection.protocol.lost)
     below.abort()

@@ -5,10 +5,10 @@ import asyncio
 import contextlib
 import functools
 import random
-import sys
 
 import pytest
 from support.certificates import every_version
+from support.python_buffers import needs_python_buffers
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, WritingData, skip_on_asyncio
@@ -511,7 +511,7 @@ def test_a_program_ends_the_connection_itself_in_the_turn_of_a_write(tls, end):
             tls.loop._remove_reader(descriptor)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@needs_python_buffers
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_data_that_writes_when_it_is_asked_for_its_memory(tls, size):
     connection = tls.open()

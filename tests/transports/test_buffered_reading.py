@@ -1,10 +1,10 @@
 """Buffered protocols: when get_buffer() is called, what it may do, and what follows a filled buffer."""
 
 import asyncio
-import sys
 
 import pytest
 from support.implementations import load
+from support.python_buffers import PythonBuffer, needs_python_buffers
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, assert_only_refused, connections_on
 
@@ -108,34 +108,23 @@ def test_what_a_filled_buffer_has_queued_runs_before_the_next(impl, kind, delay)
     assert calls_on(impl) == calls_on(load("asyncio"))
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer")
+@needs_python_buffers
 @pytest.mark.only("c", reason="asyncio refuses to enter the context of a callback within itself, and logs that")
 @every_kind
 def test_more_comes_while_a_buffer_is_given_back(loop, connections, kind):
     """The loop that its method runs is told of it, in the middle of the read before."""
 
-    class Buffer:
-        def __init__(self):
-            self.memory = bytearray(100)
-
-        def __len__(self):
-            return len(self.memory)
-
-        def __buffer__(self, flags):
-            return memoryview(self.memory)
-
-        def __release_buffer__(self, view):
-            view.release()
-            if not released:
-                released.append(self)
-                connection.send(b"second")
-                for _ in range(2):
-                    loop.call_soon(list)
-                    loop._run_once()
+    def send_and_run_the_loop():
+        if not released:
+            released.append(True)
+            connection.send(b"second")
+            for _ in range(2):
+                loop.call_soon(list)
+                loop._run_once()
 
     class Protocol(CountedBuffers):
         def get_buffer(self, sizehint):
-            self.buffer = Buffer()
+            self.buffer = PythonBuffer(bytearray(100), when_released=send_and_run_the_loop)
             return self.buffer
 
         def buffer_updated(self, count):

@@ -12,6 +12,7 @@ import threading
 import pytest
 from support.endpoints import close, datagram_pair, drain, over, reports_of, settle, until
 from support.interpreter import counts_references
+from support.python_buffers import needs_python_buffers
 from support.recording import DatagramRecorder
 from support.stepping import run_once, run_until
 
@@ -115,7 +116,7 @@ def test_one_unconnected_endpoint_and_many_peers(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@needs_python_buffers
 def test_another_datagram_comes_while_an_answer_is_asked_for_its_memory(loop):
     making = loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
     server, protocol = loop.run_until_complete(making)

@@ -7,6 +7,7 @@ import sys
 import pytest
 from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, settle, until
 from support.interpreter import limits_memory
+from support.python_buffers import needs_python_buffers
 from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import WritingData
@@ -330,7 +331,7 @@ def test_no_memory_for_what_is_written(impl):
         """)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@needs_python_buffers
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_the_data_ends_the_transport_when_it_gives_its_memory_back(loop, size):
     class Data(bytearray):
@@ -353,7 +354,7 @@ def test_the_data_ends_the_transport_when_it_gives_its_memory_back(loop, size):
         assert set(drain_pipe(reading.fileno())) == set(b"x")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@needs_python_buffers
 @pytest.mark.parametrize("runs", ["when asked", "when given back"])
 def test_data_that_runs_the_loop(loop, runs):
     """More than the pipe takes: the rest waits for room, which the loop sees meanwhile."""
@@ -382,7 +383,7 @@ def test_data_that_runs_the_loop(loop, runs):
         assert protocol.error is None
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="before CPython 3.12 no class of Python has buffers")
+@needs_python_buffers
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_data_that_writes_when_it_is_asked_for_its_memory(loop, size):
     reading, writing = pipe_files()

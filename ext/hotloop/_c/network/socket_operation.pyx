@@ -363,7 +363,7 @@ cdef sendfunc advance_unchecked = <sendfunc>advance
 cdef PySendResult operation_send(PyObject *operation, PyObject *value, PyObject **result) noexcept:
     """The am_send slot. See FutureIter."""
     cdef SocketOperation self = <SocketOperation>operation
-    # Inside itself, it is refused.
+    # A send() from inside an attempt is refused, and does not end the operation.
     cdef bint inside = self.stage == RUNNING
     cdef PySendResult status = advance_unchecked(operation, value, result)
     if self.stage == RUNNING and not inside:

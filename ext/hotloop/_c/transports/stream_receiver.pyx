@@ -170,7 +170,7 @@ cdef class StreamReceiver(SocketTransport):
     cdef int receive_buffered(self) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t count, room
-        cdef bint is_plain
+        cdef bint is_plain = False
         try:
             buffer = self.protocol.get_buffer(-1)
             if not len(buffer):
@@ -186,17 +186,15 @@ cdef class StreamReceiver(SocketTransport):
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         except Exception:
             # It is no writable buffer; the socket object's recv_into() raises the right exception.
-            count = self.receive_by_socket_object(buffer)
-            room = count
-            is_plain = False
+            room = count = self.receive_by_socket_object(buffer)
         else:
             room = view.len
             count = socket_receive(self.usable_fd(), view.buf, room)
             PyBuffer_Release(&view)
             is_plain = type(buffer) is bytearray or type(buffer) is memoryview
         if not is_plain:
-            # Methods of the buffer's may have been called. They may have ended the transport, or run the loop. That was
-            # told then of what has come since the read: ready_to_read() has the kernel tell it again.
+            # The buffer's methods may have ended the transport, or run the loop. Then the event for what has come since
+            # the read is gone: ready_to_read() has the kernel report it again.
             if self.loop is None or count == -EAGAIN:
                 return 0
             room = count

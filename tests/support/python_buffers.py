@@ -1,0 +1,36 @@
+"""Buffers that are Python objects, which CPython has since 3.12 (PEP 688): their methods may do anything."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+needs_python_buffers = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="before CPython 3.12 a Python object is no buffer"
+)
+
+
+class PythonBuffer:
+    """`when_asked` is called before the memory is given, `when_released` after it was given back."""
+
+    def __init__(
+        self,
+        memory: bytearray,
+        *,
+        when_asked: Callable[[], object] = lambda: None,
+        when_released: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.memory = memory
+        self.when_asked = when_asked
+        self.when_released = when_released
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        self.when_asked()
+        return memoryview(self.memory)
+
+    def __release_buffer__(self, view: memoryview) -> None:
+        view.release()
+        self.when_released()

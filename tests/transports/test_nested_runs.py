@@ -65,7 +65,7 @@ ways = pytest.mark.parametrize("run", [run_nested, run_handles])
 def test_data_that_comes_while_resume_writing_runs_the_loop(loop, connections, kind, make_protocol):
     connection = connections.open(kind, make_protocol())
     protocol = connection.protocol
-    written = connection.fill()
+    connection.fill()
     within = []
 
     def resumed():
@@ -73,9 +73,12 @@ def test_data_that_comes_while_resume_writing_runs_the_loop(loop, connections, k
         run_nested(loop)
         within.append(bytes(protocol.received))
 
+    def read_until_resumed():
+        connection.peer_read(1 << 20)
+        return within
+
     protocol.hooks["resume_writing"] = resumed
-    connection.receive(written)
-    turns_until(loop, lambda: within)
+    turns_until(loop, read_until_resumed)
     assert within == [b"data"]
     connection.send(b" and more")
     turns_until(loop, lambda: protocol.received == b"data and more")

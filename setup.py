@@ -382,6 +382,7 @@ class BdistWheel(bdist_wheel):
         self.run_command("build")
         self.root_is_pure = not self.distribution.has_ext_modules()
         self.bill = bill_of_materials(self.distribution, compiled=not self.root_is_pure)
+        self.skip_build = True  # super() forgets that build_ext has run: it would train and compile again
         super().run()
 
     def write_wheelfile(self, wheelfile_base: str, *arguments: str) -> None:

@@ -7,7 +7,6 @@ asyncio reads itself, as over TLS, are read without a thread, so that the turns 
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import io
 import os
@@ -23,6 +22,7 @@ import pytest
 from playing import Stage, counted, step, traced
 from stage_protocols import Buffered, Streaming
 from support.certificates import HOST, issued
+from support.inline_executor import InlineExecutor
 from support.interpreter import uses_hypothesis
 from support.tls_connections import Peer
 
@@ -96,18 +96,6 @@ class MendedLoop(SendfileFallback, asyncio.SelectorEventLoop):
 
 class MendedAsyncio:
     new_event_loop = MendedLoop
-
-
-class InlineExecutor(concurrent.futures.ThreadPoolExecutor):
-    """Runs in submit(), so that what is read is there in a certain turn."""
-
-    def submit(self, function, *arguments):
-        future = concurrent.futures.Future()
-        try:
-            future.set_result(function(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class PlainPeer:

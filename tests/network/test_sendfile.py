@@ -10,7 +10,8 @@ import sys
 import warnings
 
 import pytest
-from support.endpoints import assert_free, cancelled, settle, started, until
+from support.endpoints import assert_free, cancelled, settle, started, turns, until
+from support.inline_executor import InlineExecutor
 from support.recording import Recorder
 
 DATA = bytes(range(256)) * 4000  # more than a socket holds
@@ -488,6 +489,46 @@ def test_the_transport_is_closed_during_sendfile(loop, pair, file, how, reads, i
         with pytest.raises(ConnectionError):
             await sending
         assert (file.tell() == 0) == is_full
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", "python", reason="asyncio reports an InvalidStateError, and the protocol is told nothing")
+def test_sendfile_that_reads_the_file_is_cancelled_when_the_connection_is_lost(loop, pair):
+    loop.set_default_executor(InlineExecutor())
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=pair[0])
+        sending = await started(loop.sendfile(transport, io.BytesIO(DATA)))
+        await turns(50)  # it waits for room by then
+        transport.abort()
+        sending.cancel()
+        await until(lambda: protocol.lost)
+        assert sending.cancelled()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", "python", reason="asyncio reports an InvalidStateError")
+def test_sendfile_that_reads_the_file_is_cancelled_when_writing_is_resumed(loop, pair):
+    loop.set_default_executor(InlineExecutor())
+    one, other = pair
+
+    async def main():
+        transport, protocol = await loop.create_connection(Recorder, sock=one)
+        sending = await started(loop.sendfile(transport, io.BytesIO(DATA)))
+        await turns(50)  # it waits for room by then
+        # Both in one turn: what was queued before the poll runs before what the poll has found.
+        transport.set_write_buffer_limits(1 << 30)
+        loop.call_soon(sending.cancel)
+        while transport.get_write_buffer_size():
+            with contextlib.suppress(BlockingIOError):
+                other.recv(1 << 20)
+            await asyncio.sleep(0)
+        await until(sending.cancelled)
+        transport.close()
+        await until(lambda: protocol.lost)
+        assert "resume_writing" not in protocol.calls
 
     loop.run_until_complete(main())
 

@@ -6,6 +6,7 @@ import io
 
 import pytest
 from support.certificates import every_version
+from support.inline_executor import InlineExecutor
 from support.stepping import run_once, run_until
 from support.tls_connections import every_protocol, every_side
 
@@ -254,8 +255,22 @@ def test_writing_is_paused_before_and_after(tls, file):
 def test_the_connection_is_lost_while_writing_is_paused(tls, file):
     connection = tls.open(kind="tcp")
     connection.fill()
+    tls.loop.set_default_executor(InlineExecutor())
     task = sending(connection, file)
     run_once(tls.loop, 3)
     connection.reset()
     run_until(tls.loop, lambda: connection.is_gone and task.done())
     assert isinstance(task.exception(), ConnectionError)
+
+
+@pytest.mark.only("c", "python", reason="asyncio reports an InvalidStateError, and the protocol is told nothing")
+def test_sendfile_is_cancelled_when_the_connection_is_lost(tls, file):
+    connection = tls.open()
+    connection.fill()
+    tls.loop.set_default_executor(InlineExecutor())
+    task = sending(connection, file)
+    run_once(tls.loop, 3)
+    connection.transport.abort()
+    task.cancel()
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert task.cancelled()

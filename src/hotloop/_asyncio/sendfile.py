@@ -25,7 +25,18 @@ class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: BaseException | None) -> None:
         self._lost = True
         self._should_resume_writing = False  # nothing is called after connection_lost()
+        self.forget_cancelled_wait()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        self.forget_cancelled_wait()
+        super().resume_writing()
+
+    def forget_cancelled_wait(self) -> None:
+        """asyncio's methods set the future without a look, also after the task or restore() has cancelled it: the
+        exception would keep connection_lost() from the program's protocol."""
+        if self._write_ready_fut is not None and self._write_ready_fut.cancelled():
+            self._write_ready_fut = None
 
     async def restore(self) -> None:
         await super().restore()

@@ -34,3 +34,34 @@ class PythonBuffer:
     def __release_buffer__(self, view: memoryview) -> None:
         view.release()
         self.when_released()
+
+
+class PythonData(bytes):
+    """Data to write, with such methods. Each hook is called the first time only, and may raise."""
+
+    hooks: dict[str, Callable[[], object]]
+    memory: bytes
+
+    def __new__(
+        cls,
+        data: bytes,
+        *,
+        when_asked: Callable[[], object] = lambda: None,
+        when_released: Callable[[], object] = lambda: None,
+    ) -> "PythonData":
+        made = super().__new__(cls, data)
+        made.hooks = {"asked": when_asked, "released": when_released}
+        made.memory = data
+        return made
+
+    def __buffer__(self, flags: int) -> memoryview:
+        self.hooks.pop("asked", lambda: None)()
+        return memoryview(self.memory)
+
+    def __release_buffer__(self, view: memoryview) -> None:
+        view.release()
+        self.hooks.pop("released", lambda: None)()
+
+
+def fail() -> None:
+    raise ZeroDivisionError("the memory cannot be had")

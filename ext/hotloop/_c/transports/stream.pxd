@@ -13,6 +13,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef bint lent                  # sendfile() waits for the descriptor, by a registration of its own
     cdef object empty_waiter        # the future by which sendfile() waits until all is written, or None
 
+    cdef object ask_for_memory(self, object data)
     cdef bint enqueue(self, object data) except -1
     cdef int send_soon(self) except -1
     cdef int send_now(self) except -1

@@ -136,6 +136,11 @@ cdef class StreamTransport(StreamReceiver):
         if self.lost:
             self.count_lost_write()
             return
+        if type(data) is not bytes:
+            # Given back after send_soon(): what a method of the data's does then comes after the data, as in asyncio.
+            data = self.ask_for_memory(data)
+            if data is None:
+                return
         check_fork(self)
         if self.enqueue(data):
             self.send_soon()
@@ -175,15 +180,27 @@ cdef class StreamTransport(StreamReceiver):
         else:
             self.send_soon()
 
+    cdef object ask_for_memory(self, object data):
+        """as_plain_data(). An exception counts as one of the send() that asyncio would have called: None."""
+        try:
+            return as_plain_data(data)
+        except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
+            # After the last two asyncio would ask again, when the kernel has room.
+            raise
+        except BaseException as error:
+            self.flush_early()
+            if not self.lost:
+                self.write_failed(error)
+        return None
+
     cdef bint enqueue(self, object data) except -1:
-        """Queue data to be sent. False if that has closed the connection: a send has failed, or the data is a view with
+        """Queue plain data to be sent. False if that has closed the connection: a send has failed, or the data is a view with
         gaps, which the kernel does not take."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
             write_queue_append_data(&self.unsent, data)
             return True
         try:
-            data = as_plain_data(data)
             if self.unsent.bytes == 0:
                 if self.send_uncopied(data, &sent):
                     return True
@@ -197,12 +214,14 @@ cdef class StreamTransport(StreamReceiver):
         return False
 
     cdef bint send_uncopied(self, object data, Py_ssize_t *sent) except -1:
-        """Send large data without copying it; true if the kernel has taken all of it."""
+        """Send large data without copying it; true if the kernel has taken all of it.
+
+        Small data, too, if asking for its memory has closed the connection: asyncio would be sending it."""
         cdef Py_buffer view
         cdef Py_ssize_t count
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if view.len < SEND_BEFORE_COPYING:
+            if view.len < SEND_BEFORE_COPYING and not self.lost or self.loop is None:
                 return False
             count = socket_send(self.usable_fd(), view.buf, view.len)
             if count > 0:
@@ -217,7 +236,7 @@ cdef class StreamTransport(StreamReceiver):
     cdef int send_soon(self) except -1:
         """Send what is queued at the end of the turn, or at once if waiting gains nothing."""
         if self.lost:
-            # write() has checked this, but as_plain_data() may have called the program since.
+            # write() has checked this, but ask_for_memory() may have called the program since.
             return 0
         if self.blocked:
             return self.maybe_pause_protocol()

@@ -8,7 +8,7 @@ import random
 
 import pytest
 from support.certificates import every_version
-from support.python_buffers import needs_python_buffers
+from support.python_buffers import PythonData, fail, needs_python_buffers
 from support.recording import Recorder, when_data_comes
 from support.stepping import run_once, run_until
 from support.stream_connections import KINDS, WritingData, skip_on_asyncio
@@ -519,3 +519,21 @@ def test_data_that_writes_when_it_is_asked_for_its_memory(tls, size):
     data = WritingData(connection.transport, b"first", b"x" * size)
     tls.loop.call_soon(connection.transport.write, data)
     assert connection.receive(5 + size) == b"first" + b"x" * size
+
+
+@needs_python_buffers
+@every_side
+def test_data_that_raises_when_it_is_asked_for_its_memory(tls, side):
+    connection = tls.open(side)
+
+    def write():
+        connection.transport.write(b"first")
+        connection.transport.write(PythonData(b"second", when_asked=fail))
+
+    tls.loop.call_soon(write)
+    assert connection.receive(5) == b"first"
+    run_until(tls.loop, lambda: connection.protocol.lost)
+    assert isinstance(connection.protocol.error, ZeroDivisionError)
+    assert [report["message"] for report in tls.take_reports()] == ["Fatal error on SSL protocol"]
+    # A closing connection asks for nothing that counts.
+    connection.transport.write(PythonData(b"data", when_asked=fail))

@@ -5,9 +5,9 @@ import contextlib
 import sys
 
 import pytest
-from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, settle, until
+from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, reports_of, settle, until
 from support.interpreter import limits_memory
-from support.python_buffers import needs_python_buffers
+from support.python_buffers import PythonData, fail, needs_python_buffers
 from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import WritingData
@@ -394,3 +394,32 @@ def test_data_that_writes_when_it_is_asked_for_its_memory(loop, size):
         received = bytearray()
         run_until(loop, lambda: received.extend(drain_pipe(reading.fileno())) or protocol.lost)
         assert received + drain_pipe(reading.fileno()) == b"first" + b"x" * size
+
+
+@needs_python_buffers
+@pytest.mark.parametrize("size", [10, 20_000])
+@pytest.mark.parametrize("method", ["close", "abort"])
+@pytest.mark.parametrize("when", ["when_asked", "when_released"])
+def test_data_that_ends_the_transport(loop, size, method, when):
+    reading, writing = pipe_files()
+    with reading:
+        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
+        transport.write(PythonData(b"x" * size, **{when: getattr(transport, method)}))
+        run_until(loop, lambda: protocol.lost)
+        assert drain_pipe(reading.fileno()) == b"x" * size
+        assert protocol.error is None
+
+
+@needs_python_buffers
+def test_data_that_raises_when_it_is_asked_for_its_memory(loop):
+    reading, writing = pipe_files()
+    with reading, reports_of(loop) as reports:
+        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
+        transport.write(PythonData(b"data", when_asked=fail))
+        assert transport.is_closing()
+        run_until(loop, lambda: protocol.lost)
+        assert drain_pipe(reading.fileno()) == b""
+        assert isinstance(protocol.error, ZeroDivisionError)
+        assert [report["message"] for report in reports] == ["Fatal write error on pipe transport"]
+        # A closing transport asks for nothing.
+        transport.write(PythonData(b"data", when_asked=fail))

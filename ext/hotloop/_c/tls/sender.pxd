@@ -29,6 +29,7 @@ cdef class TlsSender(TlsReceiver):
 
     cdef bint may_write(self) except -1
     cdef int write(self, object data) except -1
+    cdef object ask_for_memory(self, object data)
     cdef bint write_uncopied(self, object data) except -1
     cdef int write_all(self, object chunks) except -1
     cdef int send_soon(self) except -1

@@ -61,14 +61,26 @@ cdef class TlsSender(TlsReceiver):
         return False
 
     cdef int write(self, object data) except -1:
-        data = as_plain_data(data)
-        if not self.may_write():
+        data = self.ask_for_memory(data)
+        if data is None or not self.may_write():
             return 0
         self.check_fork()
         if type(data) is not bytes and self.write_uncopied(data):
             return 0
         write_queue_append_data(&self.unencrypted, data)
         return self.send_soon()
+
+    cdef object ask_for_memory(self, object data):
+        """as_plain_data(). An exception is one of encrypting the data, as in asyncio, which asks then: None."""
+        try:
+            return as_plain_data(data)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if self.may_write():
+                self.flush_early()
+                self.sending_failed(error)
+        return None
 
     cdef bint write_uncopied(self, object data) except -1:
         """Encrypt large data at once, without a copy. False if nothing was done: the data is small, or has to wait."""

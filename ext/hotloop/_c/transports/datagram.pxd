@@ -21,6 +21,7 @@ cdef class DatagramTransport(SocketTransport):
     cdef bint send(self, object data, object address) except -1
     cdef bint send_native(self, object data, object address, const sockaddr_storage *to, socklen_t length) except -1
     cdef bint send_by_socket_object(self, object data, object address) except -1
+    cdef object ask_for_memory(self, object data)
     cdef int send_after_loss(self) except -1
     cdef int send_or_report(self, object data, object address) except -1
     cdef int enqueue(self, object data, object address) except -1

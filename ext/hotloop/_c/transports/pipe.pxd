@@ -27,6 +27,7 @@ cdef class WritePipeTransport(PipeTransport):
     cdef bint device                # a character device, which may give a meaning to each single write
     cdef bint shows_hang_up         # the descriptor becomes readable when the reader closes
 
+    cdef object ask_for_memory(self, object data)
     cdef int send(self, object data) except -1
     cdef int enqueue(self, object data, Py_ssize_t start) except -1
     cdef int send_queued(self) except -1

@@ -336,11 +336,13 @@ cdef class WritePipeTransport(PipeTransport):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
         if not data:
             return
-        data = as_plain_data(data)
         if self.closing:
             self.ignore_write()
             return
-        if isinstance(data, memoryview) and not data.c_contiguous:
+        data = self.ask_for_memory(data)
+        if data is None:
+            return
+        if type(data) is memoryview and not data.c_contiguous:
             data = data.tobytes()
         self.send(data)
         self.maybe_pause_protocol()
@@ -348,6 +350,21 @@ cdef class WritePipeTransport(PipeTransport):
     def writelines(self, list_of_data):
         """Write the items joined."""
         self.write(b"".join(list_of_data))
+
+    cdef object ask_for_memory(self, object data):
+        """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None."""
+        try:
+            return as_plain_data(data)
+        except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
+            raise
+        except BaseException as error:
+            # asyncio asks a bytearray before it writes, and appends the data to what waits.
+            if isinstance(data, bytearray) or self.unsent.bytes:
+                raise
+            if not self.lost:
+                self.ignored_writes += 1
+                self.fatal_error(error, "Fatal write error on pipe transport")
+        return None
 
     cdef int send(self, object data) except -1:
         """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""
@@ -366,7 +383,8 @@ cdef class WritePipeTransport(PipeTransport):
                 metrics_sent(&loop.metrics, sent)
         finally:
             PyBuffer_Release(&view)
-        if sent == view.len or self.loop is None:
+        if sent == view.len or self.lost:
+            # Lost: the data, or the file object, is a Python object whose methods have ended the transport.
             return 0
         if sent < 0 and sent != -EAGAIN:
             self.ignored_writes += 1

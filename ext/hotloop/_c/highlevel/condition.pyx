@@ -27,7 +27,7 @@ from hotloop._c.highlevel.lock cimport (
     is_plain_lock,
     is_surely_taken,
     release_at_once,
-    release_plain_lock,
+    release_usual_lock,
     take_at_once,
     take_if_free,
 )
@@ -283,7 +283,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     try:
         # A deque with a `maxlen` that is full drops its oldest item, whose finalizer may run any code.
         if deque_size(waiters) > before or is_plain_condition(<PyObject *>condition):
-            release_plain_lock((<ConditionFields>condition)._lock)
+            release_usual_lock((<ConditionFields>condition)._lock)
         else:
             condition.release()
     except BaseException:
@@ -407,7 +407,7 @@ cdef PyObject *exit_at_once(PyObject *condition) noexcept:
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
     cdef object condition = coroutine.owner
     if is_plain_condition(<PyObject *>condition) and is_held(<ConditionFields>condition):
-        release_plain_lock((<ConditionFields>condition)._lock)
+        release_usual_lock((<ConditionFields>condition)._lock)
     else:
         condition.release()
     return None

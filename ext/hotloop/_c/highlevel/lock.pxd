@@ -17,7 +17,7 @@ cdef bint release_at_once(LockFields lock) noexcept
 # For plain locks, and for those whose acquire(), release() or locked() alone is another:
 cdef bint is_surely_taken(LockFields lock) except -1
 cdef bint take_if_free(object lock) except -1
-cdef int release_plain_lock(LockFields lock) except -1
+cdef int release_usual_lock(LockFields lock) except -1
 cdef Operation acquire_operation
 cdef object begin_wait(LockFields lock)
 # For any lock:

@@ -169,7 +169,7 @@ cdef int set_locked(object lock) except -1:
     return 0
 
 
-cdef int release_plain_lock(LockFields lock) except -1:
+cdef int release_usual_lock(LockFields lock) except -1:
     """release(), for a usual lock that is locked."""
     cdef object waiters, waiter
     lock._locked = False
@@ -231,7 +231,7 @@ cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if not applies(arguments, count, 1, keywords) or not (<LockFields>arguments[0])._locked:
         return NULL
-    release_plain_lock(<LockFields>arguments[0])
+    release_usual_lock(<LockFields>arguments[0])
     return Py_NewRef(None)
 
 
@@ -346,7 +346,7 @@ cdef PyObject *exit_at_once(PyObject *lock) noexcept:
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
     cdef object lock = coroutine.owner
     if is_usual_lock(<PyObject *>lock, RELEASE) and (<LockFields>lock)._locked:
-        release_plain_lock(<LockFields>lock)
+        release_usual_lock(<LockFields>lock)
     else:
         lock.release()
     return None

@@ -160,13 +160,13 @@ cdef inline bint is_bounded(PyObject *semaphore) noexcept:
 
 
 cdef inline bint is_of_our_class(PyObject *semaphore) noexcept:
-    """Whether it may be a plain semaphore, as far as its class says."""
+    """Whether it may be a usual semaphore, as far as its class says."""
     return not names_replaced_by_class(semaphore, &unbounded_class) & OTHER_NAMES
 
 
-cdef inline bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
-    """Whether its methods are those of one of the two classes, except for methods other than these, and its attributes
-    are there and of the types that the constructor gave them."""
+cdef inline bint is_usual_semaphore(PyObject *semaphore, unsigned int methods) noexcept:
+    """The same as for a lock (lock.pyx): whether its methods are those of one of the two classes, except for methods
+    other than these, and its attributes are there and of the types that the constructor gave them."""
     return (
         not replaced_names(semaphore, &unbounded_class) & (OTHER_NAMES | methods)
         and semaphore_fields_are_set(<object>semaphore)
@@ -176,21 +176,21 @@ cdef inline bint is_plain_semaphore(PyObject *semaphore, unsigned int methods) n
 
 
 cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t wanted, PyObject *keywords) noexcept:
-    """Whether a short cut may do a call: a plain semaphore, with `wanted` arguments in all."""
-    return count == wanted and keywords == NULL and is_plain_semaphore(arguments[0], 0)
+    """Whether a short cut may do a call: a usual semaphore, with `wanted` arguments in all."""
+    return count == wanted and keywords == NULL and is_usual_semaphore(arguments[0], 0)
 
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
 
 cdef bint is_locked(SemaphoreFields semaphore) except -1:
-    """locked(), for a plain semaphore."""
+    """locked(), for a usual semaphore."""
     return sign_of(semaphore._value) == 0 or (
         semaphore._waiters is not None and not are_all_cancelled(semaphore._waiters)
     )
 
 
 cdef bint is_surely_locked(SemaphoreFields semaphore) except -1:
-    """Whether acquire() of a plain semaphore has to wait, as far as that is known without running any code."""
+    """Whether acquire() of a usual semaphore has to wait, as far as that is known without running any code."""
     return sign_of(semaphore._value) == 0 or (
         semaphore._waiters is not None and is_surely_waiting(semaphore._waiters)
     )
@@ -201,38 +201,38 @@ cdef inline bint has_waiters(SemaphoreFields semaphore) noexcept:
 
 
 cdef bint take_at_once(PyObject *semaphore) noexcept:
-    """Decrement a plain semaphore that is not 0 and for which nothing waits."""
+    """Decrement a usual semaphore that is not 0 and for which nothing waits."""
     if sign_of((<SemaphoreFields>semaphore)._value) == 0 or has_waiters(<SemaphoreFields>semaphore):
         return False
     return add_to_value(<object>semaphore, -1)
 
 
 cdef bint release_at_once(PyObject *semaphore) noexcept:
-    """Increment a plain semaphore for which nothing waits, and which has no bound."""
+    """Increment a usual semaphore for which nothing waits, and which has no bound."""
     if has_waiters(<SemaphoreFields>semaphore) or is_bounded(semaphore):
         return False
     return add_to_value(<object>semaphore, 1)
 
 
 cdef bint take_if_free(object semaphore) except -1:
-    """Decrement a plain semaphore, unless acquire() would have to wait."""
+    """Decrement a usual semaphore, unless acquire() would have to wait."""
     if is_locked(<SemaphoreFields>semaphore):
         return False
-    if is_plain_semaphore(<PyObject *>semaphore, 0):
+    if is_usual_semaphore(<PyObject *>semaphore, 0):
         (<SemaphoreFields>semaphore)._value = (<SemaphoreFields>semaphore)._value - 1
     else:
         semaphore._value -= 1
     return True
 
 
-cdef int release_plain_semaphore(SemaphoreFields semaphore) except -1:
+cdef int release_usual_semaphore(SemaphoreFields semaphore) except -1:
     semaphore._value = semaphore._value + 1
     wake_next(semaphore)
     return 0
 
 
 cdef bint wake_next(object semaphore) except -1:
-    """_wake_up_next(), for a plain semaphore: wake the first waiter that is not done; False if there is none."""
+    """_wake_up_next(), for a usual semaphore: wake the first waiter that is not done; False if there is none."""
     cdef object waiters = (<SemaphoreFields>semaphore)._waiters
     cdef object waiter
     cdef Py_ssize_t index
@@ -251,7 +251,7 @@ cdef bint wake_next(object semaphore) except -1:
 
 cdef int wake_as_many_as_may_run(object semaphore) except -1:
     """The end of acquire(), for any semaphore."""
-    while is_plain_semaphore(<PyObject *>semaphore, 0):
+    while is_usual_semaphore(<PyObject *>semaphore, 0):
         if sign_of((<SemaphoreFields>semaphore)._value) <= 0 or not wake_next(semaphore) or not wakes_all:
             return 0
     while semaphore._value > 0:
@@ -308,12 +308,12 @@ cdef PyObject *acquire(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 cdef PyObject *release(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL:
     if not applies(arguments, count, 1, keywords) or not may_release(<SemaphoreFields>arguments[0]):
         return NULL
-    release_plain_semaphore(<SemaphoreFields>arguments[0])
+    release_usual_semaphore(<SemaphoreFields>arguments[0])
     return Py_NewRef(None)
 
 
 cdef bint may_release(SemaphoreFields semaphore) except -1:
-    """Whether release() of a plain semaphore raises nothing, as far as is known."""
+    """Whether release() of a usual semaphore raises nothing, as far as is known."""
     if not is_bounded(<PyObject *>semaphore):
         return True
     return bound_is_usual(semaphore) and semaphore._value < semaphore._bound_value
@@ -338,7 +338,7 @@ cdef enum:
 
 
 cdef PyObject *acquire_at_once(PyObject *semaphore) noexcept:
-    return Py_NewRef(True) if is_plain_semaphore(semaphore, LOCKED) and take_at_once(semaphore) else NULL
+    return Py_NewRef(True) if is_usual_semaphore(semaphore, LOCKED) and take_at_once(semaphore) else NULL
 
 
 cdef object acquire_step(Coroutine coroutine, object outcome, object error):
@@ -349,11 +349,11 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WOKEN:
         end_wait(semaphore, coroutine.extra, error)
         return True
-    if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
+    if not is_usual_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
     if take_if_free(semaphore):
         return True
-    if not is_plain_semaphore(<PyObject *>semaphore, LOCKED):
+    if not is_usual_semaphore(<PyObject *>semaphore, LOCKED):
         return delegate(coroutine, own_acquire(semaphore))
     coroutine.extra = begin_wait(<SemaphoreFields>semaphore)
     coroutine.position = WOKEN
@@ -361,7 +361,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
 
 
 cdef object begin_wait(SemaphoreFields semaphore):
-    """A future among the waiters of a plain semaphore that is not free."""
+    """A future among the waiters of a usual semaphore that is not free."""
     cdef object waiters = semaphore._waiters
     cdef object loop = semaphore._loop
     cdef object waiter
@@ -390,7 +390,7 @@ cdef int end_wait(object semaphore, object waiter, object error) except -1:
 
 cdef int forget_waiter(object semaphore, object waiter) except -1:
     """semaphore._waiters.remove(waiter)"""
-    if is_plain_semaphore(<PyObject *>semaphore, 0) and remove_waiter((<SemaphoreFields>semaphore)._waiters, waiter):
+    if is_usual_semaphore(<PyObject *>semaphore, 0) and remove_waiter((<SemaphoreFields>semaphore)._waiters, waiter):
         return 0
     semaphore._waiters.remove(waiter)
     return 0
@@ -427,37 +427,37 @@ cdef int fail_and_wake_all(object semaphore, object waiter, object error) except
 
 
 cdef PyObject *enter_at_once(PyObject *semaphore) noexcept:
-    return Py_NewRef(None) if is_plain_semaphore(semaphore, ACQUIRE | LOCKED) and take_at_once(semaphore) else NULL
+    return Py_NewRef(None) if is_usual_semaphore(semaphore, ACQUIRE | LOCKED) and take_at_once(semaphore) else NULL
 
 
 cdef object enter_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
-    cdef bint is_plain
+    cdef bint is_usual
     if is_merged(coroutine):
         end_wait(semaphore, coroutine.extra, error)
         return None
     if coroutine.position == WOKEN:
         return acquired(error)
-    if is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
+    if is_usual_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED):
         if is_surely_locked(<SemaphoreFields>semaphore):
-            is_plain = True
+            is_usual = True
         elif take_if_free(semaphore):
             return None
         else:
-            is_plain = is_plain_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED)
-        if is_plain and may_merge():
+            is_usual = is_usual_semaphore(<PyObject *>semaphore, ACQUIRE | LOCKED)
+        if is_usual and may_merge():
             return await_merged(coroutine, WOKEN, semaphore, begin_wait(<SemaphoreFields>semaphore))
     return await_acquire(coroutine, semaphore)
 
 
 cdef PyObject *exit_at_once(PyObject *semaphore) noexcept:
-    return Py_NewRef(None) if is_plain_semaphore(semaphore, RELEASE) and release_at_once(semaphore) else NULL
+    return Py_NewRef(None) if is_usual_semaphore(semaphore, RELEASE) and release_at_once(semaphore) else NULL
 
 
 cdef object exit_step(Coroutine coroutine, object outcome, object error):
     cdef object semaphore = coroutine.owner
-    if is_plain_semaphore(<PyObject *>semaphore, RELEASE) and may_release(<SemaphoreFields>semaphore):
-        release_plain_semaphore(<SemaphoreFields>semaphore)
+    if is_usual_semaphore(<PyObject *>semaphore, RELEASE) and may_release(<SemaphoreFields>semaphore):
+        release_usual_semaphore(<SemaphoreFields>semaphore)
     else:
         semaphore.release()
     return None

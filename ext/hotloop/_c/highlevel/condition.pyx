@@ -33,7 +33,7 @@ from hotloop._c.highlevel.lock cimport (
 )
 from hotloop._c.highlevel.plain_class cimport is_unchanged, plain_class, plain_class_record
 from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
-from hotloop._c.highlevel.waiters cimport create_waiter, is_our_future, remove_waiter
+from hotloop._c.highlevel.waiters cimport create_waiter, has_waiters, is_our_future, remove_waiter
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.tasks.future cimport Future
@@ -345,7 +345,7 @@ cdef bint may_raise_at_once(object condition) noexcept:
 
 
 cdef inline bint is_free(LockFields lock) noexcept:
-    return lock._locked is False and (lock._waiters is None or deque_size(lock._waiters) == 0)
+    return lock._locked is False and not has_waiters(<PyObject *>lock._waiters)
 
 
 cdef int raise_holding_the_lock(object condition, object error) except -1:

@@ -5,7 +5,6 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
@@ -14,7 +13,7 @@ from hotloop._c.highlevel.constructor cimport (
     is_unchanged_class,
 )
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
-from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_new
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_new
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
     names_replaced_by_class,
@@ -23,7 +22,7 @@ from hotloop._c.highlevel.plain_class cimport (
     replaced_names,
 )
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.waiters cimport create_waiter, is_done, remove_waiter, wake
+from hotloop._c.highlevel.waiters cimport add_waiter, fail_waiting, is_done, remove_waiter, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 
@@ -161,25 +160,22 @@ cdef enum:
 
 
 cdef object wait_step(Coroutine coroutine, object outcome, object error):
-    cdef object event, waiter, waiters
+    cdef object event
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
     event = coroutine.owner
     if coroutine.position == WOKEN:
         if error is not None:
-            fail(event, coroutine.extra, error)
+            fail_waiting(event, coroutine.extra, error)
         forget_waiter(event, coroutine.extra)
         return True
     if not is_usual_event(<PyObject *>event):
         return delegate(coroutine, own_wait(event))
     if (<EventFields>event)._value:
         return True
-    waiters = (<EventFields>event)._waiters
-    waiter = create_waiter(event, (<EventFields>event)._loop)
-    deque_append(waiters, waiter)
-    coroutine.extra = waiter
+    coroutine.extra = add_waiter(event, (<EventFields>event)._waiters, (<EventFields>event)._loop)
     coroutine.position = WOKEN
-    return await_object(coroutine, waiter)
+    return await_object(coroutine, coroutine.extra)
 
 
 cdef int forget_waiter(object event, object waiter) except -1:
@@ -188,14 +184,6 @@ cdef int forget_waiter(object event, object waiter) except -1:
         return 0
     event._waiters.remove(waiter)
     return 0
-
-
-cdef int fail(object event, object waiter, object error) except -1:
-    """The end of wait() after a wait that ended with an exception."""
-    try:
-        raise_again(error)
-    finally:
-        event._waiters.remove(waiter)
 
 
 cdef object own_wait = locks.Event.wait

@@ -14,7 +14,7 @@ from hotloop._c.highlevel.constructor cimport (
     is_unchanged_class,
 )
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
-from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_size
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
     names_replaced_by_class,
@@ -24,8 +24,10 @@ from hotloop._c.highlevel.plain_class cimport (
 )
 from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
 from hotloop._c.highlevel.waiters cimport (
+    add_waiter,
     are_all_cancelled,
-    create_waiter,
+    fail_waiting,
+    has_waiters,
     is_our_future,
     is_surely_waiting,
     remove_waiter,
@@ -125,13 +127,9 @@ cdef inline bint applies(PyObject **arguments, Py_ssize_t count, Py_ssize_t want
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
 
-cdef inline bint has_waiters(LockFields lock) noexcept:
-    return lock._waiters is not None and deque_size(lock._waiters) > 0
-
-
 cdef bint take_at_once(LockFields lock) noexcept:
     """Lock a usual lock that is not locked and for which nothing waits."""
-    if lock._locked or has_waiters(lock):
+    if lock._locked or has_waiters(<PyObject *>lock._waiters):
         return False
     lock._locked = True
     return True
@@ -139,7 +137,7 @@ cdef bint take_at_once(LockFields lock) noexcept:
 
 cdef bint release_at_once(LockFields lock) noexcept:
     """Unlock a usual lock that is locked and for which nothing waits."""
-    if not lock._locked or has_waiters(lock):
+    if not lock._locked or has_waiters(<PyObject *>lock._waiters):
         return False
     lock._locked = False
     return True
@@ -279,15 +277,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
 
 cdef object begin_wait(LockFields lock):
     """A future among the waiters of a usual lock that is not free."""
-    cdef object waiters = lock._waiters
-    cdef object loop = lock._loop
-    cdef object waiter
-    if waiters is None:
-        waiters = deque_new()
-        (<object>lock)._waiters = waiters
-    waiter = create_waiter(lock, loop)
-    deque_append(waiters, waiter)
-    return waiter
+    return add_waiter(lock, lock._waiters, lock._loop)
 
 
 cdef int end_wait(object lock, object waiter, object error) except -1:
@@ -305,10 +295,7 @@ cdef int end_wait(object lock, object waiter, object error) except -1:
 cdef int fail(object lock, object waiter, object error) except -1:
     """The end of acquire() after a wait that ended with an exception."""
     try:
-        try:
-            raise_again(error)
-        finally:
-            lock._waiters.remove(waiter)
+        fail_waiting(lock, waiter, error)
     except CancelledError:
         if not lock._locked:
             lock._wake_up_first()

@@ -26,7 +26,7 @@ from hotloop._c.highlevel.plain_class cimport (
     replaced_names,
 )
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.waiters cimport create_waiter, wake_first
+from hotloop._c.highlevel.waiters cimport add_waiter, wake_first
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install
 from hotloop._c.runtime.references cimport Py_NewRef
 
@@ -433,7 +433,7 @@ cdef PyObject *join(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
 # -- the coroutines ----------------------------------------------------------------------------------------------------
 
 cdef object get_step(Coroutine coroutine, object outcome, object error):
-    cdef object queue, getters, getter
+    cdef object queue
     cdef unsigned int found
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
@@ -453,15 +453,12 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         return wait_in_general(coroutine, queue, True)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
-    getters = (<QueueFields>queue)._getters
-    getter = create_waiter(queue, (<QueueFields>queue)._loop)
-    deque_append(getters, getter)
-    coroutine.extra = getter
-    return await_object(coroutine, getter)
+    coroutine.extra = add_waiter(queue, (<QueueFields>queue)._getters, (<QueueFields>queue)._loop)
+    return await_object(coroutine, coroutine.extra)
 
 
 cdef object put_step(Coroutine coroutine, object outcome, object error):
-    cdef object queue, putters, putter
+    cdef object queue
     cdef unsigned int found
     if coroutine.position < 0:
         return delegated(coroutine, outcome, error)
@@ -484,11 +481,8 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         return wait_in_general(coroutine, queue, False)
     if (<QueueFields>queue)._is_shutdown:
         raise QueueShutDown
-    putters = (<QueueFields>queue)._putters
-    putter = create_waiter(queue, (<QueueFields>queue)._loop)
-    deque_append(putters, putter)
-    coroutine.extra = putter
-    return await_object(coroutine, putter)
+    coroutine.extra = add_waiter(queue, (<QueueFields>queue)._putters, (<QueueFields>queue)._loop)
+    return await_object(coroutine, coroutine.extra)
 
 
 cdef object wait_in_general(Coroutine coroutine, object queue, bint is_getter):

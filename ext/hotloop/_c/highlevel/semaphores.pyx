@@ -6,7 +6,6 @@ Where asyncio's is another one, no method has a short cut.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
@@ -15,7 +14,7 @@ from hotloop._c.highlevel.constructor cimport (
     is_unchanged_class,
 )
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
-from hotloop._c.highlevel.deque cimport deque_append, deque_check, deque_install, deque_item, deque_new, deque_size
+from hotloop._c.highlevel.deque cimport deque_check, deque_install, deque_item, deque_size
 from hotloop._c.highlevel.lock cimport acquired, await_acquire
 from hotloop._c.highlevel.plain_class cimport (
     OTHER_NAMES,
@@ -26,8 +25,10 @@ from hotloop._c.highlevel.plain_class cimport (
 )
 from hotloop._c.highlevel.step_ends cimport await_merged, await_object, delegate, delegated, may_merge
 from hotloop._c.highlevel.waiters cimport (
+    add_waiter,
     are_all_cancelled,
-    create_waiter,
+    fail_waiting,
+    has_waiters,
     is_our_future,
     is_surely_waiting,
     remove_waiter,
@@ -196,20 +197,18 @@ cdef bint is_surely_locked(SemaphoreFields semaphore) except -1:
     )
 
 
-cdef inline bint has_waiters(SemaphoreFields semaphore) noexcept:
-    return semaphore._waiters is not None and deque_size(semaphore._waiters) > 0
-
-
 cdef bint take_at_once(PyObject *semaphore) noexcept:
     """Decrement a usual semaphore that is not 0 and for which nothing waits."""
-    if sign_of((<SemaphoreFields>semaphore)._value) == 0 or has_waiters(<SemaphoreFields>semaphore):
+    if sign_of((<SemaphoreFields>semaphore)._value) == 0:
+        return False
+    if has_waiters(<PyObject *>(<SemaphoreFields>semaphore)._waiters):
         return False
     return add_to_value(<object>semaphore, -1)
 
 
 cdef bint release_at_once(PyObject *semaphore) noexcept:
     """Increment a usual semaphore for which nothing waits, and which has no bound."""
-    if has_waiters(<SemaphoreFields>semaphore) or is_bounded(semaphore):
+    if has_waiters(<PyObject *>(<SemaphoreFields>semaphore)._waiters) or is_bounded(semaphore):
         return False
     return add_to_value(<object>semaphore, 1)
 
@@ -362,15 +361,7 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
 
 cdef object begin_wait(SemaphoreFields semaphore):
     """A future among the waiters of a usual semaphore that is not free."""
-    cdef object waiters = semaphore._waiters
-    cdef object loop = semaphore._loop
-    cdef object waiter
-    if waiters is None:
-        waiters = deque_new()
-        (<object>semaphore)._waiters = waiters
-    waiter = create_waiter(semaphore, loop)
-    deque_append(waiters, waiter)
-    return waiter
+    return add_waiter(semaphore, semaphore._waiters, semaphore._loop)
 
 
 cdef int end_wait(object semaphore, object waiter, object error) except -1:
@@ -401,10 +392,7 @@ cdef int fail(object semaphore, object waiter, object error) except -1:
     if wakes_all:
         fail_and_wake_all(semaphore, waiter, error)
     try:
-        try:
-            raise_again(error)
-        finally:
-            semaphore._waiters.remove(waiter)
+        fail_waiting(semaphore, waiter, error)
     except CancelledError:
         if not waiter.cancelled():
             semaphore._value += 1
@@ -414,10 +402,7 @@ cdef int fail(object semaphore, object waiter, object error) except -1:
 
 cdef int fail_and_wake_all(object semaphore, object waiter, object error) except -1:
     try:
-        try:
-            raise_again(error)
-        finally:
-            semaphore._waiters.remove(waiter)
+        fail_waiting(semaphore, waiter, error)
     except CancelledError:
         if waiter.done() and not waiter.cancelled():
             semaphore._value += 1

@@ -1,6 +1,15 @@
 """The futures by which locks, events and queues make tasks wait."""
 
-from hotloop._c.highlevel.deque cimport deque_delete, deque_install, deque_item, deque_popleft, deque_size
+from hotloop._c.highlevel.awaiting cimport raise_again
+from hotloop._c.highlevel.deque cimport (
+    deque_append,
+    deque_delete,
+    deque_install,
+    deque_item,
+    deque_new,
+    deque_popleft,
+    deque_size,
+)
 from hotloop._c.tasks.future cimport Future
 from hotloop._c.tasks.future_core cimport CANCELLED, PENDING, state_of
 
@@ -20,6 +29,18 @@ cdef object create_waiter(object owner, object bound_loop):
     if loop is None or loop is not bound_loop:
         loop = owner._get_loop()
     return loop.create_future()
+
+
+cdef object add_waiter(object owner, object waiters, object bound_loop):
+    """create_waiter(), and put it at the end of a deque. A lock or semaphore for which nothing has waited yet has None
+    in place of `waiters`, and gets a deque first."""
+    cdef object waiter
+    if waiters is None:
+        waiters = deque_new()
+        owner._waiters = waiters
+    waiter = create_waiter(owner, bound_loop)
+    deque_append(waiters, waiter)
+    return waiter
 
 
 cdef bint is_done(object waiter) except -1:
@@ -88,3 +109,11 @@ cdef bint remove_waiter(object waiters, object waiter) except -1:
             if not is_our_future(found):
                 return False
     return False
+
+
+cdef int fail_waiting(object owner, object waiter, object error) except -1:
+    """The end of a wait that ended with an exception: raise it, and in any case remove the waiter."""
+    try:
+        raise_again(error)
+    finally:
+        owner._waiters.remove(waiter)

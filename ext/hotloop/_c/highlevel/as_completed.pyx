@@ -23,8 +23,8 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_record,
 )
 from hotloop._c.highlevel.queues cimport has_no_item, is_plain, put_if_plain, take
+from hotloop._c.highlevel.running_loop cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor

@@ -13,7 +13,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport is_coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
-from hotloop._c.highlevel.timeouts cimport runs_on_hotloop
+from hotloop._c.highlevel.running_loop cimport runs_on_hotloop
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly

@@ -8,8 +8,8 @@ from cpython.object cimport PyObject
 from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.running_loop cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated, yield_bare
-from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.tasks.current_task cimport current_task
 
 cdef extern from *:

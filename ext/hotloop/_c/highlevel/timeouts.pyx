@@ -16,12 +16,11 @@ from hotloop._c.highlevel.plain_class cimport (
     plain_class_new,
     plain_class_record,
 )
+from hotloop._c.highlevel.running_loop cimport cancel_handle, is_debugging, running_loop
 from hotloop._c.highlevel.step_ends cimport delegate, delegated
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport PYGEN_ERROR, PyIter_Send, raise_set_error
-from hotloop._c.scheduler.ready_queue cimport may_queue_directly
-from hotloop._c.scheduler.timers cimport TimerHandle
 from hotloop._c.tasks.current_task cimport current_task
 from hotloop._c.tasks.task cimport Task
 
@@ -61,12 +60,10 @@ cdef extern from "Python.h":
     double PyFloat_AS_DOUBLE(object) noexcept
     object PyMethod_New(object function, object self)
 
-from asyncio import base_events, events, timeouts
+from asyncio import timeouts
 
 from hotloop._asyncio.compiled_classes import compiled_class
 
-cdef object get_running_loop = events._get_running_loop
-cdef object own_timer_handle_cancelled = base_events.BaseEventLoop._timer_handle_cancelled
 cdef object CREATED = timeouts._State.CREATED
 cdef object ENTERED = timeouts._State.ENTERED
 cdef object EXPIRING = timeouts._State.EXPIRING
@@ -106,51 +103,7 @@ cdef inline bint is_plain_timeout(PyObject *timeout) noexcept:
 
 # -- what the methods have in common -----------------------------------------------------------------------------------
 #
-# wait_for.pyx uses all of it. The first functions, on the running loop and on timers, also serve sleep(), wait(),
-# as_completed() and shield().
-
-cdef object running_loop():
-    """The running loop; None: none is running."""
-    return get_running_loop()
-
-
-cdef bint runs_on_hotloop(object loop, object task) noexcept:
-    """Whether the loop, whose current task is `task`, is hotloop's own, and not in debug mode."""
-    return (
-        isinstance(task, Task)
-        and (<Task>task).is_exact()
-        and (<Task>task).loop is loop
-        and (<Task>task).queue is not None
-        and may_queue_directly((<Task>task).queue, loop)
-    )
-
-
-cdef bint is_debugging(object loop, object task) except -1:
-    """Whether the loop, whose current task is `task`, is in debug mode. Its handles then say which line has made them:
-    a line of asyncio's, so that its own function has to make them."""
-    if runs_on_hotloop(loop, task):
-        return False
-    try:
-        return bool(loop.get_debug())
-    except Exception:
-        pass
-    return True
-
-
-cdef int cancel_handle(object handle) except -1:
-    """handle.cancel()"""
-    if type(handle) is not TimerHandle:
-        handle.cancel()
-    elif (<TimerHandle>handle).timers is not None:
-        (<TimerHandle>handle).withdraw()
-        (<TimerHandle>handle).cancel_now()
-    elif type((<TimerHandle>handle).loop)._timer_handle_cancelled is own_timer_handle_cancelled:
-        # Which does nothing for a timer that is not pending.
-        (<TimerHandle>handle).cancel_now()
-    else:
-        handle.cancel()
-    return 0
-
+# wait_for.pyx uses all of it.
 
 cdef bint is_timeout_unchanged() noexcept:
     """Whether the class Timeout is as it was made: enter_timeout() works on a new timeout then."""

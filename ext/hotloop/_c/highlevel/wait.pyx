@@ -12,8 +12,8 @@ from hotloop._c.highlevel.awaiting cimport raise_again
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
 from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
+from hotloop._c.highlevel.running_loop cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.timeouts cimport cancel_handle, running_loop, runs_on_hotloop
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.references cimport steal

@@ -8,15 +8,9 @@ from cpython.object cimport PyObject
 
 from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, new_coroutine, new_operation
+from hotloop._c.highlevel.running_loop cimport is_debugging, running_loop
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
-from hotloop._c.highlevel.timeouts cimport (
-    close_timeout,
-    enter_timeout,
-    is_debugging,
-    is_timeout_unchanged,
-    new_timeout,
-    running_loop,
-)
+from hotloop._c.highlevel.timeouts cimport close_timeout, enter_timeout, is_timeout_unchanged, new_timeout
 from hotloop._c.tasks.current_task cimport current_task
 
 cdef extern from *:

@@ -28,6 +28,7 @@ from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
@@ -64,7 +65,6 @@ cdef extern from *:
         return PyLong_CheckExact(object) && PyLong_AsLongAndOverflow(object, &overflow) >= 0 && !overflow;
     }
     """
-    void free_memory_install(PyTypeObject *)
     int add_iterator_fields(PyTypeObject *) except -1
     bint fill_iterator_fields(object) noexcept
     void clear_iterator_fields(object) noexcept

@@ -15,6 +15,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from hotloop._c.highlevel.awaiting cimport raise_again, throw_into, without_stop_iteration
 from hotloop._c.highlevel.coroutine_iterator cimport new_iterator
 from hotloop._c.runtime.python_api cimport Py_REFCNT
+from hotloop._c.runtime.recycling cimport free_objects_acquire, free_objects_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -56,8 +57,6 @@ cdef extern from *:
     })
     """
     void fill_owner(PyObject *coroutine, object new_owner) noexcept
-    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
-    PyObject *free_objects_acquire()
     ctypedef PyObject *(*unaryfunc)(PyObject *)
     int running_code_flags() noexcept
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)

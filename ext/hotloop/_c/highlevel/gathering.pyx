@@ -15,6 +15,7 @@ from hotloop._c.highlevel.coroutine cimport is_coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, get_count, shared_context
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.future cimport Future
@@ -65,7 +66,6 @@ cdef extern from *:
         return found;
     }
     """
-    void free_memory_install(PyTypeObject *)
     bint has_duplicates(PyObject **items, Py_ssize_t count) noexcept
 
 cdef extern from "Python.h":

@@ -15,6 +15,7 @@ from hotloop._c.highlevel.coroutine cimport is_coroutine
 from hotloop._c.highlevel.done_callback cimport DoneCallback, shared_context
 from hotloop._c.highlevel.running_loop cimport runs_on_hotloop
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, may_create_directly, may_queue_directly
 from hotloop._c.tasks.current_task cimport current_task
@@ -27,7 +28,6 @@ cdef extern from *:
     #define FREE_MEMORY_CAPACITY 256
     #include "runtime/recycling.h"
     """
-    void free_memory_install(PyTypeObject *)
 
 from asyncio import events, tasks
 

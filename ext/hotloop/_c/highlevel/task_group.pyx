@@ -16,6 +16,7 @@ from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport is_done, wake
 from hotloop._c.runtime.instance_dict cimport instance_dict_clear, instance_dict_install, instance_dict_is_absent
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.scheduler.ready_queue cimport may_create_directly, may_queue_directly
 from hotloop._c.tasks.future cimport Future, new_future
@@ -43,7 +44,6 @@ cdef extern from *:
     #define add_group_fields(type) FIELDS_INSTALL(type, GROUP_FIELDS)
     #endif
     """
-    void free_memory_install(PyTypeObject *)
     ctypedef PyObject *(*PyCFunction)(PyObject *, PyObject *)
     PyCFunction immutable_method(object type, const char *name) noexcept
     bint has_no_own_attributes(object) noexcept

@@ -16,6 +16,7 @@ from hotloop._c.highlevel.running_loop cimport cancel_handle, running_loop, runs
 from hotloop._c.highlevel.step_ends cimport await_object, delegate, delegated
 from hotloop._c.highlevel.waiters cimport is_our_future
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly
 from hotloop._c.scheduler.timers cimport TimerHandle
@@ -39,7 +40,6 @@ cdef extern from *:
         return -1;
     }
     """
-    void free_memory_install(PyTypeObject *)
     Py_ssize_t keyword_index(object names, object name) noexcept
 
 cdef extern from "Python.h":

@@ -31,6 +31,7 @@ from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.runtime.no_constructor cimport remove_constructor
+from hotloop._c.runtime.recycling cimport finalizer_skip, free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -74,8 +75,6 @@ cdef extern from *:
     #define FREE_MEMORY_CAPACITY 256
     #include "runtime/recycling.h"
     """
-    void free_memory_install(PyTypeObject *)
-    void finalizer_skip(object) noexcept
 
 cdef extern from "Python.h":
     object PyWeakref_NewRef(object, PyObject *)

@@ -18,6 +18,15 @@ from hotloop._c.runtime.locking cimport (
     store_release_bint,
 )
 from hotloop._c.runtime.python_api cimport Py_REFCNT
+from hotloop._c.runtime.recycling cimport (
+    COLLECTOR_WORDS,
+    free_list,
+    free_list_accepts,
+    free_list_acquire,
+    free_list_release,
+    is_unshared_native,
+    uncounted_install,
+)
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, push, unwrap
 
@@ -39,15 +48,6 @@ cdef extern from *:
     #define FREE_LIST_CAPACITY 32768
     #include "runtime/recycling.h"
     """
-    ctypedef struct free_list:
-        pass
-    PyObject *free_list_acquire(free_list *)
-    bint free_list_accepts(const free_list *, PyObject *handle)
-    void free_list_release(free_list *, PyObject *handle)
-    bint is_unshared_native(PyObject *item)
-    enum:
-        COLLECTOR_WORDS
-    void uncounted_install(PyTypeObject *)
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1

@@ -11,6 +11,7 @@ from libc.math cimport INFINITY
 from libc.string cimport memset
 
 from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.recycling cimport free_memory_install
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.runtime.slots cimport slots_visit, traverse_function
 from hotloop._c.scheduler.handles cimport Handle
@@ -32,7 +33,6 @@ cdef extern from *:
     #define FREE_MEMORY_CAPACITY 1024
     #include "runtime/recycling.h"
     """
-    void free_memory_install(PyTypeObject *)
 
 cdef extern from "runtime/context_cache.h":
     bint context_comparable

@@ -7,6 +7,7 @@ cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.runtime.recycling cimport free_memory_install, free_objects_acquire, free_objects_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.runtime.send_slots cimport (
     PYGEN_ERROR,
@@ -28,9 +29,6 @@ cdef extern from *:
     #define FREE_MEMORY_CAPACITY 1024
     #include "runtime/recycling.h"
     """
-    void free_memory_install(PyTypeObject *)
-    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
-    PyObject *free_objects_acquire()
 
 import asyncio
 import sys

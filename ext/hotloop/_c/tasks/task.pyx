@@ -16,6 +16,7 @@ from hotloop._c.runtime.locking cimport (
     shared_count,
     shared_next,
 )
+from hotloop._c.runtime.recycling cimport free_memory_install, free_objects_acquire, free_objects_install
 from hotloop._c.runtime.references cimport steal
 from hotloop._c.scheduler.handles cimport acquire_context, release_context
 from hotloop._c.scheduler.ready_queue cimport ReadyQueue
@@ -29,9 +30,6 @@ cdef extern from *:
     #define FREE_MEMORY_CAPACITY 1024
     #include "runtime/recycling.h"
     """
-    void free_memory_install(PyTypeObject *)
-    void free_objects_install(PyTypeObject *, bint (*is_spent)(PyObject *) noexcept, void (*empty)(PyObject *) noexcept)
-    PyObject *free_objects_acquire()
 
 import asyncio
 import sys

@@ -37,4 +37,10 @@ cdef inline bint runs_in_other_thread(LoopCore loop) noexcept:
     return FREE_THREADED and loop is not None and loop.runs_elsewhere()
 
 
+cdef inline int refuse_other_threads(LoopCore loop) except -1:
+    """RuntimeError if runs_in_other_thread(): for calls that another thread cannot hand over."""
+    return raise_wrong_thread() if runs_in_other_thread(loop) else 0
+
+
 cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments)
+cdef int raise_wrong_thread() except -1

@@ -511,15 +511,13 @@ cdef class LoopCore(Polling):
         return self.add_descriptor_callback(fd, POLLER_WRITE, callback, args, context)
 
     def _remove_reader(self, fd):
-        if FREE_THREADED:
-            self.check_thread()
+        refuse_other_threads(self)
         if self.poller is None:
             return super()._remove_reader(fd)
         return remove_callback(self.poller, fd, POLLER_READ)
 
     def _remove_writer(self, fd):
-        if FREE_THREADED:
-            self.check_thread()
+        refuse_other_threads(self)
         if self.poller is None:
             return super()._remove_writer(fd)
         return remove_callback(self.poller, fd, POLLER_WRITE)
@@ -528,8 +526,7 @@ cdef class LoopCore(Polling):
         """Call `callback` at each `event`; it takes the place of an earlier callback for that, which is cancelled."""
         cdef Handle handle
         self.check_open()
-        if FREE_THREADED:
-            self.check_thread()
+        refuse_other_threads(self)
         handle = new_handle(callback, args, self, context)
         if self.debug:
             handle.record_source_traceback()
@@ -554,6 +551,10 @@ cdef object call_in_loop_thread(LoopCore loop, object method, tuple arguments):
     the exception handler."""
     if loop is not None:
         loop.call_soon_threadsafe(method, *arguments)
+
+
+cdef int raise_wrong_thread() except -1:
+    raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
 
 
 cdef object add_on_foreign_selector(object add, object fd, object callback, tuple args, object context):

@@ -128,7 +128,6 @@ cdef class LoopState:
     cdef int check_open(self) except -1
     cdef bint is_inherited_by_fork(self) noexcept
     cdef bint runs_elsewhere(self) noexcept
-    cdef int check_thread(self) except -1
     cdef bint wake_poller(self) except -1
     cdef int empty_inbox(self) except -1
     cdef int flush_writes(self) except -1

@@ -71,12 +71,6 @@ cdef class LoopState:
         cdef unsigned long runner = load_acquire_id(&self.thread_id)
         return runner != 0 and runner != PyThread_get_thread_ident()
 
-    cdef int check_thread(self) except -1:
-        """For builds without the GIL: RuntimeError if another thread runs the loop."""
-        if self.runs_elsewhere():
-            raise RuntimeError("Non-thread-safe operation invoked on an event loop other than the current one")
-        return 0
-
     cdef bint wake_poller(self) except -1:
         """End the current or next wait of hotloop's own poller; False if the loop has none. Does nothing on a closed
         loop."""

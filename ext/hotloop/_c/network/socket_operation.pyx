@@ -24,12 +24,11 @@ Source: epoll(7); PEP 492; asyncio/selector_events.py.
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.loop.loop_core cimport LoopCore
+from hotloop._c.loop.loop_core cimport LoopCore, refuse_other_threads
 from hotloop._c.loop.state cimport backoff_reset
 from hotloop._c.poller.descriptor_callbacks cimport receiver_of
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_READ, POLLER_WRITE, Watcher
-from hotloop._c.runtime.locking cimport FREE_THREADED
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.runtime.recycling cimport finalizer_skip, free_memory_install
 from hotloop._c.runtime.references cimport Py_NewRef, steal
@@ -159,8 +158,7 @@ cdef class SocketOperation:
 
     def close(self):
         """End the operation. Idempotent. Raises ValueError if it is running."""
-        if FREE_THREADED and self.loop is not None:
-            self.loop.check_thread()
+        refuse_other_threads(self.loop)
         if self.stage != CLOSED:
             self.check_usable()
         self.end()
@@ -267,8 +265,7 @@ cdef class SocketOperation:
             self.waiter.finish(None)
             return 0
         loop.check_open()
-        if FREE_THREADED:
-            loop.check_thread()
+        refuse_other_threads(loop)
         backoff_reset(&loop.metrics.backoff)
         if self.may_register:
             # The program may have closed the socket since the attempt began: in an audit hook, or in a method of the

@@ -6,14 +6,14 @@ Source: the asyncio documentation, "Transports and Protocols".
 cimport cython
 from cpython.object cimport PyTypeObject
 
-from hotloop._c.loop.loop_core cimport call_in_loop_thread, runs_in_other_thread
+from hotloop._c.loop.loop_core cimport call_in_loop_thread, refuse_other_threads, runs_in_other_thread
 from hotloop._c.runtime.instance_dict cimport (
     instance_dict_clear,
     instance_dict_get,
     instance_dict_install,
     instance_dict_set,
 )
-from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
+from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.no_constructor cimport remove_constructor
 from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.protocol cimport TlsProtocol
@@ -160,8 +160,7 @@ cdef class SSLTransport:
 
     def get_read_buffer_size(self):
         """How many bytes have been received and not yet decrypted."""
-        if FREE_THREADED:
-            self.tls.loop.check_thread()
+        refuse_other_threads(self.tls.loop)
         return self.tls.unread_bytes()
 
     # -- writing -------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ cdef class TlsSender(TlsReceiver):
     cdef Py_ssize_t write_high      # in bytes
     cdef tuple write_limits         # (low, high) as the caller gave them
 
-    cdef bint may_write(self) except -1
+    cdef bint accept_write(self) except -1
     cdef int write(self, object data) except -1
     cdef object ask_for_memory(self, object data)
     cdef bint write_uncopied(self, object data) except -1
@@ -41,7 +41,7 @@ cdef class TlsSender(TlsReceiver):
     cdef int send_records(self) except -1
     cdef int control_app_writing(self) except -1
     cdef int flush_inner(self) except -1
-    cdef int check_fork(self) except -1
+    cdef int leave_to_parent_if_forked(self) except -1
     cdef int flush_if_broken(self) except -1
     cdef bint is_used_by_program(self) noexcept
     cdef Py_ssize_t unsent_bytes(self) except -1

@@ -52,7 +52,8 @@ cdef class TlsSender(TlsReceiver):
             self.write_limits, limits = limits, self.write_limits
         return 0
 
-    cdef bint may_write(self) except -1:
+    cdef bint accept_write(self) except -1:
+        """Whether the connection can still send. If not, the write is lost, and counted."""
         if self.state == HANDSHAKE or self.state == OPEN:
             return True
         if self.lost >= SILENT_LOST_WRITES:
@@ -62,9 +63,9 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int write(self, object data) except -1:
         data = self.ask_for_memory(data)
-        if data is None or not self.may_write():
+        if data is None or not self.accept_write():
             return 0
-        self.check_fork()
+        self.leave_to_parent_if_forked()
         if type(data) is not bytes and self.write_uncopied(data):
             return 0
         write_queue_append_data(&self.unencrypted, data)
@@ -77,7 +78,7 @@ cdef class TlsSender(TlsReceiver):
         except MemoryError:
             raise
         except Exception as error:
-            if self.may_write():
+            if self.accept_write():
                 self.flush_early()
                 self.sending_failed(error)
         return None
@@ -112,9 +113,9 @@ cdef class TlsSender(TlsReceiver):
 
     cdef int write_all(self, object chunks) except -1:
         cdef int waiting
-        if not self.may_write():
+        if not self.accept_write():
             return 0
-        self.check_fork()
+        self.leave_to_parent_if_forked()
         # Before the queue is looked at: an iterator of the program may write.
         chunks = bytes_or_views(chunks)
         waiting = self.unencrypted.count
@@ -150,8 +151,8 @@ cdef class TlsSender(TlsReceiver):
         self.unflushed = False
         return self.send_now(False)
 
-    cdef int check_fork(self) except -1:
-        """Before a write: leave the parent's writes to the parent if this is a forked child."""
+    cdef int leave_to_parent_if_forked(self) except -1:
+        """Before a write that is not lost."""
         if self.unflushed or (self.stream is not None and self.stream.unflushed):
             if self.loop.is_inherited_by_fork():
                 self.leave_to_parent()

@@ -62,8 +62,8 @@ cdef str WRITE_TYPES = (
 )
 
 
-cdef inline int check_fork(StreamTransport self) except -1:
-    """Before a write: leave the parent's writes to the parent if this is a forked child."""
+cdef inline int leave_to_parent_if_forked(StreamTransport self) except -1:
+    """Before a write that is not lost."""
     return self.leave_to_parent() if self.unflushed and self.loop.is_inherited_by_fork() else 0
 
 
@@ -141,7 +141,7 @@ cdef class StreamTransport(StreamReceiver):
             data = self.ask_for_memory(data)
             if data is None:
                 return
-        check_fork(self)
+        leave_to_parent_if_forked(self)
         if self.enqueue(data):
             self.send_soon()
 
@@ -163,7 +163,7 @@ cdef class StreamTransport(StreamReceiver):
         if self.lost:
             self.count_lost_write()
             return
-        check_fork(self)
+        leave_to_parent_if_forked(self)
         waiting = self.unsent.count
         try:
             for data in chunks:

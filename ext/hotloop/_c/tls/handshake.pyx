@@ -33,9 +33,8 @@ cdef class TlsHandshake(TlsSender):
     cdef bint shake_hands(self) except -1:
         """Continue with what has arrived. True when the handshake is done: then what is left is application data."""
         cdef bint done
-        cdef ciphertext source
         cdef bytes owner = self.held
-        self.unheld(owner, &source)
+        cdef ciphertext source = self.held_ciphertext(owner)
         try:
             done = self.engine.handshake(&source)
             self.hold_rest(&source, owner)

@@ -244,7 +244,7 @@ cdef class TlsProtocol(TlsHandshake):
                     source.data = data
                     source.size = size
                 else:
-                    self.unheld(owner, &source)
+                    source = self.held_ciphertext(owner)
                 size = 0
                 if self.deliver(&source, owner):
                     continue

@@ -75,14 +75,15 @@ cdef class TlsReceiver(ByteProtocol):
         self.held_at = 0
         return 0
 
-    cdef int unheld(self, bytes owner, ciphertext *source) except -1:
-        """What waits in `owner`, the held object; nothing if that is None."""
+    cdef ciphertext held_ciphertext(self, bytes owner) noexcept:
+        """What waits in `owner`, the held object, which the caller keeps alive; nothing if that is None."""
+        cdef ciphertext source
         source.data = NULL
         source.size = 0
         if owner is not None:
             source.data = PyBytes_AS_STRING(owner) + self.held_at
             source.size = PyBytes_GET_SIZE(owner) - self.held_at
-        return 0
+        return source
 
     cdef int hold_rest(self, ciphertext *source, bytes owner) except -1:
         """Hold what is left of the source before other code is called, which may reuse the buffer. `owner` is the held
@@ -189,7 +190,7 @@ cdef class TlsReceiver(ByteProtocol):
                 # Another protocol was set, which may take data in another way: the caller tries again.
                 return 1
             owner = self.held
-            self.unheld(owner, source)
+            source[0] = self.held_ciphertext(owner)
             count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
             is_full = count == view.len
             self.hold_rest(source, owner)

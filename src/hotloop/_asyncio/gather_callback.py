@@ -1,12 +1,14 @@
 """asyncio's own done callback of gather(), for a gather() that is compiled.
 
-The callback is a function inside gather(), with variables of gather() in cells. Its code is among gather()'s constants,
-so the function can be made with other cells. It then does what the running Python's gather() does, to the letter.
+It is made as nested_functions.py makes its functions, and for the same reason: it then does what the running Python's
+gather() does, to the letter.
 """
 
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
 from typing import Any
+
+from hotloop._asyncio.nested_functions import codes_inside
 
 # The variables of gather() that its callback uses.
 _VARIABLES = {"children", "nfinished", "nfuts", "outer", "return_exceptions"}
@@ -33,7 +35,5 @@ class GatherCallback:
 
 def gather_callback(gather: Any) -> GatherCallback | None:
     """None if the running Python's gather() is not as expected: it is not compiled then."""
-    for code in gather.__code__.co_consts:
-        if isinstance(code, CodeType) and code.co_name == "_done_callback" and set(code.co_freevars) == _VARIABLES:
-            return GatherCallback(gather, code)
-    return None
+    code = codes_inside(gather).get("_done_callback")
+    return None if code is None or set(code.co_freevars) != _VARIABLES else GatherCallback(gather, code)

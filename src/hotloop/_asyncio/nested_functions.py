@@ -8,16 +8,21 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 
+def codes_inside(function: Any) -> dict[str, CodeType]:
+    """The code of each named function that `function` makes in a call."""
+    return {
+        code.co_name: code
+        for code in function.__code__.co_consts
+        if isinstance(code, CodeType) and not code.co_name.startswith("<")
+    }
+
+
 class NestedFunctions:
     """Makes the functions that `function` makes in each call."""
 
     def __init__(self, function: Any) -> None:
         self._globals = function.__globals__
-        self._codes = {
-            code.co_name: code
-            for code in function.__code__.co_consts
-            if isinstance(code, CodeType) and not code.co_name.startswith("<")
-        }
+        self._codes = codes_inside(function)
         self.names = frozenset(self._codes)
         # What they use of the outer function's variables, apart from each other.
         self.variables = frozenset(name for code in self._codes.values() for name in code.co_freevars) - self.names

@@ -20,14 +20,6 @@ needs_generator = pytest.mark.skipif(load.unavailable() is not None, reason=str(
 # -- compiling ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fresh_program():
-    """Clear the cached load generator before and after the test."""
-    load._program_or_reason.cache_clear()
-    yield
-    load._program_or_reason.cache_clear()
-
-
 def test_the_sources_are_complete():
     for program in (load.PLAIN, load.TLS):
         assert any("int main(" in source for source in program.made_from())
@@ -50,7 +42,7 @@ def test_the_source_compiles_without_a_warning(tmp_path):
     assert program != load.program()  # another command makes another program
 
 
-def test_a_missing_compiler_is_a_reason(monkeypatch, fresh_program):
+def test_a_missing_compiler_is_a_reason(monkeypatch, fresh_programs):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("CC", "no-such-compiler -m64")
     assert load.unavailable() == "the load generator needs a C compiler, and 'no-such-compiler' was not found"
@@ -73,7 +65,7 @@ def test_a_cache_that_cannot_be_written_is_a_reason(tmp_path):
         load.compiled(["cc"], tmp_path / "file" / "cache")
 
 
-def test_a_system_without_epoll_is_a_reason(monkeypatch, fresh_program):
+def test_a_system_without_epoll_is_a_reason(monkeypatch, fresh_programs):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert load.unavailable() == "the load generator needs epoll, and this is darwin"
 

@@ -17,13 +17,6 @@ CIPHER = ("TLS_AES_256_GCM_SHA384", "TLSv1.3", 256)
 needs_openssl = pytest.mark.skipif(tls.unavailable() is not None, reason=str(tls.unavailable()))
 
 
-@pytest.fixture
-def certificate(tmp_path):
-    path = os.fspath(tmp_path / "identity")
-    identity.make(path)
-    return path
-
-
 @needs_openssl
 def test_the_source_compiles_without_a_warning(tmp_path):
     program = load.compiled([*load.compiler(), "-Werror"], tmp_path, TLS)

@@ -419,15 +419,7 @@ def test_a_real_run(capsys, monkeypatch, tmp_path):
     assert "\nNetwork: processor time" in out
 
 
-@pytest.fixture
-def fresh_program():
-    """Clear the cached load generator before and after the test."""
-    load._program_or_reason.cache_clear()
-    yield
-    load._program_or_reason.cache_clear()
-
-
-def test_a_run_without_a_compiler_says_so(capsys, monkeypatch, fresh_program):
+def test_a_run_without_a_compiler_says_so(capsys, monkeypatch, fresh_programs):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(cli, "QUICK_SECONDS", 0.001)
     monkeypatch.setenv("CC", "no-such-compiler")

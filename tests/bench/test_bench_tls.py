@@ -29,13 +29,6 @@ needs_openssl = pytest.mark.skipif(tls.unavailable() is not None, reason=str(tls
 needs_certificate = pytest.mark.skipif(identity.unavailable() is not None, reason=str(identity.unavailable()))
 
 
-@pytest.fixture
-def certificate(tmp_path):
-    path = os.fspath(tmp_path / "identity")
-    identity.make(path)
-    return path
-
-
 # -- the certificate ---------------------------------------------------------------------------------------------------
 
 
@@ -63,14 +56,6 @@ def test_the_missing_parts_for_a_certificate_are_named(monkeypatch):
 
 
 # -- compiling ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fresh_programs():
-    """Clear the cached load generators before and after the test."""
-    load._program_or_reason.cache_clear()
-    yield
-    load._program_or_reason.cache_clear()
 
 
 @pytest.fixture

@@ -63,7 +63,8 @@ def test_overridden_methods_are_called(loop, kind, method, place, monkeypatch):
                 await turns(4)
                 lock.notify(1)
                 return lock.notify_all()
-            await asyncio.wait_for(lock.wait(), 0.01) if number == 1 else None
+            if number == 1:
+                await asyncio.wait_for(lock.wait(), 0.01)
             return await lock.wait_for(lambda: True)
 
     same_on_both(loop, use)
@@ -98,7 +99,8 @@ def test_class_patched_between_call_and_first_step(loop, kind, call, monkeypatch
                 patch.setattr(lock_class, name, watched)
             task = started(coroutine)
             await turns(2)
-            lock.release() if lock.locked() else None
+            if lock.locked():
+                lock.release()
             if call in ("wait", "wait_for"):
                 async with lock:
                     lock.notify_all()

@@ -8,6 +8,15 @@ from support.comparing import description, outcome, outcome_of, same_on_both, tu
 from support.locks import KINDS, cancelled, outcome_of_throw, started, state, without_addresses
 
 
+def take_unseen(lock):
+    """Take a lock that is free without the waiter that was woken for it."""
+    inner = getattr(lock, "_lock", lock)
+    if hasattr(inner, "_locked"):
+        inner._locked = True
+    else:
+        inner._value = 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["cancel", "error", "close", "result"])
 @pytest.mark.parametrize("woken", [False, True])
@@ -25,9 +34,7 @@ def test_wait_that_ends_otherwise(loop, kind, ending, woken, free):
         if woken:
             lock.release()
             if not free:
-                inner = getattr(lock, "_lock", lock)
-                inner.__dict__.update({}) if False else None
-                setattr(inner, "_locked" if hasattr(inner, "_locked") else "_value", hasattr(inner, "_locked") or 0)
+                take_unseen(lock)
         if ending == "cancel":
             found = [outcome_of_throw(waiting, asyncio.CancelledError("x"))]
         elif ending == "error":
@@ -78,7 +85,8 @@ def test_condition_wait_that_ends_otherwise(loop, ending, acquiring, notified):
             condition.release()
         await turns(3)
         found.append([state(condition), [other.done() for other in others]])
-        waiting.close() if condition.locked() else None
+        if condition.locked():
+            waiting.close()
         await cancelled(*others)
         return found
 

@@ -130,8 +130,8 @@ def test_cancelling_a_waiting_task(loop):
             task = asyncio.ensure_future(module.wait_for(future, 100))
             await turns(passing)
             task.cancel("message")
-            if passing == 3:
-                future.set_result("in the same turn") if not future.done() else None
+            if passing == 3 and not future.done():
+                future.set_result("in the same turn")
             found += [await outcome_of(task), future.cancelled(), task.cancelling(), pending_timers(loop)]
         return found
 

@@ -38,7 +38,8 @@ async def settle():
 
 async def exchange(reader, writer, data):
     writer.write(data)
-    writer.write_eof() if writer.can_write_eof() else None
+    if writer.can_write_eof():
+        writer.write_eof()
     received = await reader.readexactly(len(data))
     writer.close()
     await writer.wait_closed()

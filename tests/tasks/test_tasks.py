@@ -54,7 +54,8 @@ def test_an_exception_that_was_handled_is_not_the_context_of_a_later_one(impl, l
             await future
         for turns in range(2):
             try:
-                await asyncio.sleep(0) if turns else None
+                if turns:
+                    await asyncio.sleep(0)
                 raise KeyError
             except KeyError as error:
                 contexts.append(error.__context__)

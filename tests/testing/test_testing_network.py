@@ -201,7 +201,8 @@ def test_a_server_on_all_addresses(run):
                     with pytest.raises(OSError, match="address already in use"):
                         await serve(b"again", host)
                     with network.at(place):
-                        await serve(b"elsewhere", None) if host == "0.0.0.0" else None
+                        if host == "0.0.0.0":
+                            await serve(b"elsewhere", None)
 
     run(main())
 

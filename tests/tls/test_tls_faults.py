@@ -297,7 +297,8 @@ def test_cancelled_at_every_step(impl, certificates, side, version):
             run_until_or_error(loop, lambda peer=peer: leaves(peer))
             run_once(loop, 3)
             assert not protocol.calls or protocol.lost
-            protocol.check_life_cycle() if protocol.calls else None
+            if protocol.calls:
+                protocol.check_life_cycle()
         else:
             making.result()[0].abort()
             run_until(loop, lambda protocol=protocol: protocol.lost)

@@ -100,7 +100,8 @@ def test_nothing_is_received_after_closing(loop, connections, how, make_protocol
     connection.send(b"late")
     run_once(loop, 3)
     getattr(connection.transport, how)()
-    connection.receive_all() if how == "close" else None
+    if how == "close":
+        connection.receive_all()
     connection.run_until_lost()
     assert not connection.protocol.received
 

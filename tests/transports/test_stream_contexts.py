@@ -76,7 +76,8 @@ def connect(loop):
 
     yield connect
     for connected in opened:
-        connected.transport.abort() if not connected.protocol.lost else None
+        if not connected.protocol.lost:
+            connected.transport.abort()
         connected.peer.close()
         run_until(loop, lambda connected=connected: connected.protocol.lost)
 

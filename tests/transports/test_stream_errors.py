@@ -502,7 +502,8 @@ def test_no_references_leak(loop, connections):
             connection.transport.write(b"question")
             connection.peer.recv(100)
             connection.peer.send(b"answer")
-            connection.transport.pause_reading() if number % 10 == 0 else None
+            if number % 10 == 0:
+                connection.transport.pause_reading()
             run_once(loop)
             connection.transport.resume_reading()
             connection.protocol.received.clear()

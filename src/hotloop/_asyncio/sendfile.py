@@ -20,6 +20,7 @@ from hotloop._asyncio.mixin import Behind
 class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
     """The protocol while a file is sent."""
 
+    _write_ready_fut: Any
     _lost = False
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -194,8 +194,8 @@ cdef class StreamTransport(StreamReceiver):
         return None
 
     cdef bint enqueue(self, object data) except -1:
-        """Queue plain data to be sent. False if that has closed the connection: a send has failed, or the data is a view
-        with gaps, which the kernel does not take."""
+        """Queue plain data to be sent. False if that has closed the connection: a send has failed, or the data is a
+        view with gaps, which the kernel does not take."""
         cdef Py_ssize_t sent = 0
         if type(data) is bytes:
             write_queue_append_data(&self.unsent, data)

@@ -1,8 +1,9 @@
-"""Sockets for tests of the sock_* methods."""
+"""Sockets for tests of the sock_* methods, and a file to send."""
 
 import socket
 
 import pytest
+from support.sent_files import DATA
 
 
 @pytest.fixture
@@ -17,3 +18,11 @@ def client():
     with socket.socket() as sock:
         sock.setblocking(False)
         yield sock
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    with open(path, "rb") as file:
+        yield file

@@ -1,4 +1,4 @@
-"""sendfile() of what the kernel cannot send itself: asyncio's, with two mistakes of it mended.
+"""sendfile() of what the kernel cannot send itself: asyncio's, with three mistakes of it mended.
 
 While the file is sent, another protocol stands in for the program's. asyncio puts the program's protocol back without
 a look at whether the transport has paused writing meanwhile. If so, its resume_writing() is called though its
@@ -6,6 +6,9 @@ pause_writing() was not, which asyncio's own StreamReaderProtocol refuses with a
 
 asyncio reads all blocks of the file into one bytearray. Since Python 3.12 its transports keep what they are given, not
 a copy of it, so a block overwrites the one before as long as that waits for the socket, and the peer gets other bytes.
+
+asyncio's stand-in sets the future for which sendfile() waits without a look at whether it is cancelled. If it is, the
+exception keeps connection_lost() from the program's protocol.
 
 Source: asyncio/base_events.py.
 """
@@ -34,8 +37,7 @@ class StandIn(base_events._SendfileFallbackProtocol):  # type: ignore[misc]
         super().resume_writing()
 
     def forget_cancelled_wait(self) -> None:
-        """asyncio's methods set the future without a look, also after the task or restore() has cancelled it: the
-        exception would keep connection_lost() from the program's protocol."""
+        """The task, or restore(), may have cancelled the future since."""
         if self._write_ready_fut is not None and self._write_ready_fut.cancelled():
             self._write_ready_fut = None
 

@@ -24,8 +24,7 @@ TEST_PROCESSES ?= 3
 PROJECT_TESTS := -m "not conformance"
 RUN_TESTS = -m pytest $(PROJECT_TESTS) --numprocesses=$(TEST_PROCESSES)
 # A variant of the extension: all but the tests of programs that are the same beside each, which `make test-all` runs.
-SAME_IN_VARIANTS := examples bench upstream ecosystem package/test_documents.py package/test_promises.py \
-	tools/test_fuzz_targets.py tools/test_soak.py testing/test_pytest_plugin*.py
+SAME_IN_VARIANTS := $(shell cat .ci/same-in-variants.txt)
 # What does not ask the kernel about descriptors is the same with the other poller, too.
 kqueue-test: SAME_IN_VARIANTS += highlevel tasks testing tools package
 TEST_VARIANT = $(RUN_TESTS) $(SAME_IN_VARIANTS:%='--ignore-glob=tests/%')

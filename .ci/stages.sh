@@ -60,8 +60,8 @@ test_wheel() { # NAME WHEEL IMPLEMENTATIONS PYTHON...
     (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/test_installed.py" "$wheel" "$implementations" "$report" "${tests[@]}")
 }
 
-# The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the other Pythons'
-# wheels are tested with all of them.
+# The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the newest
+# Python's wheel is tested with all of them.
 compiled_wheel() {
     local file tests profile=yes
     mapfile -t tests <.ci/wheel-tests.txt
@@ -104,17 +104,23 @@ variant() { # debug | kqueue
     "$PYTHON" .ci/check_junit.py "$OUT/$1.xml" c
 }
 
-# Wheel, CPython's own suites and the tests on another interpreter. The command's last word is the interpreter, what comes
-# before it is how to get there; the environment made by it is only usable that way.
-other_interpreter() { # VERSION COMMAND IMPLEMENTATIONS
-    local words venv file tests=() outcome=0 conformance=0
+# Wheel, CPython's own suites and the tests on another interpreter: all of them, or those that the extension has a part in. The
+# command's last word is the interpreter, what comes before it is how to get there; the environment made by it is only usable
+# that way.
+other_interpreter() { # VERSION COMMAND all|extension
+    local words venv file implementations=c,python same tests=() outcome=0 conformance=0
+    if [ "$3" = extension ]; then
+        implementations=c
+        mapfile -t same <.ci/same-in-variants.txt
+        tests=("${same[@]/#/--ignore-glob=tests/}")
+    fi
     read -ra words <<<"$2"
     local way=("${words[@]:0:${#words[@]}-1}")
     venv=$OUT/python$1-venv
     "${words[@]}" -m venv "$venv"
     local python=("${way[@]}" "$venv/bin/python")
     file=$(wheel yes "$OUT/python$1" "${python[@]}")
-    test_wheel "python$1" "$file" "$3" "${python[@]}" || outcome=$?
+    test_wheel "python$1" "$file" "$implementations" "${python[@]}" || outcome=$?
     "${python[@]}" tests/stdlib/run.py --impl c || conformance=$?
     # Again with hotloop.asyncio's objects in asyncio's place. Code 4: on this Python there are none.
     if [ "$conformance" -eq 0 ]; then

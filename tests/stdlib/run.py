@@ -106,7 +106,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of the tests and run none")
     parser.add_argument("--json", metavar="FILE", help="write every verdict to FILE")
     parser.add_argument("--timeout", type=float, default=45.0, help="seconds until a test counts as hung (default: 45)")
-    parser.add_argument("-j", type=int, default=3, metavar="N", help="suites to run at a time (default: 3)")
+    parser.add_argument("-j", type=int, default=4, metavar="N", help="suites to run at a time (default: 4)")
     return parser.parse_args(arguments)
 
 

@@ -6,6 +6,7 @@ and the path of the `log`) and reads events, one JSON object a line, from a pipe
 
 import faulthandler
 import fnmatch
+import gc
 import json
 import os
 import sys
@@ -125,6 +126,9 @@ def main():
         if job["names_only"]:
             reporter.emit(event="names", names=[name_of(test) for test in tests])
             return
+        # Many tests collect all garbage when they end: what is there before them need not be searched each time.
+        gc.collect()
+        gc.freeze()
         unittest.TestSuite(tests).run(reporter)
         reporter.emit(event="finished")
         reporter.arm_watchdog()  # against a thread that never lets the interpreter exit

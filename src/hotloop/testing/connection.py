@@ -53,7 +53,7 @@ class Side:
         self._socket = ref(sock)
         self.descriptors = (sock.fileno(), self.relay.fileno())
 
-    def has_transport(self, transport: Any) -> None:
+    def set_transport(self, transport: Any) -> None:
         self._transport = ref(transport)
 
     def program_socket(self) -> socket.socket:
@@ -223,7 +223,7 @@ class Connection:
         if not self._closed and self._is_held() and all(side.is_closed() for side in self._sides.values()):
             self._close(reset=False)
 
-    def _has_ended(self) -> None:
+    def _close_if_ended(self) -> None:
         if self._to_server.ended and self._to_client.ended:
             self._close(reset=False)
 

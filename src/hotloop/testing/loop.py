@@ -110,7 +110,7 @@ class VirtualTime(Networked):
     ) -> asyncio.Handle:
         handle: asyncio.Handle = super().call_soon(callback, *args, context=context)
         _forget_caller(handle)
-        self._shuffler.called_soon(handle, callback, args)  # type: ignore[union-attr]
+        self._shuffler.note_call(handle, callback, args)  # type: ignore[union-attr]
         return handle
 
     def call_soon_threadsafe(
@@ -128,7 +128,7 @@ class VirtualTime(Networked):
         """See loop.create_future(). If the future stands for an executor's work, the work holds the clock."""
         future: asyncio.Future[Any] = super().create_future()
         _forget_caller(future)
-        self._threads.made(future, sys._getframe(1))
+        self._threads.note_future(future, sys._getframe(1))
         return future
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class VirtualTime(Networked):
         self._process_events(self._selector.select(timeout))
         if self._shuffler is not None:
             # The queue was empty before, or there would have been no need to wait.
-            self._shuffler.happened(self._ready)
+            self._shuffler.note_io(self._ready)
 
     def _news_arrives(self) -> bool:
         """Wait a moment for data on its way in the network, or for another thread. True if something has arrived."""

@@ -154,7 +154,7 @@ class Networked(Behind):  # type: ignore[misc]
         extra = {"socket": known, "sockname": own.address, "peername": other.address}
         options["extra"] = {**(options.get("extra") or {}), **extra}
         transport = make(sock, *args, **options)
-        own.has_transport(transport)
+        own.set_transport(transport)
         # asyncio's transports overwrite these with the socket's. A TLS transport looks into its own dictionary first.
         below = getattr(transport, "_ssl_protocol", transport)
         getattr(below, "_extra", {}).update(extra)

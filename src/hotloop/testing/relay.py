@@ -202,7 +202,7 @@ class Pipe:
             self._target.shutdown(socket.SHUT_WR)
         self.ended = True
         self._network._note(self._connection, self._to, b"")
-        self._connection._has_ended()
+        self._connection._close_if_ended()
 
     # -- holding and stopping ------------------------------------------------------------------------------------------
 

@@ -75,11 +75,11 @@ class Shuffler:
         """The next item runs: later call_soon() calls are its calls."""
         self._turn += 1
 
-    def called_soon(self, handle: object, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+    def note_call(self, handle: object, callback: Callable[..., object], args: tuple[object, ...]) -> None:
         """Note which item has queued a handle. To be called from the loop's call_soon()."""
         self._places[id(handle)] = self._place_of(callback, args)
 
-    def happened(self, handles: Iterable[object]) -> None:
+    def note_io(self, handles: Iterable[object]) -> None:
         """Note that these are reports of I/O, each of another descriptor."""
         self._io.update(map(id, handles))
 

@@ -32,7 +32,7 @@ class Threads:
         # By the loop's future: the executor's future, and the time.monotonic() by which its work must have begun.
         self._wrapped: dict[asyncio.Future[Any], tuple[concurrent.futures.Future[Any], float]] = {}
 
-    def made(self, future: asyncio.Future[Any], caller: Any) -> None:
+    def note_future(self, future: asyncio.Future[Any], caller: Any) -> None:
         """Note a new future of the loop, if the `caller`, a frame, is asyncio.wrap_future()."""
         if caller.f_code is _WRAP_FUTURE:
             self._wrapped[future] = (caller.f_locals["future"], monotonic() + _TIME_TO_START)

@@ -10,20 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
-from math import inf, isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any
+
+from hotloop.testing.number_checks import check_seconds
 
 if TYPE_CHECKING:
     from hotloop.testing.loop import EventLoop
-
-
-def finite(name: str, value: float) -> float:
-    """The number of seconds given as `name`. Raises TypeError if it is no number, ValueError for NaN and infinity."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of seconds, not {value!r}")
-    if not isfinite(value):
-        raise ValueError(f"{name} must be finite, not {value!r}")
-    return float(value)
 
 
 class Timers:
@@ -106,8 +99,7 @@ class Clock:
         Raises ValueError for a negative number of seconds, for NaN and for infinity.
         """
         self._check_thread()
-        if finite("seconds", seconds) < 0:
-            raise ValueError(f"seconds must not be negative: {seconds!r}")
+        check_seconds("seconds", seconds)
         future = self._loop.create_future()
         heappush(self._goals, (self._now + seconds, self._next_number(), future, ignore_holds))
         return future

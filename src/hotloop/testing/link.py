@@ -5,8 +5,9 @@ Random values come from a seeded generator, which is also passed to functions of
 
 import random
 from collections.abc import Callable, Iterator
-from math import isfinite
 from typing import Any, TypeAlias
+
+from hotloop.testing.number_checks import check_number, check_seconds, check_size
 
 Latency: TypeAlias = float | tuple[float, float] | Callable[[random.Random], float]
 """Seconds from one host to the other: a number, a range to draw from, or a function that returns it each time."""
@@ -53,7 +54,7 @@ class Links:
         for (one, other), value in reversed(self._values[field].items()):
             if sender.is_called(one) and receiver.is_called(other):
                 return value
-        raise AssertionError("the first is for everybody")
+        raise AssertionError("the first settings are for all links")
 
     def latency(self, sender: Name, receiver: Name, rng: random.Random) -> float:
         """The seconds that the next piece takes."""
@@ -82,7 +83,7 @@ def draw_latency(latency: Latency, rng: random.Random) -> float:
     """A number of seconds. Raises ValueError or TypeError if the test's function returns none."""
     if callable(latency):
         seconds = latency(rng)
-        _check_seconds("what the latency function returns", seconds)
+        check_seconds("what the latency function returns", seconds)
         return seconds
     return rng.uniform(*latency) if isinstance(latency, tuple) else latency
 
@@ -91,35 +92,31 @@ def draw_fragment(fragment: Any, rng: random.Random) -> int:
     """A number of bytes. Raises ValueError or TypeError if the test's function returns none."""
     if callable(fragment):
         size: int = fragment(rng)
-        _check_size("what the fragment function returns", size)
+        check_size("what the fragment function returns", size)
         return size
     return rng.randint(*fragment) if isinstance(fragment, tuple) else fragment
 
 
 def check_latency(latency: Any) -> None:
     if isinstance(latency, tuple):
-        _check_range("latency", latency, _check_seconds)
+        _check_range("latency", latency, check_seconds)
     elif not callable(latency):
-        _check_seconds("latency", latency)
+        check_seconds("latency", latency)
 
 
 def check_bandwidth(bandwidth: Any) -> None:
     if bandwidth is None:
         return
-    _check_number("bandwidth", bandwidth, "bytes per second, or None")
+    check_number("bandwidth", bandwidth, "bytes per second, or None")
     if bandwidth <= 0:
         raise ValueError(f"bandwidth must be positive: {bandwidth!r}")
 
 
 def check_fragment(fragment: Any) -> None:
     if isinstance(fragment, tuple):
-        _check_range("fragment", fragment, _check_size)
+        _check_range("fragment", fragment, check_size)
     elif fragment is not None and not callable(fragment):
-        _check_size("fragment", fragment)
-
-
-def check_buffer(buffer: Any) -> None:
-    _check_size("buffer", buffer)
+        check_size("fragment", fragment)
 
 
 def _check_range(name: str, limits: tuple[Any, ...], check: Callable[[str, Any], None]) -> None:
@@ -129,23 +126,3 @@ def _check_range(name: str, limits: tuple[Any, ...], check: Callable[[str, Any],
         check(name, limit)
     if limits[0] > limits[1]:
         raise ValueError(f"{name} must be (lowest, highest): {limits!r}")
-
-
-def _check_number(name: str, value: Any, what: str) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of {what}, not {value!r}")
-    if not isfinite(value):
-        raise ValueError(f"{name} must be finite, not {value!r}")
-
-
-def _check_seconds(name: str, value: Any) -> None:
-    _check_number(name, value, "seconds")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative: {value!r}")
-
-
-def _check_size(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number of bytes, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be positive: {value!r}")

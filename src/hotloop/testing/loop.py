@@ -23,9 +23,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hotloop.loop import EventLoopWithCore as _EventLoop
-from hotloop.testing.clock import Clock, Timers, finite
+from hotloop.testing.clock import Clock, Timers
 from hotloop.testing.deadlock import DeadlockError, describe_jumps, describe_wait
 from hotloop.testing.networked import Networked
+from hotloop.testing.number_checks import check_number, check_seconds
 from hotloop.testing.shuffle import Pulse, Shuffler
 from hotloop.testing.threads import Threads
 
@@ -293,11 +294,12 @@ def _check(
     **_: object,
 ) -> None:
     """Raise TypeError or ValueError for invalid options."""
-    finite("start", start)
-    if finite("io_grace", io_grace) < 0:
-        raise ValueError(f"io_grace must not be negative: {io_grace!r}")
-    if patience is not None and finite("patience", patience) <= 0:
-        raise ValueError(f"patience must be positive: {patience!r}")
+    check_number("start", start, "seconds")
+    check_seconds("io_grace", io_grace)
+    if patience is not None:
+        check_number("patience", patience, "seconds")
+        if patience <= 0:
+            raise ValueError(f"patience must be positive: {patience!r}")
     if max_jumps is not None and (not isinstance(max_jumps, int) or isinstance(max_jumps, bool)):
         raise TypeError(f"max_jumps must be a number of jumps or None, not {max_jumps!r}")
     if max_jumps is not None and max_jumps < 1:

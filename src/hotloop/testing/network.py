@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from hotloop.testing.connection import Connection, Listener, Side
-from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name, check_buffer
+from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name
+from hotloop.testing.number_checks import check_size
 from hotloop.testing.relay import for_each
 
 _T = TypeVar("_T")
@@ -75,7 +76,7 @@ class PipeNetwork:
         seed: int | str | None,
         trace: Callable[[Delivery], object] | None,
     ) -> None:
-        check_buffer(buffer)
+        check_size("buffer", buffer)
         if not (seed is None or isinstance(seed, (int, str))) or isinstance(seed, bool):
             raise TypeError(f"seed must be a number, a string or None, not {seed!r}")
         if not (trace is None or callable(trace)):

@@ -32,7 +32,7 @@ _HOMES = {
     "implementation": "hotloop._impl",
     "Stall": "hotloop.instruments.stalls",
     "watch_stalls": "hotloop.instruments.stalls",
-    "format_tasks": "hotloop.instruments.pictures",
+    "format_tasks": "hotloop.instruments.format_tasks",
     "dump_tasks_on": "hotloop.instruments.dumps",
     "allow_inspection": "hotloop.instruments.inspection",
     "compiled_asyncio": "hotloop._asyncio.compiled_layer",
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from hotloop._impl import Task as Task
     from hotloop._impl import implementation as implementation
     from hotloop.instruments.dumps import dump_tasks_on as dump_tasks_on
+    from hotloop.instruments.format_tasks import format_tasks as format_tasks
     from hotloop.instruments.inspection import allow_inspection as allow_inspection
-    from hotloop.instruments.pictures import format_tasks as format_tasks
     from hotloop.instruments.stalls import Stall as Stall
     from hotloop.instruments.stalls import watch_stalls as watch_stalls
     from hotloop.loop import EventLoop as EventLoop

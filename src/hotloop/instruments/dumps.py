@@ -20,7 +20,7 @@ from types import FrameType
 
 from hotloop._asyncio.mixin import Behind
 from hotloop._switches import OFF
-from hotloop.instruments.pictures import format_tasks
+from hotloop.instruments.format_tasks import format_tasks
 
 logger = logging.getLogger("hotloop.tasks")
 

@@ -37,7 +37,7 @@ from hotloop.instruments.chains import (
     waiters,
     waiting_place,
 )
-from hotloop.instruments.pictures import describe_loop, format_stack
+from hotloop.instruments.format_tasks import describe_loop, format_stack
 from hotloop.instruments.threads import InstrumentThread
 
 logger = logging.getLogger("hotloop.inspection")

@@ -5,27 +5,15 @@ All of it is read from outside, maybe while another thread runs the loop: the an
 
 import asyncio
 import gc
-import os
-import sys
-import threading
-import traceback
-from collections.abc import Iterator, Sequence
-from itertools import dropwhile
+from collections.abc import Iterator
 from types import AsyncGeneratorType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
 from hotloop._asyncio.awaited_by import awaited_by
+from hotloop.instruments.origins import is_of_asyncio, is_of_stdlib
 
 _DEEPEST = 1000
 """The length at which a chain is cut: other threads may resume its coroutines meanwhile, and it may take any shape."""
-
-_ASYNCIO = asyncio.__file__.removesuffix("__init__.py")
-_STDLIB = os.path.join(os.path.dirname(os.path.dirname(_ASYNCIO)), "")
-_INSTALLED = tuple(os.path.join(_STDLIB, name) for name in ("site-packages", "dist-packages"))
-_HOTLOOP = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-
-_RUNNING = ("run_until_complete", "run_forever", "_run_once", "_run")
-"""The functions of asyncio's and of hotloop's under which a loop runs its callbacks."""
 
 _WRAPPERS = {
     "async_generator_asend": AsyncGeneratorType,
@@ -86,17 +74,6 @@ def _place(frame: FrameType) -> Place:
     return Place(code.co_filename, frame.f_lineno or 0, code.co_qualname)
 
 
-def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
-    """The frames of a thread and their current lines, the innermost last; none if there is no such thread.
-
-    If that thread itself asks, as in a signal handler, the frames of the instruments are left out."""
-    frame = sys._current_frames().get(thread_id)
-    if thread_id == threading.get_ident():
-        while frame is not None and frame.f_globals.get("__package__") == __package__:
-            frame = frame.f_back
-    return [] if frame is None else list(traceback.walk_stack(frame))[::-1]
-
-
 def running_chain(coroutine: Any, stack: list[tuple[FrameType, int]]) -> list[Place]:
     """The running task's part of its thread's stack; if that does not show the coroutine, its await_chain()."""
     own = next(_frames(coroutine), None)
@@ -107,36 +84,7 @@ def running_chain(coroutine: Any, stack: list[tuple[FrameType, int]]) -> list[Pl
 
 def running_place(chain: list[Place]) -> Place | None:
     """Where the running task is: the innermost place of its running_chain() that is not in the standard library."""
-    return next((place for place in reversed(chain) if not _is_of_stdlib(place)), None) or waiting_place(chain)
-
-
-def callback_stack(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """The part of the stack of a loop's thread that belongs to the callback which the loop runs.
-
-    Empty if the loop itself has called a function that is not written in Python."""
-    loops = (at for at in reversed(range(len(stack))) if stack[at].name in _RUNNING and _is_of_the_loop(stack[at]))
-    called = list(stack[next(loops, -1) + 1 :])
-    return list(dropwhile(_is_of_the_loop, called)) or called
-
-
-def own_frame(stack: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
-    """The innermost frame of the program's own code; without any, of an installed package's; without any, of all."""
-    return max(reversed(stack), key=_ownership, default=None)
-
-
-def _ownership(frame: traceback.FrameSummary) -> int:
-    """2: code of the program, 1: of an installed package, 0: of the standard library or hotloop's."""
-    filename = frame.filename
-    if filename.startswith((_HOTLOOP, "<frozen ")):
-        return 0
-    # A virtual environment's packages are elsewhere than the standard library.
-    if any(f"{os.sep}{name}{os.sep}" in filename for name in ("site-packages", "dist-packages")):
-        return 1
-    return 0 if filename.startswith(_STDLIB) else 2
-
-
-def _is_of_the_loop(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith((_ASYNCIO, _HOTLOOP))
+    return next((place for place in reversed(chain) if not is_of_stdlib(place.filename)), None) or waiting_place(chain)
 
 
 def function_name(coroutine: Any) -> str:
@@ -199,10 +147,5 @@ def own_place(coroutine: Any) -> Place | None:
 
 def waiting_place(chain: list[Place]) -> Place | None:
     """The innermost place of an await_chain() that is not in asyncio."""
-    own = [place for place in chain if not place.filename.startswith(_ASYNCIO)]
+    own = [place for place in chain if not is_of_asyncio(place.filename)]
     return own[-1] if own else None
-
-
-def _is_of_stdlib(place: Place) -> bool:
-    # Frozen modules, such as importlib's, have no path.
-    return place.filename.startswith((_STDLIB, "<frozen ")) and not place.filename.startswith(_INSTALLED)

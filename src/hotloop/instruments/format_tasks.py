@@ -2,17 +2,10 @@
 
 import asyncio
 import threading
-from types import FrameType
 from typing import Any
 
-from hotloop.instruments.chains import (
-    await_chain,
-    function_name,
-    name_key,
-    name_of,
-    stack_of_thread,
-    waiters,
-)
+from hotloop.instruments.chains import await_chain, function_name, name_key, name_of, waiters
+from hotloop.instruments.stacks import format_stack, stack_of_loop
 
 _NAMED_AT_MOST = 5
 """The number of tasks in a list that are named; the others are counted."""
@@ -29,11 +22,11 @@ def format_tasks(loop: asyncio.AbstractEventLoop) -> str:
     awaited = _awaited_tasks(tasks)
     lines = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'} of {describe_loop(loop)}"]
     if running is None and _in_callback(loop):
-        lines += ["", "no task runs, but a callback:", *stack_of(loop)]
+        lines += ["", "no task runs, but a callback:", *format_stack(stack_of_loop(loop))]
     for task in tasks:
         runs = task is running
         lines += ["", _describe(task, "runs" if runs else _waiting(task, awaited.get(task, [])))]
-        lines += stack_of(loop) if runs else [f"  {place}" for place in await_chain(task.get_coro())]
+        lines += format_stack(stack_of_loop(loop)) if runs else [f"  {place}" for place in await_chain(task.get_coro())]
     return "\n".join(lines) + "\n"
 
 
@@ -84,13 +77,3 @@ def _names(futures: list[Any]) -> str:
 def _in_callback(loop: Any) -> bool:
     """Whether the loop is one of hotloop's and runs a callback."""
     return hasattr(loop, "_progress") and loop._progress() >= 0
-
-
-def stack_of(loop: Any) -> list[str]:
-    """The stack of the thread that the loop runs in, a line for each frame, without those of the instruments."""
-    return format_stack(stack_of_thread(getattr(loop, "_thread_id", None) or 0))
-
-
-def format_stack(stack: list[tuple[FrameType, int]]) -> list[str]:
-    """A line for each frame."""
-    return [f'  File "{f.f_code.co_filename}", line {line}, in {f.f_code.co_qualname}' for f, line in stack]

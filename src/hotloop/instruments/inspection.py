@@ -33,11 +33,11 @@ from hotloop.instruments.chains import (
     function_name,
     running_chain,
     running_place,
-    stack_of_thread,
     waiters,
     waiting_place,
 )
-from hotloop.instruments.format_tasks import describe_loop, format_stack
+from hotloop.instruments.format_tasks import describe_loop
+from hotloop.instruments.stacks import format_stack, stack_of_loop
 from hotloop.instruments.threads import InstrumentThread
 
 logger = logging.getLogger("hotloop.inspection")
@@ -224,7 +224,7 @@ def describe(loop: Any) -> dict[str, Any]:
         return state
     running = asyncio.current_task(loop)
     progress = loop._progress()
-    stack = stack_of_thread(getattr(loop, "_thread_id", None) or 0)
+    stack = stack_of_loop(loop)
     return state | {
         "loop": describe_loop(loop),
         # Identifies the running callback; -1: none. An unchanged number means that the same callback still runs.

@@ -10,8 +10,8 @@ import os
 import threading
 import time
 
-from hotloop.instruments.chains import stack_of_thread
 from hotloop.instruments.inspection import describe
+from hotloop.instruments.stacks import stack_of_thread
 from hotloop.instruments.threads import InstrumentThread
 from hotloop.loop import alive
 

@@ -23,8 +23,9 @@ from typing import Any
 
 from hotloop._asyncio.mixin import Behind
 from hotloop._switches import OFF
-from hotloop.instruments.chains import callback_stack, describe_waiters, function_name, own_frame, stack_of_thread
+from hotloop.instruments.chains import describe_waiters, function_name
 from hotloop.instruments.cpu_time import cpu_time_of
+from hotloop.instruments.stacks import callback_stack, own_frame, stack_of_thread
 from hotloop.instruments.watchdog import WATCHDOG
 
 logger = logging.getLogger("hotloop.stalls")

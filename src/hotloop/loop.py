@@ -157,7 +157,7 @@ if not TYPE_CHECKING:
         if os.environ.get("HOTLOOP_DUMP_TASKS_ON"):
             event_loop = make_class_with(import_module("hotloop.instruments.dumps").DumpedLoop, event_loop)
         if os.environ.get("HOTLOOP_INSPECT"):
-            event_loop = make_class_with(import_module("hotloop.instruments.inspection").Inspected, event_loop)
+            event_loop = make_class_with(import_module("hotloop.instruments.inspection").InspectedLoop, event_loop)
         return event_loop
 
     # hotloop.testing needs a loop that has a core, also where hotloop.EventLoop is asyncio's own.

@@ -340,7 +340,7 @@ _by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.We
 """The sockets that HOTLOOP_INSPECT has opened, by loop. None: opening it has failed, or the loop is excluded."""
 
 
-class Inspected(Behind):  # type: ignore[misc]
+class InspectedLoop(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if HOTLOOP_INSPECT is set: has a socket from the first run until the loop is closed."""
 
     def run_forever(self) -> None:

@@ -8,7 +8,6 @@ unless the program names another path it lies in a folder that no other user may
 import asyncio
 import atexit
 import contextlib
-import dataclasses
 import errno
 import json
 import logging
@@ -16,7 +15,6 @@ import os
 import selectors
 import socket
 import stat
-import sys
 import tempfile
 import threading
 import time
@@ -25,19 +23,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from hotloop import __version__
 from hotloop._asyncio.mixin import Behind
 from hotloop._switches import OFF, ON
-from hotloop.instruments.chains import (
-    await_chain,
-    function_name,
-    running_chain,
-    running_place,
-    waiters,
-    waiting_place,
-)
-from hotloop.instruments.format_tasks import describe_loop
-from hotloop.instruments.stacks import format_stack, stack_of_loop
+from hotloop.instruments.loop_state import describe
 from hotloop.instruments.threads import InstrumentThread
 
 logger = logging.getLogger("hotloop.inspection")
@@ -210,51 +198,6 @@ def _forget_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def describe(loop: Any) -> dict[str, Any]:
-    """The state of a loop, as numbers and text. If the loop is None or closed, that of the process only."""
-    state: dict[str, Any] = {
-        "hotloop": __version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "pid": os.getpid(),
-        "time": time.monotonic(),
-    }
-    if loop is None or loop.is_closed():
-        return state
-    running = asyncio.current_task(loop)
-    progress = loop._progress()
-    stack = stack_of_loop(loop)
-    return state | {
-        "loop": describe_loop(loop),
-        # Identifies the running callback; -1: none. An unchanged number means that the same callback still runs.
-        "progress": progress,
-        "task": None if running is None else running.get_name(),
-        "stack": format_stack(stack) if progress >= 0 else [],
-        "tasks": [_describe_task(task, stack if task is running else None) for task in asyncio.all_tasks(loop)],
-        "metrics": dataclasses.asdict(loop.metrics()),
-    }
-
-
-def _describe_task(task: Any, stack: list[Any] | None) -> dict[str, Any]:
-    """The state of a task. For the running task, `stack` is that of its thread; for others None."""
-    coroutine = task.get_coro()
-    if stack is not None:
-        chain = running_chain(coroutine, stack)
-        state, place = "runs", running_place(chain)
-    else:
-        chain = await_chain(coroutine)
-        state = "ready" if getattr(task, "_fut_waiter", None) is None else "waits"
-        place = waiting_place(chain)
-    return {
-        "id": id(task),
-        "name": task.get_name(),
-        "coroutine": function_name(coroutine),
-        "state": state,
-        "place": place,
-        "chain": chain,
-        "awaited_by": [id(waiter) for waiter in waiters(task)],
-    }
 
 
 def _listen(path: Path) -> socket.socket:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-from hotloop.instruments.inspection import describe
+from hotloop.instruments.loop_state import describe
 from hotloop.instruments.stacks import stack_of_thread
 from hotloop.instruments.threads import InstrumentThread
 from hotloop.loop import alive
@@ -22,7 +22,7 @@ logger = logging.getLogger("hotloop.inspection")
 
 
 def write(path: str) -> None:
-    """Write a JSON list with the state of each open loop: see inspection.describe().
+    """Write a JSON list with the state of each open loop: see loop_state.describe().
 
     The call comes between any two instructions of the program, so a thread does the work when the call has returned: it
     sees the calling thread's stack without it. The file appears when it is complete. Errors are logged.

@@ -318,7 +318,7 @@ class TlsConnections:
         self.opened.append(connection)
         return connection
 
-    def failure(self, making: asyncio.Task[Any], peer: Peer, until: Callable[[], object] | None = None) -> Exception:
+    def failure(self, making: asyncio.Task[Any], peer: Peer) -> Exception:
         """The exception with which a handshake fails, while the peer goes on with it as far as it can."""
 
         def failed() -> bool:

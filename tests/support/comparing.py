@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from support.endpoints import turns
 
 import hotloop.asyncio
 
@@ -64,11 +65,6 @@ def same_on_both(loop, test):
     own, compiled = (loop.run_until_complete(test(module)) for module in BOTH)
     assert own == compiled, f"asyncio: {own}\ncompiled: {compiled}"
     return own
-
-
-async def turns(number):
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 def pending_timers(loop):

@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 from support.comparing import BOTH, outcome, outcome_of, same_on_both, turns
-from support.writer_states import PROTOCOL_NAMES, Recorder, end, streams
+from support.writer_states import PROTOCOL_NAMES, RecordingTransport, end, streams
 
 
 @pytest.mark.parametrize("name", ["StreamWriter", "StreamReaderProtocol"])
@@ -62,7 +62,7 @@ def test_constructors(loop):
             if not isinstance(made, tuple):
                 writer = made.made
                 made = repr(writer), writer.transport, writer._complete_fut.result()
-                writer._transport = Recorder([])
+                writer._transport = RecordingTransport([])
                 writer._transport.closing = True
             found.append(made)
         return found
@@ -93,7 +93,7 @@ def test_attributes_of_a_writer_can_be_deleted(loop, name):
             delattr(writer, name)
             result = outcome(getattr(writer, method), *arguments)
             log.append((method, await outcome_of(result) if inspect.isawaitable(result) else result))
-            writer.__init__(Recorder(log), protocol, None, asyncio.get_running_loop())
+            writer.__init__(RecordingTransport(log), protocol, None, asyncio.get_running_loop())
             log.append(repr(writer))
             end(protocol, writer)
         return log

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 from support.comparing import outcome, outcome_of, same_on_both, turns
-from support.writer_states import PROTOCOL_NAMES, WRITER_NAMES, Recorder, end, streams
+from support.writer_states import PROTOCOL_NAMES, WRITER_NAMES, RecordingTransport, end, streams
 
 
 def test_calls_reach_the_transport(loop):
@@ -30,7 +30,7 @@ def test_calls_reach_the_transport(loop):
 
 
 def test_calls_of_a_transport_that_fails(loop):
-    class Failing(Recorder):
+    class Failing(RecordingTransport):
         def write(self, data):
             raise ValueError("write")
 
@@ -147,7 +147,7 @@ def test_overridden_methods_of_the_protocol_are_called(loop, name, way):
             setattr(Watched, name, watched)
         else:
             setattr(protocol, name, watched.__get__(protocol))
-        writer = module.StreamWriter(Recorder(calls), protocol, reader, running)
+        writer = module.StreamWriter(RecordingTransport(calls), protocol, reader, running)
         protocol.data_received(b"x")
         await writer.drain()
         protocol.pause_writing()
@@ -179,7 +179,9 @@ def test_overridden_methods_of_the_writer_and_reader(loop, name):
         running = asyncio.get_running_loop()
         reader = (Watched if name == "exception" else module.StreamReader)()
         protocol = module.StreamReaderProtocol(reader, loop=running)
-        writer = (module.StreamWriter if name == "exception" else Watched)(Recorder(log), protocol, reader, running)
+        writer = (module.StreamWriter if name == "exception" else Watched)(
+            RecordingTransport(log), protocol, reader, running
+        )
         writer.write(b"x")
         await writer.drain()
         log.append(writer.is_closing())
@@ -197,7 +199,7 @@ def test_transport_that_spoils_the_writer_while_it_is_asked(loop):
                 log = []
                 objects = dict(zip(("reader", "protocol", "writer"), streams(module, log), strict=True))
 
-                class Spoiler(Recorder):
+                class Spoiler(RecordingTransport):
                     def is_closing(self, spoiled=objects[owner], name=name):
                         self.log.append("asked")
                         delattr(spoiled, name)
@@ -206,7 +208,7 @@ def test_transport_that_spoils_the_writer_while_it_is_asked(loop):
                 writer, protocol = objects["writer"], objects["protocol"]
                 writer._transport = Spoiler(log)
                 found += [owner, name, await outcome_of(writer.drain()), log]
-                writer.__init__(Recorder([]), protocol, None, asyncio.get_running_loop())
+                writer.__init__(RecordingTransport([]), protocol, None, asyncio.get_running_loop())
                 if hasattr(protocol, "_closed"):
                     end(protocol, writer)
                 writer._transport.closing = True

@@ -6,7 +6,7 @@ PROTOCOL_NAMES = ("_loop", "_paused", "_drain_waiters", "_connection_lost", "_st
 WRITER_NAMES = ("_transport", "_protocol", "_reader", "_loop", "_complete_fut")
 
 
-class Recorder:
+class RecordingTransport:
     """A transport that records the calls."""
 
     def __init__(self, log):
@@ -37,7 +37,7 @@ class Recorder:
         return default
 
     def __repr__(self):
-        return "<Recorder>"
+        return "<RecordingTransport>"
 
 
 def streams(module, log, *, with_reader=True):
@@ -45,13 +45,13 @@ def streams(module, log, *, with_reader=True):
     running = asyncio.get_running_loop()
     reader = module.StreamReader(limit=100, loop=running) if with_reader else None
     protocol = module.StreamReaderProtocol(reader, loop=running)
-    transport = Recorder(log)
+    transport = RecordingTransport(log)
     protocol.connection_made(transport)
     return reader, protocol, module.StreamWriter(transport, protocol, reader, running)
 
 
 def end(protocol, writer):
     """Leave nothing for __del__() to warn of."""
-    writer._transport = Recorder([])
+    writer._transport = RecordingTransport([])
     writer._transport.closing = True
     protocol._closed.cancel()

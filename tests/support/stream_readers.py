@@ -21,10 +21,6 @@ class StreamConnection:
     def send(self, data):
         assert self.peer.send(data) == len(data)
 
-    async def until(self, happened):
-        while not happened():
-            await asyncio.sleep(0.001)
-
 
 @contextlib.asynccontextmanager
 async def stream_connection(

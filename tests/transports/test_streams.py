@@ -7,6 +7,7 @@ import re
 import sys
 
 import pytest
+from support.endpoints import until
 from support.stream_connections import MORE_THAN_FITS, connected_sockets, reset
 from support.stream_readers import LIMIT, stream_connection
 
@@ -109,7 +110,7 @@ def test_pausing_at_twice_the_limit(impl):
             await wire.reader.readexactly(1)
             assert transport.is_reading()
             wire.send(b"yy")
-            await wire.until(lambda: not transport.is_reading())
+            await until(lambda: not transport.is_reading())
             wire.send(b"z" * LIMIT)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -146,7 +147,7 @@ def test_the_end_after_pausing(impl):
         async with stream_connection() as wire:
             wire.send(b"x" * 1000)
             wire.peer.close()
-            await wire.until(lambda: not wire.writer.transport.is_reading())
+            await until(lambda: not wire.writer.transport.is_reading())
             assert await wire.reader.read() == b"x" * 1000
 
     impl.run(main())
@@ -177,9 +178,9 @@ def test_data_before_a_reset_is_lost_to_an_exception(impl):
     async def main():
         async with stream_connection() as wire:
             wire.send(b"line\n")
-            await wire.until(lambda: wire.reader._buffer)
+            await until(lambda: wire.reader._buffer)
             reset(wire.peer)
-            await wire.until(lambda: wire.reader.exception())
+            await until(lambda: wire.reader.exception())
             with pytest.raises(ConnectionResetError):
                 await wire.reader.readline()
 
@@ -234,7 +235,7 @@ def test_feeding_by_hand_among_what_arrives(impl):
         async with stream_connection() as wire:
             wire.reader.feed_data(b"by hand ")
             wire.send(b"from the wire ")
-            await wire.until(lambda: len(wire.reader._buffer) == 22)
+            await until(lambda: len(wire.reader._buffer) == 22)
             wire.reader.feed_data(b"and again")
             assert await wire.reader.readexactly(31) == b"by hand from the wire and again"
             wire.reader.feed_eof()
@@ -250,10 +251,10 @@ async def hand_fed_eof():
     async with stream_connection() as wire:
         wire.reader.feed_eof()
         wire.send(b"after the end")
-        await wire.until(lambda: wire.writer.is_closing())
+        await until(lambda: wire.writer.is_closing())
         reports = [(report["message"], type(report["exception"]), str(report["exception"])) for report in wire.reports]
         wire.reports.clear()
-        await wire.until(wire.reader.exception)
+        await until(wire.reader.exception)
         return reports, type(wire.reader.exception())
 
 
@@ -284,11 +285,11 @@ async def exported_buffer():
     """The outcome of data that arrives while the reader's buffer cannot grow."""
     async with stream_connection() as wire:
         wire.send(b"x")
-        await wire.until(lambda: wire.reader._buffer)
+        await until(lambda: wire.reader._buffer)
         with memoryview(wire.reader._buffer):
             wire.send(b"no room")
-            await wire.until(lambda: wire.writer.is_closing())
-            await wire.until(lambda: wire.reader.exception())
+            await until(lambda: wire.writer.is_closing())
+            await until(lambda: wire.reader.exception())
         reports = [(report["message"], type(report["exception"])) for report in wire.reports]
         wire.reports.clear()
         return reports, bytes(wire.reader._buffer), type(wire.reader.exception())

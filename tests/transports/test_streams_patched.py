@@ -6,7 +6,7 @@ import socket
 from fractions import Fraction
 
 import pytest
-from support.endpoints import close, datagram_sockets, pipe_files
+from support.endpoints import close, datagram_sockets, pipe_files, until
 from support.recording import DatagramRecorder, Recorder
 from support.stream_readers import stream_connection
 
@@ -62,7 +62,7 @@ def test_methods_patched_on_an_instance(impl, target, when):
         async with stream_connection() as wire:
             if when == "after":
                 wire.send(b"calm ")
-                await wire.until(lambda: wire.reader._buffer)
+                await until(lambda: wire.reader._buffer)
             subject = wire.reader if target == "reader" else wire.writer.transport.get_protocol()
             name = "feed_data" if target == "reader" else "data_received"
             original = getattr(subject, name)
@@ -83,7 +83,7 @@ def test_methods_patched_on_the_class(impl, monkeypatch, class_, name, when):
         async with stream_connection() as wire:
             if when == "after":
                 wire.send(b"calm ")
-                await wire.until(lambda: wire.reader._buffer)
+                await until(lambda: wire.reader._buffer)
             monkeypatch.setattr(class_, name, lambda self, data: original(self, data.upper()))
             try:
                 assert await answer_of(wire) == (b"QUIET" if when == "before" else b"calm QUIET")
@@ -128,7 +128,7 @@ def test_a_patched_pause_reading(impl):
         async with stream_connection() as wire:
             stand_in = wire.reader._transport = Standing(wire.writer.transport)
             wire.send(b"x" * 1000)
-            await wire.until(lambda: not wire.writer.transport.is_reading())
+            await until(lambda: not wire.writer.transport.is_reading())
             assert stand_in.paused == 1
             assert await wire.reader.readexactly(1000) == b"x" * 1000
 
@@ -182,7 +182,7 @@ def test_a_protocol_that_becomes_another_class(impl):
     async def main():
         async with stream_connection() as wire:
             wire.send(b"calm ")
-            await wire.until(lambda: wire.reader._buffer)
+            await until(lambda: wire.reader._buffer)
             wire.writer.transport.get_protocol().__class__ = LoudProtocol
             assert await answer_of(wire) == b"calm QUIET!"
 
@@ -213,7 +213,7 @@ def test_a_limit_is_anything_that_compares(impl, limit):
         async with stream_connection() as wire:
             wire.reader._limit = limit
             wire.send(b"x" * 1000)
-            await wire.until(lambda: len(wire.reader._buffer) == 1000)
+            await until(lambda: len(wire.reader._buffer) == 1000)
             assert wire.writer.transport.is_reading() == (limit in LARGE_LIMITS)
             assert await wire.reader.readexactly(1000) == b"x" * 1000
 
@@ -237,7 +237,7 @@ def test_a_limit_that_does_not_compare_ends_the_connection(impl, limit):
         async with stream_connection() as wire:
             wire.reader._limit = limit
             wire.send(b"x")
-            await wire.until(lambda: wire.reports)
+            await until(lambda: wire.reports)
             (report,) = wire.reports
             assert report["message"] == "Fatal error: protocol.data_received() call failed."
             assert type(report["exception"]) is TypeError
@@ -257,14 +257,14 @@ def test_an_exported_buffer_ends_the_connection(impl, before):
     async def main():
         async with stream_connection(limit=1 << 20) as wire:
             wire.send(b"x" * before)
-            await wire.until(lambda: len(wire.reader._buffer) == before)
+            await until(lambda: len(wire.reader._buffer) == before)
             with memoryview(wire.reader._buffer):
                 wire.send(b"more")
-                await wire.until(lambda: wire.reports)
+                await until(lambda: wire.reports)
                 (report,) = wire.reports
                 assert report["message"] == "Fatal error: protocol.data_received() call failed."
                 assert type(report["exception"]) is BufferError
-                await wire.until(lambda: wire.reader.exception() is report["exception"])
+                await until(lambda: wire.reader.exception() is report["exception"])
             assert wire.reader._buffer == b"x" * before
             assert wire.reports == [report]
             wire.reports.clear()
@@ -277,10 +277,10 @@ def test_an_exported_buffer_does_not_matter_at_the_end(impl, before):
     async def main():
         async with stream_connection(limit=1 << 20) as wire:
             wire.send(b"x" * before)
-            await wire.until(lambda: len(wire.reader._buffer) == before)
+            await until(lambda: len(wire.reader._buffer) == before)
             with memoryview(wire.reader._buffer):
                 wire.peer.shutdown(1)
-                await wire.until(lambda: wire.reader._eof)
+                await until(lambda: wire.reader._eof)
             assert await wire.reader.read() == b"x" * before
 
     impl.run(main())

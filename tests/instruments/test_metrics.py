@@ -12,7 +12,8 @@ import weakref
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from support.stepping import Clock, burn, nested, run_once, run_until
+from support.nesting import nested
+from support.stepping import Clock, burn, run_once, run_until
 
 import hotloop
 from hotloop.metrics import BUCKET_BOUNDS_NS, Delays, LongestCallback, Metrics

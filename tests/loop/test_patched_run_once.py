@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from support.stepping import nested, run_once, run_until
+from support.nesting import nested
+from support.stepping import run_once, run_until
 
 
 async def inner(value):

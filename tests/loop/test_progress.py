@@ -4,7 +4,8 @@ import asyncio
 import threading
 
 import pytest
-from support.stepping import nested, run_once, run_until
+from support.nesting import nested
+from support.stepping import run_once, run_until
 
 pytestmark = pytest.mark.only("c", "python", reason="asyncio's loop has no such method")
 

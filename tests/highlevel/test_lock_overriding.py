@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support.comparing import BOTH, outcome, same_on_both, turns
-from support.locks import KINDS, cancelled, started, without_addresses
+from support.locks import KINDS, cancelled, without_addresses
 
 import hotloop.asyncio
 
@@ -47,7 +47,7 @@ def test_overridden_methods_are_called(loop, kind, method, place, monkeypatch):
         return found, calls
 
     async def self_use(lock):
-        tasks = [started(hold(lock, number)) for number in range(3)]
+        tasks = [asyncio.ensure_future(hold(lock, number)) for number in range(3)]
         await turns(2)
         tasks[1].cancel()
         return [repr(lock).partition("[")[2], *without_addresses(await asyncio.gather(*tasks, return_exceptions=True))]
@@ -97,7 +97,7 @@ def test_class_patched_between_call_and_first_step(loop, kind, call, monkeypatch
                     return original(self)
 
                 patch.setattr(lock_class, name, watched)
-            task = started(coroutine)
+            task = asyncio.ensure_future(coroutine)
             await turns(2)
             if lock.locked():
                 lock.release()
@@ -152,7 +152,7 @@ def test_condition_with_another_lock(loop, inner):
             async with condition:
                 return await condition.wait(), number
 
-        tasks = [started(wait(number)) for number in range(4)]
+        tasks = [asyncio.ensure_future(wait(number)) for number in range(4)]
         await turns(2)
         tasks[1].cancel()
         found = [condition.locked(), lock.locked(), outcome(condition.notify)]

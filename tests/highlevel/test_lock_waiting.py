@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 from support.comparing import description, outcome, outcome_of, same_on_both, turns
-from support.locks import KINDS, cancelled, outcome_of_throw, started, state, without_addresses
+from support.locks import KINDS, cancelled, outcome_of_throw, state, without_addresses
 
 
 def take_unseen(lock):
@@ -29,7 +29,7 @@ def test_wait_that_ends_otherwise(loop, kind, ending, woken, free):
         await lock.acquire()
         waiting = lock.acquire()
         waiter = waiting.send(None)
-        others = [started(lock.acquire()) for _ in range(2)]
+        others = [asyncio.ensure_future(lock.acquire()) for _ in range(2)]
         await turns(1)
         if woken:
             lock.release()
@@ -60,7 +60,7 @@ def test_condition_wait_that_ends_otherwise(loop, ending, acquiring, notified):
     async def use(module):
         condition = module.Condition()
         await condition.acquire()
-        others = [started(locked_wait(condition)) for _ in range(2)]
+        others = [asyncio.ensure_future(locked_wait(condition)) for _ in range(2)]
         waiting = condition.wait()
         waiter = waiting.send(None)
         await turns(2)
@@ -109,7 +109,7 @@ def test_waiter_that_is_gone_from_the_deque(loop, aio):
             for clear in (True, False):
                 lock = getattr(module, kind)()
                 await lock.acquire()
-                task = started(lock.acquire())
+                task = asyncio.ensure_future(lock.acquire())
                 await turns(1)
                 inner = getattr(lock, "_lock", lock)
                 if clear:
@@ -122,7 +122,7 @@ def test_waiter_that_is_gone_from_the_deque(loop, aio):
                 found.append(state(lock))
         condition = module.Condition()
         await condition.acquire()
-        task = started(condition.wait())
+        task = asyncio.ensure_future(condition.wait())
         await turns(1)
         condition._waiters[0].set_result(True)
         condition._waiters.clear()
@@ -169,7 +169,7 @@ def test_waiters_of_other_classes(loop):
                 inner = getattr(lock, "_lock", lock)
                 mine = [Waiter(*states), Waiter(*states)]
                 inner._waiters = deque(mine[:1])
-                trying = started(outcome_of(lock.acquire()))
+                trying = asyncio.ensure_future(outcome_of(lock.acquire()))
                 await turns(1)
                 found += [lock.locked(), outcome(lock.release), outcome(lock.release)]
                 await turns(1)
@@ -193,7 +193,7 @@ def test_number_of_waiters_to_notify(loop, number):
             async with condition:
                 return await condition.wait()
 
-        tasks = [started(wait()) for _ in range(3)]
+        tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
         await turns(2)
         async with condition:
             found = [outcome(condition.notify, number)]
@@ -213,7 +213,7 @@ def test_odd_predicates(loop, predicate):
             async with condition:
                 return await condition.wait_for(predicate)
 
-        task = started(outcome_of(wait()))
+        task = asyncio.ensure_future(outcome_of(wait()))
         await turns(3)
         found = [task.done(), condition.locked()]
         task.cancel()

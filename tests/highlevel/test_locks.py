@@ -10,7 +10,7 @@ from collections import deque
 
 import pytest
 from support.comparing import BOTH, description, outcome, outcome_of, same_on_both, turns
-from support.locks import KINDS, cancelled, outcome_of_throw, started, state, without_addresses
+from support.locks import KINDS, cancelled, outcome_of_throw, state, without_addresses
 
 import hotloop.asyncio
 
@@ -80,7 +80,7 @@ def test_attributes_can_be_read_and_set(loop, kind):
         found = [lock._waiters, lock._loop, getattr(lock, "_locked", None), getattr(lock, "_value", None)]
         lock.mark = 1
         found += [lock.mark, await lock.acquire(), lock.locked()]
-        waiting = started(lock.acquire())
+        waiting = asyncio.ensure_future(lock.acquire())
         await turns(1)
         inner = getattr(lock, "_lock", lock)
         found += [type(inner._waiters), len(inner._waiters), inner._loop is loop, lock.release(), await waiting]
@@ -103,9 +103,9 @@ def test_attributes_of_other_values(loop, kind, name):
         tasks = []
         if waits:
             await lock.acquire()
-            tasks = [started(lock.acquire()), started(hold(lock))]
+            tasks = [asyncio.ensure_future(lock.acquire()), asyncio.ensure_future(hold(lock))]
             if kind == "Condition":
-                tasks += [started(lock.wait())]
+                tasks += [asyncio.ensure_future(lock.wait())]
             await turns(2)
         if value == "deleted":
             found = [str(outcome(delattr, lock, name))[:17]]
@@ -115,11 +115,11 @@ def test_attributes_of_other_values(loop, kind, name):
         for call in ("locked", "release", "locked", "notify", "notify_all"):
             found += [outcome(getattr(lock, call))] if hasattr(lock, call) else []
         for _ in range(2):
-            trying = started(outcome_of(take(lock)))
+            trying = asyncio.ensure_future(outcome_of(take(lock)))
             await turns(4)
             found.append(trying.done() and trying.result())
             tasks.append(trying)
-        holding = started(outcome_of(hold(lock)))
+        holding = asyncio.ensure_future(outcome_of(hold(lock)))
         await turns(5)
         found.append(holding.done() and holding.result())
         for _ in range(5):  # a condition waits for its lock after each cancellation
@@ -165,7 +165,7 @@ def test_copied_condition_has_its_own_lock(loop):
         condition = copy.deepcopy(module.Condition())
         async with condition:
             found = [condition.locked(), condition._lock.locked(), condition.acquire.__self__ is condition._lock]
-            waiting = started(condition.acquire())
+            waiting = asyncio.ensure_future(condition.acquire())
             await turns(1)
         return found, await waiting
 
@@ -182,7 +182,7 @@ def test_waiter_is_shown_where_it_waits(loop, kind):
             async with lock:
                 pass
 
-        tasks = [started(hold()), started(lock.acquire())]
+        tasks = [asyncio.ensure_future(hold()), asyncio.ensure_future(lock.acquire())]
         await turns(1)
         awaited = tasks[0].get_coro().cr_await
         found = []
@@ -207,7 +207,7 @@ def test_block_that_waits_to_be_entered(loop, kind, ending, looks):
         await lock.acquire()
         entering = lock.__aenter__()
         waiter = entering.send(None)
-        others = [started(lock.acquire()) for _ in range(2)]
+        others = [asyncio.ensure_future(lock.acquire()) for _ in range(2)]
         await turns(1)
         found = []
         if looks:
@@ -244,7 +244,7 @@ def test_condition_that_waits_for_its_lock_again(loop, looks, cancels):
             async with condition:
                 return await condition.wait()
 
-        task = started(wait())
+        task = asyncio.ensure_future(wait())
         await turns(1)
         async with condition:
             condition.notify()

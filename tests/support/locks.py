@@ -7,10 +7,6 @@ from support.comparing import description
 KINDS = ("Lock", "Semaphore", "BoundedSemaphore", "Condition")
 
 
-def started(coroutine):
-    return asyncio.ensure_future(coroutine)
-
-
 async def cancelled(*tasks):
     """Cancel tasks and wait until they have ended."""
     for task in tasks:

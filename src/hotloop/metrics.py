@@ -146,6 +146,7 @@ class Metrics:
     receives: int
     """System calls that have received something."""
     bytes_sent: int
+    """Bytes sent to sockets and pipes by transports and the loop's sock_*() methods."""
     sends: int
     """System calls that have sent something."""
 

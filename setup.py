@@ -131,7 +131,7 @@ DIRECTIVES = {
 }
 
 COMPILE_ARGS = [
-    # What becomes of tracebacks in compiled code, for every module.
+    # Ahead of every module: it keeps the lines of compiled code out of tracebacks.
     "-include",
     str(SOURCES / "runtime" / "tracebacks.h"),
     "-Wall",
@@ -164,7 +164,7 @@ COUNTED_ARGS = [
     *("-fprofile-use", "-fprofile-correction", "-fprofile-partial-training", "--param=hot-bb-count-ws-permille=1000"),
     # False alarms about code that is moved apart. A build without a profile has these warnings.
     *("-Wno-maybe-uninitialized", "-Wno-stringop-overflow"),
-    # About a module that the training did not load, or whose counts are not where they are looked for.
+    # GCC finds no counts for a module that the training did not load, or looks for them in another place.
     "-Werror=missing-profile" if PROFILE == "yes" else "-Wno-missing-profile",
 ]
 
@@ -179,7 +179,7 @@ if COVERAGE:
     # Cython reports through sys.monitoring on 3.12 and later, which coverage.py's plugins cannot read.
     MACROS.append(("CYTHON_USE_SYS_MONITORING", "0"))
 
-# Of the modules in one folder.
+# The further macros of modules, by the folder that they are in.
 FLOOR_MACROS: dict[str, list[tuple[str, str | None]]] = {
     floor: [("HOTLOOP_NO_TRACEBACK_ENTRIES", "1")] for floor in ("tasks", "highlevel")
 }

@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import gc
 import json
-import os
 import resource
 import statistics
 import sys
@@ -27,7 +26,7 @@ from typing import Any
 
 from hotloop_bench import load, machine
 from hotloop_bench.cli import Parser, loop_name, positive
-from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
+from hotloop_bench.targets import TARGETS, WrongImplementation, become
 from idle import Echo, NotMeasured, anonymous_memory, until_connected
 
 IDLE, ACTIVE, MESSAGE = 20_000, 100, 1024
@@ -156,11 +155,9 @@ def show(report: Report) -> None:
 def main(argv: Sequence[str]) -> int:
     arguments = parse(argv)
     target = TARGETS[arguments.loop]
-    os.environ.update(target.environment)
     try:
         load.program()
-        target.prepare()
-        check(target, facts(target))
+        become(target)
         loop = target.new_event_loop()
         with ExitStack() as stack:
             stack.callback(loop.close)

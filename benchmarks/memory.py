@@ -26,7 +26,7 @@ import tls_memory
 from hotloop_bench import load, machine, report
 from hotloop_bench.cli import Parser, loop_names, positive
 from hotloop_bench.runner import environment
-from hotloop_bench.targets import TARGETS, Target, check, facts
+from hotloop_bench.targets import TARGETS, Target, become
 from idle import Echo, NotMeasured, anonymous_memory
 
 ROUNDS = 3
@@ -121,8 +121,7 @@ THINGS = {
 
 
 def checked_loop(target: Target) -> asyncio.AbstractEventLoop:
-    target.prepare()
-    check(target, facts(target))
+    become(target)
     return target.new_event_loop()
 
 

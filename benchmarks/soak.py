@@ -34,7 +34,7 @@ from pathlib import Path
 
 from hotloop_bench import identity, machine
 from hotloop_bench.cli import Parser, loop_name, positive
-from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
+from hotloop_bench.targets import TARGETS, WrongImplementation, become
 from soak_scenarios import ALL, NEED_A_CERTIFICATE, Ground, Scenario
 
 MINUTES = 10.0
@@ -196,10 +196,8 @@ def run(arguments: argparse.Namespace, ground: Ground, scenarios: Sequence[Scena
 def main(argv: Sequence[str]) -> int:
     arguments = parse(argv)
     target = TARGETS[arguments.loop]
-    os.environ.update(target.environment)
     try:
-        target.prepare()
-        check(target, facts(target))
+        become(target)
         if measure().blocks == 0:
             raise OSError("Python does not count blocks of memory that are not its own (PYTHONMALLOC)")
         if IMMORTALIZES:

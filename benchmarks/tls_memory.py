@@ -31,7 +31,7 @@ from typing import Any
 
 from hotloop_bench import identity, machine
 from hotloop_bench.cli import Parser, loop_name, positive
-from hotloop_bench.targets import TARGETS, WrongImplementation, check, facts
+from hotloop_bench.targets import TARGETS, WrongImplementation, become
 from idle import Echo, NotMeasured, anonymous_memory, resident_size, until_connected
 
 IDLE, BURST = 1000, 1 << 20
@@ -205,10 +205,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     arguments = parse(argv)
     target = TARGETS[arguments.loop]
-    os.environ.update(target.environment)
     try:
-        target.prepare()
-        check(target, facts(target))
+        become(target)
         loop = target.new_event_loop()
         with ExitStack() as stack:
             stack.callback(loop.close)

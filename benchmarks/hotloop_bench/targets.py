@@ -10,6 +10,7 @@ import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import selectors
 import socket
 import sys
@@ -201,6 +202,15 @@ def check(target: Target, found: Mapping[str, str]) -> None:
             raise WrongImplementation(
                 f"{target.name} was asked for, but its {fact} is {found.get(fact, 'missing')}, not one of {package}"
             )
+
+
+def become(target: Target) -> None:
+    """Make this process one that runs the target: its environment variables, its module, the check of what it is.
+
+    ImportError if it is not installed, WrongImplementation if it is not what its name says."""
+    os.environ.update(target.environment)
+    target.prepare()
+    check(target, facts(target))
 
 
 def version(target: Target) -> str:

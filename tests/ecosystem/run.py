@@ -18,7 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
 
 from harness.catalog import NotAvailable
-from harness.environment import Environment, inherited, package_folder
+from harness.environment import Environment
+from harness.loop_under_test import inherited, package_folder
 
 HERE = Path(__file__).parent
 TOOLS = HERE / "tools"

@@ -29,7 +29,7 @@ from conformance import binding
 from conformance.expected import Judgement
 from conformance.report import counts, report
 from harness import catalog, session
-from harness.environment import LoopMissing
+from harness.loop_under_test import LoopMissing
 from harness.workplace import Run
 
 OK, FAILED, WRONG_USAGE, NOT_RUN, NO_COMPILED_OBJECTS = 0, 1, 2, 3, 4

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conformance import binding
 from conformance.pool import Verdict
-from harness import catalog, environment, reports, servers, session, sources
+from harness import catalog, environment, loop_under_test, reports, servers, session, sources
 from harness.catalog import NotAvailable, Suite
 from harness.workplace import Run, Workplace
 
@@ -83,7 +83,7 @@ def test_passes_unexpectedly():
 def sample_report(impl, tmp_path):
     """The JUnit report of SAMPLE on an implementation."""
     (tmp_path / "test_sample.py").write_text(SAMPLE, encoding="utf-8")
-    variables = environment.plug_in(impl.name, tmp_path / "plug")
+    variables = loop_under_test.plug_in(impl.name, tmp_path / "plug")
     command = [sys.executable, "-m", "pytest", "-p", "loops_seen", "-p", "no:cacheprovider", "--junitxml=report.xml"]
     run = subprocess.run([*command, "test_sample.py"], cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert run.returncode == 1, run.stdout + run.stderr
@@ -120,7 +120,7 @@ def test_loops_are_counted_for_each_test(sample_report):
 def test_compiled_asyncio_is_in_every_program(tmp_path, loop):
     if reason := binding.why_nothing_is_compiled():
         pytest.skip(reason)
-    variables = environment.plug_in(f"{loop}+compiled", tmp_path / "plug")
+    variables = loop_under_test.plug_in(f"{loop}+compiled", tmp_path / "plug")
     check = (
         "import asyncio, hotloop.asyncio; "
         "print(asyncio.Queue is hotloop.asyncio.Queue, asyncio.SelectorEventLoop.__module__)"
@@ -132,7 +132,7 @@ def test_compiled_asyncio_is_in_every_program(tmp_path, loop):
 
 
 def test_program_of_a_missing_loop_does_not_start(tmp_path):
-    variables = environment.plug_in("asyncio", tmp_path / "plug") | {"HOTLOOP_UPSTREAM": "c"}
+    variables = loop_under_test.plug_in("asyncio", tmp_path / "plug") | {"HOTLOOP_UPSTREAM": "c"}
     run = subprocess.run([sys.executable, "-c", "print('ran')"], env=variables, capture_output=True, text=True)
     if "ran" in run.stdout:
         pytest.skip("hotloop is among this interpreter's packages, so no folder lacks it")
@@ -143,7 +143,7 @@ def test_program_of_a_missing_loop_does_not_start(tmp_path):
 def test_settings_of_the_caller_do_not_reach_the_tests(monkeypatch, tmp_path):
     for name in ("PYTEST_ADDOPTS", "HOTLOOP_IMPL", "PGHOST", "https_proxy", "CI", "UNRELATED"):
         monkeypatch.setenv(name, "x")
-    variables = environment.plug_in("asyncio", tmp_path / "plug")
+    variables = loop_under_test.plug_in("asyncio", tmp_path / "plug")
     assert [
         name for name in ("PYTEST_ADDOPTS", "HOTLOOP_IMPL", "PGHOST", "https_proxy", "CI") if name in variables
     ] == []
@@ -296,7 +296,7 @@ def test_suite_that_pytest_refuses(workplace, tmp_path):
 
 
 def test_loop_that_does_not_load(workplace, tmp_path):
-    with pytest.raises(environment.LoopMissing, match="asyncio cannot be tested: no such loop"):
+    with pytest.raises(loop_under_test.LoopMissing, match="asyncio cannot be tested: no such loop"):
         workplace("echo no such loop >&2; exit 1").run("asyncio", tmp_path / "log")
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.testing.number_checks import check_seconds
 
@@ -48,6 +48,16 @@ class Timers:
         return handle._scheduled and not handle._cancelled
 
 
+class Goal(NamedTuple):
+    """A call of advance() whose time has not come. Goals are ordered by time, and those of the same time by age."""
+
+    time: float
+    number: int
+    """Counts the calls."""
+    future: "asyncio.Future[None]"
+    ignores_holds: bool
+
+
 class Clock:
     """The time of a loop of hotloop.testing, as `loop.clock`. All times are in seconds, by loop.time().
 
@@ -59,8 +69,7 @@ class Clock:
         self._loop = loop
         self._now = float(start)
         self._frozen = False
-        # The goals of advance(), a heap: time, sequence number, future, whether to ignore holds.
-        self._goals: list[tuple[float, int, asyncio.Future[None], bool]] = []
+        self._goals: list[Goal] = []  # a heap
         self._next_number = count().__next__
         self.jumps = 0  # since the loop began to run
         self._holds = 0
@@ -101,7 +110,7 @@ class Clock:
         self._check_thread()
         check_seconds("seconds", seconds)
         future = self._loop.create_future()
-        heappush(self._goals, (self._now + seconds, self._next_number(), future, ignore_holds))
+        heappush(self._goals, Goal(self._now + seconds, self._next_number(), future, ignore_holds))
         return future
 
     # -- held ----------------------------------------------------------------------------------------------------------
@@ -138,12 +147,12 @@ class Clock:
 
     def _is_stopped_by_holds(self) -> bool:
         goal = self._first_goal()
-        return self.held and not (goal and goal[3])
+        return self.held and not (goal and goal.ignores_holds)
 
     def _next(self, deadline: float) -> float:
         """The time to go to, if the next timer is due at `deadline`; infinity: do not move."""
         goal = self._first_goal()
-        limit = goal[0] if goal else inf
+        limit = goal.time if goal else inf
         if self._frozen and (goal is None or deadline > limit):
             return limit
         return min(deadline, limit)
@@ -155,12 +164,12 @@ class Clock:
         if to > self._now:
             self._now = to
             self.jumps += 1
-        while deadline > self._now and (goal := self._first_goal()) and goal[0] <= self._now:
+        while deadline > self._now and (goal := self._first_goal()) and goal.time <= self._now:
             heappop(self._goals)
-            goal[2].set_result(None)
+            goal.future.set_result(None)
 
-    def _first_goal(self) -> tuple[float, int, asyncio.Future[None], bool] | None:
-        while self._goals and self._goals[0][2].done():
+    def _first_goal(self) -> Goal | None:
+        while self._goals and self._goals[0].future.done():
             heappop(self._goals)
         return self._goals[0] if self._goals else None
 

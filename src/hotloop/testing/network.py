@@ -36,10 +36,20 @@ _RETRIES = (1, 2, 4, 8, 16, 32, 64)
 
 _FIRST_PORT, _LAST_PORT = 49152, 65535  # RFC 6335, the dynamic ports
 
-# The network and host of the current context; and the address and port that a client has asked for.
-_place: contextvars.ContextVar[tuple["PipeNetwork", str, str | None, int] | None] = contextvars.ContextVar(
-    "hotloop.testing.place", default=None
-)
+
+class _Place(NamedTuple):
+    """Where the code of a context runs, in a network."""
+
+    network: "PipeNetwork | None" = None
+    host: str | None = None
+    address: str | None = None
+    """From which clients connect; None: one of the host's."""
+    port: int = 0
+    """From which clients connect; 0: any."""
+
+
+_NOWHERE = _Place()
+_place = contextvars.ContextVar("hotloop.testing.place", default=_NOWHERE)
 
 
 class Delivery(NamedTuple):
@@ -216,7 +226,7 @@ class PipeNetwork:
         Connections come from its address, and a server on all addresses is on those of this host. Elsewhere connections
         come from "localhost", and such a server is on every host. The host is added if it does not exist."""
         self.host(host)
-        token = _place.set((self, host.lower(), None, 0))
+        token = _place.set(_Place(self, host.lower()))
         try:
             yield
         finally:
@@ -229,7 +239,7 @@ class PipeNetwork:
         if found[0] not in self._names:
             text = f"error while attempting to bind on address {address!r}: no host of this network has it"
             raise OSError(errno.EADDRNOTAVAIL, text)
-        token = _place.set((self, self._names[found[0]], found[0], found[1]))
+        token = _place.set(_Place(self, self._names[found[0]], found[0], found[1]))
         try:
             yield
         finally:
@@ -356,10 +366,10 @@ class PipeNetwork:
     def _name(self, address: str) -> Name:
         return Name((self._names[address], address))
 
-    def _here(self) -> tuple[str | None, str | None, int]:
-        """The host of the current context, and the address and port that a client has asked for."""
+    def _here(self) -> _Place:
+        """The place of the current context, if it is one in this network."""
         place = _place.get()
-        return place[1:] if place is not None and place[0] is self else (None, None, 0)
+        return place if place.network is self else _NOWHERE
 
     # -- servers -------------------------------------------------------------------------------------------------------
 
@@ -394,7 +404,7 @@ class PipeNetwork:
         return self._bind(sock.family, address, sock)
 
     def _bind(self, family: int, address: tuple[Any, ...], bound: socket.socket | None = None) -> Listener:
-        here = self._here()[0] if address[0] in ("0.0.0.0", "::") else None
+        here = self._here().host if address[0] in ("0.0.0.0", "::") else None
         if address[1] == 0:
             address = (address[0], self._free_port(), *address[2:])
         for other in self._listeners:
@@ -466,16 +476,17 @@ class PipeNetwork:
             self._side_at.update(dict.fromkeys(own.descriptors, own))
 
     def _client_address(self, family: int) -> tuple[Any, ...]:
-        host, address, port = self._here()
+        here = self._here()
+        address = here.address
         if address is None:
-            for candidate in self._hosts[host or HERE]:
+            for candidate in self._hosts[here.host or HERE]:
                 if (":" in candidate) == (family == socket.AF_INET6):
                     address = candidate
                     break
             else:
-                raise OSError(errno.ENETUNREACH, f"the host {host!r} has no address of this family")
+                raise OSError(errno.ENETUNREACH, f"the host {here.host!r} has no address of this family")
         rest = (0, 0) if family == socket.AF_INET6 else ()
-        return (address, port or self._free_port(), *rest)
+        return (address, here.port or self._free_port(), *rest)
 
     async def _shake_hands(self, sender: Name, receiver: Name, address: tuple[Any, ...]) -> None:
         """Return when the client is connected; raise OSError if it cannot connect."""

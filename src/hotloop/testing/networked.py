@@ -95,6 +95,16 @@ class Networked(Behind):  # type: ignore[misc]
         else:
             several = isinstance(host, Iterable) and not isinstance(host, (str, bytes))
             listeners = await network._listen(list(host) if several else [host], port, family, flags)
+        server = await self._server_on(listeners, protocol_factory, options)
+        network._servers.append(server)
+        if start_serving:
+            await server.start_serving()
+        return server
+
+    async def _server_on(
+        self, listeners: list[Listener], protocol_factory: Any, options: dict[str, Any]
+    ) -> asyncio.Server:
+        """A server that does not serve yet, on all these listeners, which are closed if it cannot be made."""
         try:
             server = await super().create_server(protocol_factory, sock=listeners[0], start_serving=False, **options)
         except BaseException:
@@ -104,9 +114,6 @@ class Networked(Behind):  # type: ignore[misc]
             raise
         # create_server() takes only one socket.
         server._sockets[:] = listeners
-        network._servers.append(server)
-        if start_serving:
-            await server.start_serving()
         return server  # type: ignore[no-any-return]
 
     # -- connections ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from .targets import BARE_C, Target, check
 USUAL_SECONDS = 0.15
 """Of a round of one loop."""
 SECONDS_BEFORE_A_WORKER_HANGS = 60
-ENVIRONMENT_OF_ITS_OWN = (
+VARIABLES_OF_LOOPS = (
     "HOTLOOP_IMPL",
     "HOTLOOP_TASKS",
     "HOTLOOP_NAME_THREADS",
@@ -33,6 +33,7 @@ ENVIRONMENT_OF_ITS_OWN = (
     "PYTHONASYNCIODEBUG",
     "PYTHONDEVMODE",
 )
+"""Environment variables that change a loop: a worker has those of its target, and not those of this process."""
 
 
 class WorkerLost(Exception):
@@ -137,7 +138,7 @@ def command_line(*arguments: str) -> list[str]:
 
 def environment(target: Target) -> dict[str, str]:
     """This process's environment with its module search path, and without the variables that would change a loop."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT_OF_ITS_OWN}
+    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES_OF_LOOPS}
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return inherited | {"PYTHONPATH": path} | dict(target.environment)
 

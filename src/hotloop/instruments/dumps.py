@@ -118,8 +118,9 @@ def dump_tasks_on(
 
     The loop may be blocked, and may run in another thread, as long as the main thread runs Python code or waits in a
     call that signals interrupt. The returned context manager's stop() restores the previous handler. Raises ValueError
-    for a signal that does not exist or cannot be handled, and RuntimeError outside the main thread, if the signal dumps
-    tasks already, or if its present handler could not be restored.
+    for a signal that does not exist or cannot be handled, TypeError for what is no loop, no number or not callable, and
+    RuntimeError outside the main thread, if the signal dumps tasks already, or if its present handler could not be
+    restored.
     """
     _check_main_thread("started")
     if not isinstance(loop, asyncio.AbstractEventLoop):

@@ -248,8 +248,9 @@ def watch_stalls(
 
     Watching lasts until the loop is closed or collected, or until stop() of the returned context manager. Any thread
     may watch a loop, also before it runs, and more than once. A forked child is not watched. Raises TypeError for a
-    loop that is not hotloop's, ValueError for an invalid limit, and RuntimeError if the loop is closed or no thread can
-    be started; it is a NotImplementedError on Windows, where hotloop's loop is asyncio's own.
+    loop that is not hotloop's, a limit that is no number or a report that is not callable, ValueError for a limit that
+    is not positive and finite, and RuntimeError if the loop is closed or no thread can be started; it is a
+    NotImplementedError on Windows, where hotloop's loop is asyncio's own.
     """
     check_limit(after)
     if not hasattr(loop, "_progress"):

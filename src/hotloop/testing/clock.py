@@ -105,7 +105,7 @@ class Clock:
         revokes the request. With `ignore_holds`, executors, subprocesses and hold() do not stop the clock, so that a
         timeout for one of them can expire.
 
-        Raises ValueError for a negative number of seconds, for NaN and for infinity.
+        Raises ValueError for a negative number of seconds, for NaN and for infinity; TypeError for what is no number.
         """
         self._check_thread()
         check_seconds("seconds", seconds)

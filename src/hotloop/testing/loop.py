@@ -379,8 +379,8 @@ def new_event_loop(
     pending, before it raises DeadlockError; None: for ever. `max_jumps` is how often the clock may jump in one run
     before it raises DeadlockError, for a deadlock beside a periodic timer; None: no limit.
 
-    Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` or `max_jumps` that is not positive, and
-    an unknown value of `relax`.
+    Raises ValueError for NaN and infinity, a negative `io_grace`, a `patience` or `max_jumps` that is not positive, an
+    unknown value of `relax`, and `relax` without `shuffle`; TypeError for a value that is no number, or no seed.
     """
     return EventLoop(
         start=start, shuffle=shuffle, relax=relax, io_grace=io_grace, patience=patience, max_jumps=max_jumps

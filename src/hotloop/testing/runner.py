@@ -50,7 +50,8 @@ def run_seeds(
     """Run the coroutine function `test` once for each seed, each time on a new loop; return what it returned, by seed.
 
     `seeds` are the seeds, or a number of seeds, counted from 0. The first seed that fails ends it: its exception is
-    raised, with a note of the seed and of how many passed before. Raises ValueError if there is no seed.
+    raised, with a note of the seed and of how many passed before. Raises ValueError if there is no seed, TypeError if
+    `seeds` is one string, and RuntimeError if an event loop is already running in this thread.
     """
     _check_not_running("run_seeds()")
     if isinstance(seeds, str):

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from support.endpoints import close, datagram_pair, drain, over, reports_of, settle, until
-from support.python_buffers import PythonData, fail, needs_python_buffers
 from support.recording import DatagramRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets")
@@ -553,41 +552,5 @@ def test_descriptors_of_an_endpoint_are_its_own(loop):
             await close(transport)
             with pytest.raises(OSError):
                 os.fstat(fd)
-
-    loop.run_until_complete(main())
-
-
-@needs_python_buffers
-def test_data_that_raises_when_it_is_asked_for_its_memory(loop):
-    def refuse():
-        raise OSError(errno.EIO, "refused")
-
-    async def main():
-        sender, receiver = await two_endpoints(loop)
-        protocol, address = sender.get_protocol(), receiver.get_extra_info("sockname")
-        sender.sendto(PythonData(b"data", when_asked=refuse), address)
-        assert [error.errno for error in protocol.errors] == [errno.EIO]
-        await works(sender, receiver)
-        with reports_of(loop) as reports:
-            sender.sendto(PythonData(b"data", when_asked=fail), address)
-            assert sender.is_closing()
-            await until(lambda: protocol.lost)
-        assert isinstance(protocol.error, ZeroDivisionError)
-        assert [report["message"] for report in reports] == ["Fatal write error on datagram transport"]
-        await close(receiver)
-
-    loop.run_until_complete(main())
-
-
-@needs_python_buffers
-def test_data_that_ends_a_connected_endpoint_when_it_is_asked_for_its_memory(loop):
-    async def main():
-        receiver, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        address = receiver.get_extra_info("sockname")
-        sender, ended = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
-        sender.sendto(PythonData(b"data", when_asked=sender.close))
-        await until(lambda: protocol.received and ended.lost)
-        assert protocol.received == [b"data"]
-        await close(receiver)
 
     loop.run_until_complete(main())

@@ -1,16 +1,12 @@
 """Write pipe transports: data, flow control, and the end of either side."""
 
 import asyncio
-import contextlib
 import sys
 
 import pytest
-from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, reports_of, settle, until
+from support.endpoints import close, drain_pipe, fill_pipe, pipe_files, settle, until
 from support.interpreter import limits_memory
-from support.python_buffers import PythonData, fail, needs_python_buffers
 from support.recording import Recorder
-from support.stepping import run_once, run_until
-from support.stream_connections import WritingData
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="selector loops have no pipes on Windows")
 
@@ -329,97 +325,3 @@ def test_no_memory_for_what_is_written(impl):
             os.close(reading)
             loop.close()
         """)
-
-
-@needs_python_buffers
-@pytest.mark.parametrize("size", [10, 200_000])
-def test_the_data_ends_the_transport_when_it_gives_its_memory_back(loop, size):
-    class Data(bytearray):
-        def __buffer__(self, flags):
-            return memoryview(b"x" * size)
-
-        def __release_buffer__(self, view):
-            view.release()
-            transport.abort()
-            run_once(loop, 2)
-
-    reading, writing = pipe_files()
-    with reading:
-        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
-        # asyncio's goes on with the loop that it has left.
-        with contextlib.suppress(AttributeError):
-            transport.write(Data(b"x" * size))
-        run_once(loop, 2)
-        assert protocol.calls.count("connection_lost") == 1
-        assert set(drain_pipe(reading.fileno())) == set(b"x")
-
-
-@needs_python_buffers
-@pytest.mark.parametrize("runs", ["when asked", "when given back"])
-def test_data_that_runs_the_loop(loop, runs):
-    """More than the pipe takes: the rest waits for room, which the loop sees meanwhile."""
-
-    class Data(bytearray):
-        def __buffer__(self, flags):
-            if runs == "when asked":
-                run_once(loop, 2)
-            return super().__buffer__(flags)
-
-        def __release_buffer__(self, view):
-            super().__release_buffer__(view)
-            if runs == "when given back":
-                run_once(loop, 2)
-
-    much = b"much" * 25_000
-    reading, writing = pipe_files()
-    with reading:
-        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
-        transport.write(Data(much))
-        transport.write(b"more")
-        transport.close()
-        received = bytearray()
-        run_until(loop, lambda: received.extend(drain_pipe(reading.fileno())) or protocol.lost)
-        assert received + drain_pipe(reading.fileno()) == much + b"more"
-        assert protocol.error is None
-
-
-@needs_python_buffers
-@pytest.mark.parametrize("size", [10, 200_000])
-def test_data_that_writes_when_it_is_asked_for_its_memory(loop, size):
-    reading, writing = pipe_files()
-    with reading:
-        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
-        transport.write(WritingData(transport, b"first", b"x" * size))
-        transport.close()
-        received = bytearray()
-        run_until(loop, lambda: received.extend(drain_pipe(reading.fileno())) or protocol.lost)
-        assert received + drain_pipe(reading.fileno()) == b"first" + b"x" * size
-
-
-@needs_python_buffers
-@pytest.mark.parametrize("size", [10, 20_000])
-@pytest.mark.parametrize("method", ["close", "abort"])
-@pytest.mark.parametrize("when", ["when_asked", "when_released"])
-def test_data_that_ends_the_transport(loop, size, method, when):
-    reading, writing = pipe_files()
-    with reading:
-        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
-        transport.write(PythonData(b"x" * size, **{when: getattr(transport, method)}))
-        run_until(loop, lambda: protocol.lost)
-        assert drain_pipe(reading.fileno()) == b"x" * size
-        assert protocol.error is None
-
-
-@needs_python_buffers
-def test_data_that_raises_when_it_is_asked_for_its_memory(loop):
-    reading, writing = pipe_files()
-    with reading, reports_of(loop) as reports:
-        transport, protocol = loop.run_until_complete(loop.connect_write_pipe(Recorder, writing))
-        transport.write(PythonData(b"data", when_asked=fail))
-        assert transport.is_closing()
-        run_until(loop, lambda: protocol.lost)
-        assert drain_pipe(reading.fileno()) == b""
-        assert isinstance(protocol.error, ZeroDivisionError)
-        assert [report["message"] for report in reports] == ["Fatal write error on pipe transport"]
-        # A closing transport asks for nothing.
-        transport.write(PythonData(b"data", when_asked=fail))

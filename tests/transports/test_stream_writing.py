@@ -8,14 +8,12 @@ import socket
 import sys
 
 import pytest
-from support.python_buffers import PythonData, fail, needs_python_buffers
 from support.recording import Recorder
 from support.stepping import run_once, run_until
 from support.stream_connections import (
     HAS_UNIX,
     KINDS,
     MORE_THAN_FITS,
-    WritingData,
     connections_on,
     skip_on_asyncio,
     wait_for,
@@ -502,56 +500,3 @@ def test_lines_that_are_false(loop, load_implementation, lines):
         assert received == expected[0]
     else:
         assert received == b""
-
-
-@pytest.mark.skipif(not SINCE_3_12, reason="before CPython 3.12 no class of Python has buffers")
-@every_kind
-@pytest.mark.parametrize("size", [10, 20_000])
-def test_data_that_writes_when_it_is_asked_for_its_memory(loop, connections, kind, size):
-    connection = connections.open(kind)
-    data = WritingData(connection.transport, b"first", b"x" * size)
-    loop.call_soon(connection.transport.write, data)
-    assert connection.receive(5 + size) == b"first" + b"x" * size
-
-
-@needs_python_buffers
-@every_kind
-@pytest.mark.parametrize("size", [10, 20_000])
-@pytest.mark.parametrize("method", ["close", "abort"])
-@pytest.mark.parametrize("when", ["when_asked", "when_released"])
-def test_data_that_ends_the_connection(loop, connections, kind, size, method, when):
-    connection = connections.open(kind)
-    data = PythonData(b"x" * size, **{when: getattr(connection.transport, method)})
-    loop.call_soon(connection.transport.write, b"first")
-    loop.call_soon(connection.transport.write, data)
-    assert connection.receive_all() == b"first" + b"x" * size
-    connection.run_until_lost()
-    assert connection.protocol.error is None
-
-
-@needs_python_buffers
-@every_kind
-@pytest.mark.parametrize("size", [10, 20_000])
-def test_data_that_writes_the_end_when_it_gives_its_memory_back(loop, connections, kind, size):
-    connection = connections.open(kind)
-    data = PythonData(b"x" * size, when_released=connection.transport.write_eof)
-    loop.call_soon(connection.transport.write, data)
-    assert connection.receive_all() == b"x" * size
-    assert not connection.transport.is_closing()
-
-
-@needs_python_buffers
-@every_kind
-def test_data_that_raises_when_it_is_asked_for_its_memory(loop, connections, kind):
-    connection = connections.open(kind)
-
-    def write():
-        connection.transport.write(b"first")
-        connection.transport.write(PythonData(b"second", when_asked=fail))
-        connection.transport.write(b"third")
-
-    loop.call_soon(write)
-    assert connection.receive_all() == b"first"
-    connection.run_until_lost()
-    assert isinstance(connection.protocol.error, ZeroDivisionError)
-    assert [report["message"] for report in connections.take_reports()] == ["Fatal write error on socket transport"]

@@ -156,23 +156,28 @@ cdef class DatagramTransport(SocketTransport):
 
         TypeError for other data, ValueError for an address that is not the one the endpoint was connected to. Errors
         of the system go to protocol.error_received(). See asyncio.DatagramTransport."""
-        cdef bint was_lost
+        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.sendto, (bytes(data), addr))
         if not sends_empty and not data:
             return
-        was_lost = self.lost
-        data = self.ask_for_memory(data)
-        if data is None:
-            return
-        send_all_early()
         if self.address is not None:
             if addr is not None and addr is not self.address and addr != self.address:
                 raise ValueError(f"Invalid address: must be None or {self.address}")
             addr = self.address
-        if self.lost and (self.fd < 0 or self.address is not None and not self.ending_well and was_lost):
+        if self.lost and (self.fd < 0 or self.address is not None and not self.ending_well):
+            self.send_after_loss()
+            return
+        waits = self.queued_bytes > 0
+        data = self.ask_for_memory(data)
+        if data is None or waits and self.lost:
+            # Lost: what waited has been dropped, and this with it.
+            return
+        send_all_early()
+        if self.fd < 0:
+            # A method of the data's has ended the transport.
             self.send_after_loss()
         elif self.queued_bytes or self.send_or_report(data, addr) == BLOCKED:
             self.enqueue(data, addr)
@@ -180,13 +185,14 @@ cdef class DatagramTransport(SocketTransport):
     cdef object ask_for_memory(self, object data):
         """as_plain_data(). An exception counts as one of the sendto() of the socket's that asyncio would have called:
         None."""
+        cdef bint waits = self.queued_bytes > 0
         try:
             return as_plain_data(data)
         except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
             raise
         except BaseException as error:
             # A datagram that has to wait is copied by sendto(), outside of that call.
-            if self.lost or self.queued_bytes:
+            if waits:
                 raise
             if isinstance(error, OSError):
                 self.protocol.error_received(error)

@@ -330,17 +330,23 @@ cdef class WritePipeTransport(PipeTransport):
         """Write bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
 
         TypeError for anything else. See asyncio.WriteTransport."""
+        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
             return call_in_loop_thread(self.loop, self.write, (bytes(data),))
+        if isinstance(data, bytearray):
+            # asyncio asks a bytearray before anything else, and raises what that raises.
+            data = as_plain_data(data)
         if not data:
             return
         if self.closing:
             self.ignore_write()
             return
+        waits = self.unsent.bytes > 0
         data = self.ask_for_memory(data)
-        if data is None:
+        if data is None or waits and self.lost:
+            # Lost: what waited has been dropped, and nothing may follow the gap.
             return
         if type(data) is memoryview and not data.c_contiguous:
             data = data.tobytes()
@@ -353,17 +359,17 @@ cdef class WritePipeTransport(PipeTransport):
 
     cdef object ask_for_memory(self, object data):
         """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None."""
+        cdef bint waits = self.unsent.bytes > 0
         try:
             return as_plain_data(data)
         except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
             raise
         except BaseException as error:
-            # asyncio asks a bytearray before it writes, and appends the data to what waits.
-            if isinstance(data, bytearray) or self.unsent.bytes:
+            # asyncio appends the data to what waits.
+            if waits:
                 raise
-            if not self.lost:
-                self.ignored_writes += 1
-                self.fatal_error(error, "Fatal write error on pipe transport")
+            self.ignored_writes += 1
+            self.fatal_error(error, "Fatal write error on pipe transport")
         return None
 
     cdef int send(self, object data) except -1:

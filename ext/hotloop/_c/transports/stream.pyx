@@ -125,6 +125,7 @@ cdef class StreamTransport(StreamReceiver):
         """Send bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
 
         TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
+        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
@@ -137,9 +138,11 @@ cdef class StreamTransport(StreamReceiver):
             self.count_lost_write()
             return
         if type(data) is not bytes:
+            waits = self.blocked
             # Given back after send_soon(): what a method of the data's does then comes after the data, as in asyncio.
             data = self.ask_for_memory(data)
-            if data is None:
+            if data is None or waits and self.lost:
+                # Lost: what waited has been dropped, and nothing may follow the gap.
                 return
         leave_to_parent_if_forked(self)
         if self.enqueue(data):
@@ -189,8 +192,7 @@ cdef class StreamTransport(StreamReceiver):
             raise
         except BaseException as error:
             self.flush_early()
-            if not self.lost:
-                self.write_failed(error)
+            self.write_failed(error)
         return None
 
     cdef bint enqueue(self, object data) except -1:

@@ -2,6 +2,7 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromObject, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.version cimport PY_VERSION_HEX
 
 
 cdef extern from "<sys/uio.h>":
@@ -35,7 +36,7 @@ cdef inline object as_plain_data(object data):
     """The bytes-like object, or a view of it, such that asking for its memory runs no code of the program's. Since
     Python 3.12 a subclass of bytes or bytearray may have a __buffer__(), which is called here, once, and which may do
     anything: nothing that was looked at before holds afterwards."""
-    if type(data) is bytes or type(data) is bytearray or type(data) is memoryview:
+    if type(data) is bytes or type(data) is bytearray or type(data) is memoryview or PY_VERSION_HEX < 0x030C0000:
         return data
     return memoryview(data)
 

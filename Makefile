@@ -194,7 +194,7 @@ race-test: build/race-venv/.installed
 
 # Tests again and again, and what is left each time (tests/support/leaks.py): those of all that is made and freed.
 LEAK_TESTS := accepting datagram_addresses datagrams debug dump_tasks format_tasks futures garbage handles lifecycle listening \
-	pipe_protocols pipe_reading pipe_writing processes readers ready_queue selector sendfile \
+	pipe_protocols pipe_reading pipe_writing processes python_data readers ready_queue selector sendfile \
 	server_scenarios servers sock_connecting sock_methods sock_waiting stall_watch stalls stream_closing stream_contexts stream_errors \
 	stream_reading stream_writing streams subprocesses task_cancel task_eager tasks threadsafe \
 	timer_contexts timers tls_closing tls_connecting tls_errors tls_failing_callbacks tls_reading tls_timeouts \

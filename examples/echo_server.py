@@ -30,8 +30,8 @@ async def echo(connection: socket.socket) -> None:
         try:
             while data := await loop.sock_recv(connection, BUFFER):
                 await loop.sock_sendall(connection, data)
-        except ConnectionError:
-            return  # the client is gone; that ends its own task only
+        except OSError:
+            return  # ConnectionError, or a TimeoutError if the client has vanished: that ends its own task only
 
 
 async def accept_clients(listener: socket.socket) -> None:

@@ -1,6 +1,9 @@
 """echo_server.py with real clients: many, greedy, lazy and rude ones."""
 
+import asyncio
 import contextlib
+import errno
+import importlib
 import os
 import re
 import resource
@@ -10,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from example_programs import SECONDS_BEFORE_A_PROGRAM_HANGS
+from example_programs import EXAMPLES, SECONDS_BEFORE_A_PROGRAM_HANGS
 
 
 def start_server(programs, on):
@@ -76,6 +79,41 @@ def test_client_that_resets_its_connection(impl, programs):
         client.sendall(b"still there?")
         assert receive(client, 12) == b"still there?"
     stop(process)
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EHOSTUNREACH])
+def test_client_that_vanishes(impl, monkeypatch, number):
+    """tcp(7): the kernel ends a connection whose peer no longer answers by such an error, no ConnectionError."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    echo_server = importlib.import_module("echo_server")
+
+    class EventLoop(impl.EventLoop):
+        async def sock_recv(self, sock, n):
+            data = await super().sock_recv(sock, n)
+            if data == b"vanish":
+                raise OSError(number, os.strerror(number))
+            return data
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            server = asyncio.create_task(echo_server.accept_clients(listener))
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            vanishing_reader, vanishing_writer = await asyncio.open_connection(*listener.getsockname())
+            vanishing_writer.write(b"vanish")
+            assert await vanishing_reader.read() == b""
+            writer.write(b"still there?")
+            assert await reader.readexactly(12) == b"still there?"
+            server.cancel()
+            assert await reader.read() == b""
+            await asyncio.wait([server])
+            assert server.cancelled()
+            for each in (writer, vanishing_writer):
+                each.close()
+                await each.wait_closed()
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import re
 import selectors
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from hotloop_bench.rows import ROWS
 from hotloop_bench.runner import Crew, RequestFailed, Settings, WorkerLost
 from hotloop_bench.targets import TARGETS, WrongImplementation
 
+SOURCES = {".py", ".pyx", ".pxd"}
 FACTS = {"version": "1.0", "loop": "some.Loop", "task": "some.Task"}
 
 
@@ -390,3 +393,13 @@ def test_the_environment_does_not_leak_into_the_workers(monkeypatch):
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     assert runner.environment(TARGETS["hotloop-c"])["HOTLOOP_IMPL"] == "c"
     assert not {"HOTLOOP_IMPL", "PYTHONASYNCIODEBUG"} & runner.environment(TARGETS["uvloop"]).keys()
+
+
+def test_no_variable_that_hotloop_reads_leaks_into_the_workers(monkeypatch):
+    root = Path(__file__).parents[2]
+    sources = [path for folder in ("src", "ext") for path in (root / folder).rglob("*.py*") if path.suffix in SOURCES]
+    read = {name for path in sources for name in re.findall('"(HOTLOOP_[A-Z_]+)"', path.read_text())}
+    assert {"HOTLOOP_IMPL", "HOTLOOP_TLS", "HOTLOOP_DUMP_TASKS_ON"} <= read
+    for name in read:
+        monkeypatch.setenv(name, "1")
+    assert not read & runner.environment(TARGETS["uvloop"]).keys()

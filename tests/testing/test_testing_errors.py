@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import socket
 import threading
 from math import inf, nan
 
@@ -98,6 +99,39 @@ def test_patience_ends_a_hold(run):
 
     with pytest.raises(DeadlockError, match="the clock is held at 0 and the next timer is due at 1"):
         run(main(), patience=0.02)
+
+
+@pytest.mark.parametrize("seconds", [3e6, 1e300])
+def test_a_wait_may_be_longer_than_the_longest_poll(run, pair, seconds):
+    """Polling for longer than 24.8 days is an OverflowError."""
+
+    async def main():
+        with asyncio.get_running_loop().clock.hold():
+            sender = threading.Timer(0.02, pair[1].send, [b"x"])
+            sender.start()
+            assert await asyncio.get_running_loop().sock_recv(pair[0], 1) == b"x"
+            sender.join()
+
+    run(main(), patience=seconds)
+
+
+@pytest.mark.parametrize("seconds", [3e6, 1e300])
+def test_the_grace_of_io_may_be_longer_than_the_longest_poll(run, seconds):
+    async def main():
+        loop = asyncio.get_running_loop()
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            socket.create_connection(listener.getsockname()) as client,
+            listener.accept()[0] as accepted,
+        ):
+            client.setblocking(False)
+            sender = threading.Timer(0.02, accepted.send, [b"x"])
+            sender.start()
+            assert await asyncio.wait_for(loop.sock_recv(client, 1), 1) == b"x"
+            assert loop.time() == 0
+            sender.join()
+
+    run(main(), io_grace=seconds)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

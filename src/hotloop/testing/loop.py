@@ -39,6 +39,9 @@ MAX_JUMPS = 1_000_000
 _RECHECK = 0.05
 """How often to check, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
 
+_LONGEST_POLL = 24 * 3600
+"""In seconds. As asyncio's MAXIMUM_SELECT_TIMEOUT, because epoll_wait() takes 24.8 days at most."""
+
 _LOCAL = {getattr(socket, "AF_UNIX", None)}
 """The families of sockets whose data has arrived when the call that sends it returns."""
 
@@ -180,8 +183,8 @@ class VirtualTime(Networked):
         return bool(self._ready or self._posted or self._stopping) or self._deadlines.first() <= self.clock.time()
 
     def _select(self, timeout: float | None) -> None:
-        """Poll for at most `timeout` real seconds (None: no limit), and queue the events."""
-        self._process_events(self._selector.select(timeout))
+        """Poll for at most `timeout` real seconds, or for a day (None: no limit), and queue the events."""
+        self._process_events(self._selector.select(None if timeout is None else min(timeout, _LONGEST_POLL)))
         if self._shuffler is not None:
             # The queue was empty before, or there would have been no need to wait.
             self._shuffler.note_io(self._ready)

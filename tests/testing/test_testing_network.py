@@ -16,7 +16,7 @@ from support.memory_network import connected, echo, now
 from support.virtual_time import run_virtual
 
 from hotloop.testing import network as network_module
-from hotloop.testing import pipe_network
+from hotloop.testing import pipe_network, ports
 
 
 @pytest.fixture
@@ -216,6 +216,32 @@ def test_a_free_port(run):
             await asyncio.start_server(echo, "server.test", 49155)
             async with connected(port=ports[1]) as (_, writer):
                 assert writer.get_extra_info("sockname")[1] == 49156
+
+    run(main())
+
+
+def test_all_ports_are_in_use(run, monkeypatch):
+    monkeypatch.setattr(ports, "LAST", ports.FIRST + 1)
+
+    async def main():
+        async with pipe_network() as network:
+            server = await asyncio.start_server(echo, "server.test", 80)
+            first = await asyncio.start_server(echo, "server.test", 0)
+            async with connected():
+                with pytest.raises(OSError, match="all ports from 49152 to 49153 are in use") as caught:
+                    await asyncio.start_server(echo, "server.test", 0)
+                assert caught.value.errno == errno.EADDRINUSE
+                with pytest.raises(OSError, match="all ports from 49152 to 49153 are in use") as caught:
+                    await asyncio.open_connection("server.test", 80)
+                assert caught.value.errno == errno.EADDRNOTAVAIL
+                first.close()
+                async with connected() as (_, writer):
+                    assert writer.get_extra_info("sockname")[1] == ports.FIRST
+            while network.connections:
+                await asyncio.sleep(1)
+            async with connected() as (_, writer):
+                assert writer.get_extra_info("sockname")[1] == ports.LAST
+            server.close()
 
     run(main())
 

@@ -11,7 +11,6 @@ import ipaddress
 import os
 import random
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
@@ -21,6 +20,7 @@ from weakref import WeakKeyDictionary
 from hotloop.testing.connection import Connection, Listener, Side
 from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name
 from hotloop.testing.number_checks import check_size
+from hotloop.testing.ports import Ports
 from hotloop.testing.relay import for_each
 
 _T = TypeVar("_T")
@@ -33,8 +33,6 @@ HERE = "localhost"
 
 _RETRIES = (1, 2, 4, 8, 16, 32, 64)
 """After how many seconds a client without an answer tries again, as on Linux: tcp(7), tcp_syn_retries."""
-
-_FIRST_PORT, _LAST_PORT = 49152, 65535  # RFC 6335, the dynamic ports
 
 
 class _Place(NamedTuple):
@@ -111,8 +109,7 @@ class PipeNetwork:
         self._sweep_at = 16  # the number of connections at which to look for abandoned ones
         self._sides: WeakKeyDictionary[socket.socket, tuple[Side, Side]] = WeakKeyDictionary()  # own and other
         self._side_at: dict[int, Side] = {}  # by descriptor, as it was when the connection was made
-        self._client_ports: Counter[int] = Counter()
-        self._next_port = _FIRST_PORT
+        self._ports = Ports()
 
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
@@ -406,7 +403,7 @@ class PipeNetwork:
     def _bind(self, family: int, address: tuple[Any, ...], bound: socket.socket | None = None) -> Listener:
         here = self._here().host if address[0] in ("0.0.0.0", "::") else None
         if address[1] == 0:
-            address = (address[0], self._free_port(), *address[2:])
+            address = (address[0], self._free_port(errno.EADDRINUSE), *address[2:])
         for other in self._listeners:
             if (other.getsockname(), other.host) == (address, here):
                 text = f"error while attempting to bind on address {address!r}: address already in use"
@@ -416,13 +413,10 @@ class PipeNetwork:
         self._listening.add(listener.fileno())
         return listener
 
-    def _free_port(self) -> int:
+    def _free_port(self, error_number: int) -> int:
+        """A port for a listener or a client. OSError with the number that the kernel has there if there is none."""
         listening = {listener.getsockname()[1] for listener in self._listeners}
-        while True:
-            port = self._next_port
-            self._next_port = _FIRST_PORT if port == _LAST_PORT else port + 1
-            if port not in listening and not self._client_ports[port]:
-                return port
+        return self._ports.find_free(listening, error_number)
 
     def _listener_at(self, name: Name, address: tuple[Any, ...]) -> Listener | None:
         """The listener that accepts connections to this address."""
@@ -470,7 +464,7 @@ class PipeNetwork:
 
     def _remember(self, connection: Connection, client: Side, server: Side) -> None:
         self._connections[connection.number] = connection
-        self._client_ports[client.address[1]] += 1
+        self._ports.take(client.address[1])
         for own, other in ((client, server), (server, client)):
             self._sides[own.program_socket()] = own, other
             self._side_at.update(dict.fromkeys(own.descriptors, own))
@@ -486,7 +480,7 @@ class PipeNetwork:
             else:
                 raise OSError(errno.ENETUNREACH, f"the host {here.host!r} has no address of this family")
         rest = (0, 0) if family == socket.AF_INET6 else ()
-        return (address, here.port or self._free_port(), *rest)
+        return (address, here.port or self._free_port(errno.EADDRNOTAVAIL), *rest)
 
     async def _shake_hands(self, sender: Name, receiver: Name, address: tuple[Any, ...]) -> None:
         """Return when the client is connected; raise OSError if it cannot connect."""
@@ -538,7 +532,7 @@ class PipeNetwork:
 
     def _forget(self, connection: Connection) -> None:
         del self._connections[connection.number]
-        self._client_ports[connection.client[1]] -= 1
+        self._ports.release(connection.client[1])
         for side in connection._sides.values():
             for fd in side.descriptors:
                 if self._side_at.get(fd) is side:

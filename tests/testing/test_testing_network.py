@@ -129,6 +129,28 @@ def test_names(run, monkeypatch):
     run(main())
 
 
+def test_a_name_that_ends_with_a_dot_is_the_same(run):
+    async def main():
+        async with pipe_network(latency=1) as network:
+            address = network.host("One.Test.")
+            assert network.host("one.test") == address
+            server = await asyncio.start_server(echo, ["one.test.", "Two.Test."], 80)
+            assert [sock.getsockname() for sock in server.sockets] == [(*address, 80), (*network.host("two.test"), 80)]
+            network.link("one.test.", latency=3)
+            with network.at("one.test."):
+                for name in ("two.test", "two.test."):
+                    begin = now()
+                    async with connected(name) as (_, writer):
+                        assert writer.get_extra_info("sockname")[0] == address[0]
+                        assert now() == begin + 6
+            network.partition("one.test.", "two.test")
+            network.heal("one.test", "two.test.")
+            with pytest.raises(UnicodeError):
+                await asyncio.open_connection("one.test..", 80)
+
+    run(main())
+
+
 def test_without_a_network_names_are_the_systems(run):
     async def main():
         loop = asyncio.get_running_loop()

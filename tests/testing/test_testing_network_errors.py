@@ -274,6 +274,8 @@ def test_hosts(run):
         network.host("two.test", "192.0.2.256")
     with pytest.raises(ValueError, match="must not be empty"):
         network.host("")
+    with pytest.raises(ValueError, match="must not be empty"):
+        network.host(".")
     with pytest.raises(TypeError, match="a host's name must be a string"):
         network.host(None)
     assert "two.test" not in repr(network)

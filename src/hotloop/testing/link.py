@@ -21,6 +21,11 @@ UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
 FIELDS = ("latency", "bandwidth", "fragment")
 
 
+def host_key(name: str) -> str:
+    """By which a host is known: names differ neither by upper case nor by the dot that ends a complete name."""
+    return name.lower().removesuffix(".")
+
+
 class Name(tuple[str, str]):
     """One side of a connection, for matching settings: the name of its host, and its address."""
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from hotloop.testing.connection import Connection, Listener, Side
-from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name
+from hotloop.testing.link import UNSET, Fragment, Latency, Links, Name, host_key
 from hotloop.testing.number_checks import check_size
 from hotloop.testing.ports import Ports
 from hotloop.testing.relay import for_each
@@ -191,9 +191,9 @@ class PipeNetwork:
         self._check_usable()
         if not isinstance(name, str):
             raise TypeError(f"a host's name must be a string, not {name!r}")
-        if not name:
+        key = host_key(name)
+        if not key:
             raise ValueError("a host's name must not be empty")
-        key = name.lower()
         known = self._hosts.get(key)
         if known is not None and not addresses:
             return known
@@ -223,7 +223,7 @@ class PipeNetwork:
         Connections come from its address, and a server on all addresses is on those of this host. Elsewhere connections
         come from "localhost", and such a server is on every host. The host is added if it does not exist."""
         self.host(host)
-        token = _place.set(_Place(self, host.lower()))
+        token = _place.set(_Place(self, host_key(host)))
         try:
             yield
         finally:
@@ -248,9 +248,10 @@ class PipeNetwork:
             raise TypeError(f"a host's name or address must be a string, not {name!r}")
         with suppress(ValueError):
             name = str(ipaddress.ip_address(name))
-        if name.lower() not in self._hosts and name not in self._names:
+        key = host_key(name)
+        if key not in self._hosts and key not in self._names:
             raise ValueError(f"there is no host {name!r} in this network: host() adds one")
-        return name.lower()
+        return key
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
@@ -336,7 +337,7 @@ class PipeNetwork:
             addresses = (host,)
             # The network has no datagrams; they must not go to real hosts of these names.
             if isinstance(host, str) and (type != socket.SOCK_DGRAM or host == HERE):
-                addresses = self._hosts.get(host.lower().rstrip("."), addresses)
+                addresses = self._hosts.get(host_key(host), addresses)
         # The system's interfaces do not matter, and it must not ask a resolver.
         flags = flags & ~socket.AI_ADDRCONFIG | socket.AI_NUMERICHOST
         infos: list[Any] = []
@@ -391,7 +392,7 @@ class PipeNetwork:
         """True for a known host, for its addresses, and for the addresses that mean all hosts."""
         with suppress(ValueError):
             host = str(ipaddress.ip_address(host))
-        return host in ("", "0.0.0.0", "::") or host in self._names or host.lower() in self._hosts
+        return host in ("", "0.0.0.0", "::") or host in self._names or host_key(host) in self._hosts
 
     def _stand_for(self, sock: socket.socket) -> Listener:
         """Make the listener of a server that was given a real socket."""

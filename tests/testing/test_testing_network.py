@@ -229,6 +229,26 @@ def test_a_server_on_all_addresses(run):
     run(main())
 
 
+@pytest.mark.parametrize("in_network", [True, False])
+def test_a_server_on_no_hosts_has_no_sockets(run, in_network):
+    async def main():
+        async with pipe_network() if in_network else contextlib.nullcontext():
+            async with await asyncio.start_server(echo, iter([]), 80) as server:
+                assert (server.sockets, server.is_serving()) == ((), True)
+            assert not server.is_serving()
+
+    run(main())
+
+
+def test_a_server_on_no_hosts_ends_with_the_network(run):
+    async def main():
+        async with pipe_network():
+            server = await asyncio.start_server(echo, [], 80)
+        assert not server.is_serving()
+
+    run(main())
+
+
 def test_a_free_port(run):
     async def main():
         async with pipe_network():

@@ -105,8 +105,10 @@ class Networked(Behind):  # type: ignore[misc]
         self, listeners: list[Listener], protocol_factory: Any, options: dict[str, Any]
     ) -> asyncio.Server:
         """A server that does not serve yet, on all these listeners, which are closed if it cannot be made."""
+        # asyncio also makes a server of no hosts, which has no sockets.
+        where: dict[str, Any] = {"sock": listeners[0]} if listeners else {"host": ()}
         try:
-            server = await super().create_server(protocol_factory, sock=listeners[0], start_serving=False, **options)
+            server = await super().create_server(protocol_factory, start_serving=False, **where, **options)
         except BaseException:
             for listener in listeners:
                 listener.bound = None  # the socket still belongs to the caller

@@ -186,13 +186,19 @@ class _Exporter:
         self._snapshots: dict[str, Metrics] = {}
         self._answered: set[str] = set()
 
-    def add(self, loop: asyncio.AbstractEventLoop, name: str) -> Instrumentation:
+    def add(self, loop: asyncio.AbstractEventLoop, name: str | None) -> Instrumentation:
         with self._lock:
-            present = self._loops.get(name)
-            if present is not None and present.snapshot() is not None:
+            if name is None:
+                # A program may have given such a name to another loop.
+                name = next(each for each in map("loop-{}".format, _numbers) if not self._exports(each))
+            elif self._exports(name):
                 raise ValueError(f"another event loop is exported by the name {name!r}")
             self._loops[name] = instrumentation = Instrumentation(loop, name, self)
         return instrumentation
+
+    def _exports(self, name: str) -> bool:
+        present = self._loops.get(name)
+        return present is not None and present.snapshot() is not None
 
     def remove(self, instrumentation: Instrumentation) -> None:
         with self._lock:
@@ -253,17 +259,17 @@ def instrument(
     """Export the numbers of loop.metrics() through a meter of `meter_provider`.
 
     The default provider is OpenTelemetry's global one, which may be set later. `name` is the value of the attribute
-    `hotloop.eventloop.name`, which tells loops apart; the default is "loop-1" and so on. Exporting lasts until the loop
-    is closed or collected, or until stop() of the returned context manager. A forked child exports its own loops only.
-    Raises TypeError for a loop that is not hotloop's, ValueError if the name is in use, and RuntimeError if the loop is
-    closed.
+    `hotloop.eventloop.name`, which tells loops apart; the default is the next of "loop-1" and so on that is not in use.
+    Exporting lasts until the loop is closed or collected, or until stop() of the returned context manager. A forked
+    child exports its own loops only. Raises TypeError for a loop that is not hotloop's, ValueError if the name is in
+    use, and RuntimeError if the loop is closed.
     """
     if not hasattr(loop, "metrics"):
         raise TypeError(f"only hotloop's event loops have metrics, not {loop!r}")
     if loop.is_closed():
         raise RuntimeError("Event loop is closed")
     with _lock:
-        return _exporter_of(meter_provider).add(loop, f"loop-{next(_numbers)}" if name is None else name)
+        return _exporter_of(meter_provider).add(loop, name)
 
 
 def _exporter_of(provider: "MeterProvider | None") -> _Exporter:

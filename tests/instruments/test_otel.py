@@ -209,6 +209,15 @@ def test_several_loops(reader, provider):
     assert collect(reader)["callbacks"] == {("other",): 4}
 
 
+def test_a_name_like_the_default_ones(reader, provider):
+    loops = [Scripted() for _ in range(3)]
+    first = otel.instrument(loops[0], provider)
+    number = int(first.name.removeprefix("loop-"))
+    otel.instrument(loops[1], provider, name=f"loop-{number + 1}")
+    assert otel.instrument(loops[2], provider).name == f"loop-{number + 2}"
+    assert len(collect(reader)["callbacks"]) == 3
+
+
 def test_a_loop_is_not_kept_alive(reader, provider):
     loop = Scripted()
     reference = weakref.ref(loop)

@@ -439,6 +439,13 @@ def test_wrong_arguments(arguments):
         top.parse(arguments)
 
 
+@pytest.mark.parametrize("seconds", ["86401", "1e10", "1e300", "inf", "nan", "-1"])
+def test_intervals_that_are_none(seconds):
+    with pytest.raises(UsageError, match="--interval must be a positive number of seconds, a day at most, not"):
+        top.parse(["1", "--interval", seconds])
+    assert top.parse(["1", "--interval", "86400"]).interval == 86400
+
+
 def test_wrong_usage_is_one_line():
     done = subprocess.run([sys.executable, "-m", "hotloop", "top"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")

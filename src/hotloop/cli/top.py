@@ -13,13 +13,14 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
 from hotloop.cli.arguments import UsageError
 
 _SECONDS_FOR_AN_ANSWER = 10.0
+_LONGEST_INTERVAL = 24 * 3600
+"""In seconds; time.sleep() has a limit, too."""
 _LONGEST_ANSWER = 1 << 28
 """In bytes; enough for about a million tasks."""
 _STACK_AT_MOST = 8
@@ -66,8 +67,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < inf:
-        raise UsageError(f"--interval must be a positive number of seconds, not {text!r}")
+    if not 0 < seconds <= _LONGEST_INTERVAL:
+        raise UsageError(f"--interval must be a positive number of seconds, a day at most, not {text!r}")
     return seconds
 
 

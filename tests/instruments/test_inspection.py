@@ -484,6 +484,29 @@ def test_a_callback_without_a_task():
     assert "running a callback\nline 12\n" in text and "line 19\n" in text
 
 
+@pytest.mark.parametrize("pid", [7, 8])
+def test_a_program_that_was_started_again(path, capsys, monkeypatch, pid):
+    """Its screen is the same as if it were the first one."""
+    counters = {"busy_ns": 10**9, "idle_ns": 10**9, "callbacks": 1000, "task_steps": 10, "polls": 10}
+    metrics = counters | {"bytes_received": 0, "bytes_sent": 0}
+    later = {name: value // 10 for name, value in metrics.items()} if pid == 7 else metrics
+    states = [state(progress=4, metrics=metrics), state(progress=4, metrics=later, pid=pid, time=9.0)]
+    expected = top.render(states[1], None, 0.0).splitlines()
+    assert "callbacks 500/s" in expected[1]
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.setenv(name, "200")
+
+    def fetch(_):
+        if not states:
+            raise KeyboardInterrupt
+        return states.pop(0)
+
+    monkeypatch.setattr(top, "fetch", fetch)
+    assert top.run([os.fspath(path), "--interval", "0.001"]) == 0
+    screens = capsys.readouterr().out.split("\x1b[H\x1b[J")
+    assert screens[2].splitlines() == expected
+
+
 def test_rates():
     metrics = {"busy_ns": 250_000_000, "idle_ns": 750_000_000, "callbacks": 1000, "task_steps": 500, "polls": 40}
     metrics |= {"bytes_received": 3_000_000, "bytes_sent": 1_000_000, "transports": {"tcp": 1}}

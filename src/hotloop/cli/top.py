@@ -23,6 +23,8 @@ _LONGEST_INTERVAL = 24 * 3600
 """In seconds; time.sleep() has a limit, too."""
 _LONGEST_ANSWER = 1 << 28
 """In bytes; enough for about a million tasks."""
+_COUNTERS = ("callbacks", "task_steps", "polls", "bytes_received", "bytes_sent")
+"""Metrics of a loop that never fall."""
 _STACK_AT_MOST = 8
 """In lines; the innermost are shown."""
 _CLEAR = "\x1b[H\x1b[J"
@@ -123,9 +125,10 @@ def run(arguments: list[str]) -> int:
                 check_owner(options.path)
             state = fetch(options.path)
             try:
-                if before is None or state.get("progress") != before.get("progress"):
+                earlier = before if _is_same_loop(state, before) else None
+                if earlier is None or state.get("progress") != earlier.get("progress"):
                     since = state["time"]
-                text = render(state, before, state["time"] - since)
+                text = render(state, earlier, state["time"] - since)
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 raise ConnectionAbortedError(_NOT_OURS) from None
             size = shutil.get_terminal_size()
@@ -144,6 +147,16 @@ def run(arguments: list[str]) -> int:
             what = "cannot be asked: has it opened a socket, as HOTLOOP_INSPECT=1 has it do?"
         print(f"hotloop: the program behind {options.path} {what} ({error})", file=sys.stderr)
         return 1
+
+
+def _is_same_loop(state: dict[str, Any], before: dict[str, Any] | None) -> bool:
+    """False for the first state, and if another program or another loop has taken the path since the state before.
+
+    The number of the process does not suffice: a container's program has the same after each start."""
+    if before is None or state["pid"] != before["pid"]:
+        return False
+    now, earlier = state.get("metrics") or {}, before.get("metrics") or {}
+    return all(now[name] >= earlier[name] for name in _COUNTERS if name in now and name in earlier)
 
 
 def render(state: dict[str, Any], before: dict[str, Any] | None, same_callback: float) -> str:

@@ -379,5 +379,6 @@ def test_bad_input(impl):
         virtual(relax=["callbacks"])
     with pytest.raises(ValueError, match="at least one seed"):
         testing.run_seeds(started, seeds=0)
-    with pytest.raises(TypeError, match="not one string"):
-        testing.run_seeds(started, seeds="17")
+    for seeds in ("17", True, False, 1.5, None):
+        with pytest.raises(TypeError, match=f"seeds must be a number or an iterable of seeds, not {seeds!r}"):
+            testing.run_seeds(started, seeds=seeds)

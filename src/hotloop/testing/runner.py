@@ -50,12 +50,12 @@ def run_seeds(
     """Run the coroutine function `test` once for each seed, each time on a new loop; return what it returned, by seed.
 
     `seeds` are the seeds, or a number of seeds, counted from 0. The first seed that fails ends it: its exception is
-    raised, with a note of the seed and of how many passed before. Raises ValueError if there is no seed, TypeError if
-    `seeds` is one string, and RuntimeError if an event loop is already running in this thread.
+    raised, with a note of the seed and of how many passed before. Raises ValueError if there is no seed, TypeError for
+    other `seeds`, such as one string or a bool, and RuntimeError if an event loop is already running in this thread.
     """
     _check_not_running("run_seeds()")
-    if isinstance(seeds, str):
-        raise TypeError("seeds must be a number or an iterable of seeds, not one string")
+    if isinstance(seeds, (str, bool)) or not isinstance(seeds, (int, Iterable)):
+        raise TypeError(f"seeds must be a number or an iterable of seeds, not {seeds!r}")
     options: dict[str, Any] = {"start": start, "relax": relax, "io_grace": io_grace, "patience": patience}
     options |= {"max_jumps": max_jumps, "debug": debug}
     results: list[_T] = []

@@ -75,6 +75,20 @@ def test_order_of_names(impl):
     impl.run(main())
 
 
+def test_order_of_names_with_long_numbers(impl):
+    """int() refuses more than 4300 digits."""
+
+    async def main():
+        many = "9" * 5000
+        names = [f"{many}9", f"{many} 10", f"{many} 9", "007", "10", "0"]
+        tasks = [asyncio.create_task(asyncio.sleep(0), name=name) for name in names]
+        _, blocks = picture(format_tasks(asyncio.get_running_loop()))
+        assert [name for name in blocks if name in names] == ["0", "007", "10", f"{many} 9", f"{many} 10", f"{many}9"]
+        await finish(*tasks)
+
+    impl.run(main())
+
+
 @pytest.mark.parametrize("how", ["task", "gather", "wait", "group", "shield", "wait_for"])
 def test_who_waits_for_whom(impl, how):
     async def parent(child):

@@ -252,3 +252,10 @@ def test_tasks_that_wait_for_each_other_are_shown():
         "└── task 'Task-2', work(), waits",
         "    └── task 'Task-1', work(), waits (see above)",
     ]
+
+
+def test_names_with_long_numbers():
+    """int() refuses more than 4300 digits."""
+    names = ["Task-9", "Task-10", "Task-" + "9" * 5000, "Task-1" + "0" * 5000]
+    tree = tasks.render_tree([task(number) | {"name": name} for number, name in enumerate(reversed(names))])
+    assert [line.split("'")[1] for line in tree.splitlines()] == names

@@ -59,7 +59,9 @@ def _head(state: dict[str, Any]) -> str:
 
 def _in_order(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """By name; Task-9 comes before Task-10."""
-    return sorted(tasks, key=lambda task: [(int(w), "") if w.isdecimal() else (-1, w) for w in task["name"].split("-")])
+    from hotloop.instruments.chains import words_key
+
+    return sorted(tasks, key=lambda task: words_key(task["name"].split("-")))
 
 
 def _describe(task: dict[str, Any]) -> str:

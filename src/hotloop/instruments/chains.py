@@ -112,8 +112,12 @@ def waiters(future: Any) -> list[Any]:
 
 def name_key(future: Any) -> list[tuple[int, str]]:
     """A sort key: Task-9 comes before Task-10."""
-    words = name_of(future).replace("-", " ").replace("'", " ").split()
-    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+    return words_key(name_of(future).replace("-", " ").replace("'", " ").split())
+
+
+def words_key(words: list[str]) -> list[tuple[int, str]]:
+    """A sort key that compares numbers by their size. int() would refuse one of more than 4300 digits."""
+    return [(len(digits := word.lstrip("0")), digits) if word.isdecimal() else (-1, word) for word in words]
 
 
 def name_of(future: Any) -> str:

@@ -350,6 +350,30 @@ def test_a_report_that_raises_is_logged_and_the_watch_goes_on(loop, reports, cap
     assert record.exc_info[0] is error
 
 
+def test_a_look_that_raises_is_logged_once_and_all_loops_are_watched_on(impl, loop, reports, asyncio_log):
+    class Nameless(impl.Task):
+        def get_name(self):
+            if threading.current_thread().name == "hotloop-watchdog":
+                looks.release()
+                raise LookupError("text")
+            return "nameless"
+
+    async def work():
+        for _ in range(3):
+            assert looks.acquire(timeout=60)
+
+    looks = threading.Semaphore(0)
+    with watch_stalls(loop, LIMIT, reports):
+        loop.run_until_complete(Nameless(work(), loop=loop))
+        loop.call_soon(block, reports)
+        loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    reports.both()
+    [message] = asyncio_log.take()
+    assert message.startswith("the watchdog could not look at an event loop\n")
+    assert message.endswith("LookupError: text")
+
+
 def test_a_report_may_stop_the_watch_and_begin_another(loop):
     second = Reports()
 

@@ -7,6 +7,7 @@ it may start watching.
 import atexit
 import os
 import threading
+from asyncio.log import logger
 from time import monotonic
 from typing import Protocol
 
@@ -24,7 +25,9 @@ class Watched(Protocol):
 
     def look(self, now: float, late: float) -> bool:
         """Called in the watchdog's thread. `now` is time.monotonic(); `late` is how many seconds too late the thread
-        woke up because it could not run. Returns False to be watched no more."""
+        woke up because it could not run. Returns False to be watched no more.
+
+        The first exception of an object is logged, and the object is watched on."""
 
 
 class Watchdog:
@@ -38,6 +41,7 @@ class Watchdog:
         # Reentrant, because a signal handler may stop a watch while the same thread adds or stops one.
         self._changed = threading.Condition(threading.RLock())
         self._due: dict[Watched, float] = {}
+        self._failed: set[Watched] = set()  # those whose look has raised an exception; used by the thread only
         self._thread: threading.Thread | None = None
         self._ending = False
 
@@ -78,12 +82,23 @@ class Watchdog:
                 ending = self._ending
             while due:
                 watched = due.pop()
-                if not watched.look(monotonic(), late):
+                if not self._look(watched, late):
+                    self._failed.discard(watched)
                     with self._changed:
                         self._due.pop(watched, None)
                 del watched  # the sleeping thread must not keep it alive
             if ending:
                 return
+
+    def _look(self, watched: Watched, late: float) -> bool:
+        """Look at one object. Its exception, of a task's get_name() for instance, must not cost the other objects."""
+        try:
+            return watched.look(monotonic(), late)
+        except BaseException:
+            if watched not in self._failed:
+                self._failed.add(watched)
+                logger.exception("the watchdog could not look at an event loop")
+            return True
 
     def _wait(self) -> tuple[list[Watched], float]:
         """Sleep until something is due. Returns what is due, and by how many seconds the thread overslept."""

@@ -258,6 +258,18 @@ def test_the_watchdog_ends_when_nothing_is_watched(loop, reports):
         assert watchdogs() != [thread]
 
 
+def test_a_limit_that_is_longer_than_a_thread_can_sleep(loop, reports):
+    with watch_stalls(loop, 1e12):
+        while watchdogs() and not WATCHDOG._changed._waiters:
+            time.sleep(0.001)
+        assert watchdogs(), "the watchdog has ended instead of sleeping"
+        with watch_stalls(loop, LIMIT, reports):
+            loop.call_soon(block, reports)
+            loop.run_until_complete(loop.run_in_executor(None, reports.ended.wait))
+        loop.run_until_complete(loop.shutdown_default_executor())
+    reports.both()
+
+
 def test_a_closed_loop_is_watched_no_longer(impl, reports):
     loop = impl.new_event_loop()
     watch_stalls(loop, LIMIT, reports)

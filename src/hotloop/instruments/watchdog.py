@@ -105,7 +105,7 @@ class Watchdog:
         planned = min(self._due.values())
         timeout = planned - monotonic()
         if timeout > 0:
-            self._changed.wait(timeout)
+            self._changed.wait(min(timeout, threading.TIMEOUT_MAX))
         now = monotonic()
         due = [watched for watched, when in self._due.items() if when <= now]
         for watched in due:

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from hotloop import dump_tasks_on
+from hotloop.instruments import dumps
 from hotloop.instruments.dumps import write_to_stderr
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no signals to send")
@@ -328,6 +329,22 @@ signal.raise_signal(signal.SIGUSR1)
     assert "1 task of the event loop in thread 'another'\n" in done.stderr
     assert "first()" not in done.stderr
     assert done.stderr.endswith("\nno event loop is open\n")
+
+
+@ONLY_OURS
+def test_a_variable_dumps_the_tasks_while_a_loop_is_made(impl, loop, monkeypatch):
+    def format_while_a_loop_is_made(loop):
+        others.append(impl.new_event_loop())
+        return f"{loop}\n"
+
+    others, texts = [], []
+    monkeypatch.setattr(dumps, "format_tasks", format_while_a_loop_is_made)
+    monkeypatch.setattr(dumps, "write_to_stderr", texts.append)
+    dumps._dump_all(signal.SIGUSR1, None)
+    for other in others:
+        other.close()
+    [text] = texts
+    assert str(loop) in text
 
 
 REFUSED = """

@@ -1,5 +1,6 @@
 """`python -m hotloop ps` and `pstree`: all tasks of a running program, with their await chains, and as a tree."""
 
+import json
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from hotloop import allow_inspection
 from hotloop.cli import remote, tasks
 from hotloop.cli.main import main as command
+from hotloop.instruments import snapshot
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets"),
@@ -214,6 +216,19 @@ def test_a_process_that_does_not_answer(capsys, monkeypatch):
     monkeypatch.setattr(remote, "_SECONDS_FOR_AN_ANSWER", 0.1)
     assert command(["ps", str(os.getpid())]) == 1
     assert "its main thread has run no Python code for 0.1 s" in capsys.readouterr().err
+
+
+def test_a_loop_is_made_while_the_loops_are_described(impl, loop, tmp_path, monkeypatch):
+    def describe_while_a_loop_is_made(loop):
+        others.append(impl.new_event_loop())
+        return {"loop": repr(loop)}
+
+    others = []
+    monkeypatch.setattr(snapshot, "describe", describe_while_a_loop_is_made)
+    snapshot._write(os.fspath(tmp_path / "states"), threading.get_ident())
+    for other in others:
+        other.close()
+    assert {"loop": repr(loop)} in json.loads((tmp_path / "states").read_text())
 
 
 @pytest.mark.parametrize("words", [["ps"], ["pstree", "1", "2"], ["ps", "--once"], ["--debug", "ps", "1"]])

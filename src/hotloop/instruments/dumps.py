@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from hotloop._asyncio.mixin import Behind
+from hotloop._asyncio.shared_items import copy_of
 from hotloop._switches import OFF
 from hotloop.instruments.format_tasks import format_tasks
 
@@ -195,7 +196,7 @@ def _dump_all(_signum: int, _frame: FrameType | None) -> None:
     try:
         from hotloop.loop import alive
 
-        texts = [format_tasks(loop) for loop in alive if not loop.is_closed()]
+        texts = [format_tasks(loop) for loop in copy_of(alive) if not loop.is_closed()]
         write_to_stderr("\n".join(texts) or "no event loop is open\n")
     except Exception:
         logger.exception("the tasks could not be written")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop._asyncio.mixin import Behind
+from hotloop._asyncio.shared_items import copy_of
 from hotloop._switches import OFF, ON
 from hotloop.instruments.loop_state import describe
 from hotloop.instruments.threads import InstrumentThread
@@ -183,7 +184,7 @@ _inspections: "weakref.WeakSet[Inspection]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    for inspection in list(_inspections):
+    for inspection in copy_of(_inspections):
         inspection.stop()
 
 
@@ -191,7 +192,7 @@ def _forget_in_child() -> None:
     global _lock
     _lock = threading.Lock()
     _by_themselves.clear()
-    for inspection in list(_inspections):
+    for inspection in copy_of(_inspections):
         inspection.forget()
     _inspections.clear()
 
@@ -311,7 +312,7 @@ def _open_by_itself(loop: Any) -> None:
     asked = os.environ.get("HOTLOOP_INSPECT", "")
     if asked.lower() in OFF or loop in _by_themselves or loop.is_closed():
         return
-    if any(each.shows(loop) for each in list(_inspections)):
+    if any(each.shows(loop) for each in copy_of(_inspections)):
         return
     with _lock:
         _by_themselves[loop] = None
@@ -338,7 +339,7 @@ def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
     numbers = count(2)
     while True:
         # Skip paths of this process without connecting: each of its sockets would describe its whole loop.
-        if not any(each.path == path.absolute() for each in list(_inspections)):
+        if not any(each.path == path.absolute() for each in copy_of(_inspections)):
             try:
                 return allow_inspection(loop, path)
             except OSError as error:

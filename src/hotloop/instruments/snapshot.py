@@ -10,6 +10,7 @@ import os
 import threading
 import time
 
+from hotloop._asyncio.shared_items import copy_of
 from hotloop.instruments.loop_state import describe
 from hotloop.instruments.stacks import stack_of_thread
 from hotloop.instruments.threads import InstrumentThread
@@ -36,7 +37,7 @@ def _write(path: str, caller: int) -> None:
     while any(frame.f_code is write.__code__ for frame, _ in stack_of_thread(caller)) and time.monotonic() < end:
         time.sleep(0.001)
     try:
-        states = [describe(loop) for loop in alive]
+        states = [describe(loop) for loop in copy_of(alive)]
         incomplete = f"{path}.incomplete"
         # A new file of this user, not a link that another has put there.
         descriptor = os.open(incomplete, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

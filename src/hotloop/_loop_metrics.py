@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.describe_callbacks import describe, kind_of_watcher
 from hotloop._asyncio.mixin import Behind
+from hotloop._asyncio.shared_items import copy_of
 
 if TYPE_CHECKING:
     from hotloop.metrics import Metrics, SlowCallback
@@ -70,7 +71,7 @@ def _watched_by(selector: Any) -> dict[str, int]:
     """Like LoopCore._count_watched(), for any selector. A closed selector watches nothing."""
     found: dict[str, int] = {}
     registered = None if selector is None else selector.get_map()
-    for key in list((registered or {}).values()):
+    for key in copy_of((registered or {}).values()):
         kind = kind_of_watcher(key.data)
         if kind is not None:
             found[kind] = found.get(kind, 0) + 1

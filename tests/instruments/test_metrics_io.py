@@ -1,10 +1,12 @@
 """loop.metrics(): bytes, system calls, open transports and watched descriptors."""
 
 import asyncio
+import contextlib
 import os
 import selectors
 import socket
 import types
+from collections.abc import Mapping
 
 import pytest
 from support.certificates import HOST
@@ -286,6 +288,44 @@ def test_a_socket_method_of_a_loop_with_another_selector_is_watched(impl):
 
     with asyncio.Runner(loop_factory=lambda: impl.EventLoop(selectors.SelectSelector())) as runner:
         runner.run(main(runner.get_loop()))
+
+
+class Interrupted(Mapping):
+    """A selector's map that another thread changes while the value of one key is looked for: `change` is called."""
+
+    def __init__(self, mapping, key, change):
+        self.mapping, self.key, self.change = mapping, key, change
+
+    def __getitem__(self, key):
+        return self.mapping[key]
+
+    def __len__(self):
+        return len(self.mapping)
+
+    def __iter__(self):
+        for key in self.mapping:
+            if key == self.key and self.change is not None:
+                change, self.change = self.change, None
+                change()
+            yield key
+
+
+@pytest.mark.parametrize("method", ["add_reader", "remove_reader"])
+def test_another_thread_asks_while_descriptors_are_added_and_removed(impl, method):
+    class Selector(selectors.SelectSelector):
+        def get_map(self):
+            return super().get_map() if interrupted is None else interrupted
+
+    interrupted = None
+    one, other = socket.socketpair()
+    with one, other, contextlib.closing(impl.EventLoop(Selector())) as loop:
+        loop.add_reader(one, int)
+        change = {"add_reader": lambda: loop.add_reader(other, int), "remove_reader": lambda: loop.remove_reader(one)}
+        interrupted = Interrupted(loop._selector.get_map(), one.fileno(), change[method])
+        assert loop.metrics().watched == ({"callback": 2} if method == "add_reader" else {})
+        assert interrupted.change is None
+        loop.remove_reader(one)
+        loop.remove_reader(other)
 
 
 def test_a_waiting_socket_method_is_watched(impl):

@@ -9,6 +9,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio.shared_items import copy_of
 from hotloop._pure.loop.loop_core import LoopCore
 from hotloop._pure.network.socket_methods import SocketMethods
 from hotloop._pure.transports.counting_socket import CountingSocket
@@ -63,7 +64,7 @@ class NetworkCore(SocketMethods, LoopCore):
 
     def _count_bytes_of_open_transports(self) -> None:
         """Have the existing transports count their bytes."""
-        for transport in list(self._transports.values()):
+        for transport in self._socket_transports():
             self._count_socket_bytes(transport)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> Any:
@@ -86,13 +87,18 @@ class NetworkCore(SocketMethods, LoopCore):
             # _count_bytes_of_open_transports() did not see it meanwhile.
             self._count_socket_bytes(transp)
 
+    def _socket_transports(self) -> list[Any]:
+        # valuerefs() makes its copy at once, values() does not: another thread may ask for metrics.
+        return [transport for ref in self._transports.valuerefs() if (transport := ref()) is not None]
+
     def _open_transports(self) -> dict[str, int]:
         """The open transports by kind, for loop.metrics()."""
         kinds = dict.fromkeys(("tcp", "stream", "datagram", "read_pipe", "write_pipe"), 0)
-        for transport in list(self._transports.values()):
-            if transport._sock is not None:
-                kinds[_kind_of_socket(transport._sock)] += 1
-        for transport in list(self._measurements.pipes):
+        for transport in self._socket_transports():
+            sock = transport._sock
+            if sock is not None:
+                kinds[_kind_of_socket(sock)] += 1
+        for transport in copy_of(self._measurements.pipes):
             if transport._pipe is not None:
                 kinds["write_pipe" if isinstance(transport, asyncio.WriteTransport) else "read_pipe"] += 1
         return kinds

@@ -19,6 +19,7 @@ from hotloop.cli import top
 from hotloop.cli.arguments import UsageError
 from hotloop.instruments import inspection
 
+fcntl = pytest.importorskip("fcntl", reason="Windows has no such locks")
 pytestmark = [
     pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="this platform has no Unix sockets"),
 ]
@@ -148,6 +149,71 @@ def test_a_socket_in_use(loop, path):
         with pytest.raises(OSError, match="another program answers"):
             allow_inspection(loop, path)
         assert top.fetch(path)["pid"] == os.getpid()
+
+
+@ONLY_OURS
+@pytest.mark.parametrize("left_behind", [False, True])
+def test_a_socket_that_another_is_about_to_open(impl, loop, path, monkeypatch, left_behind):
+    """Between bind() and listen() it refuses connections, as one does that was left behind."""
+    with contextlib.closing(impl.new_event_loop()) as other:
+
+        def open_another():
+            try:
+                allow_inspection(other, path).stop()
+            except OSError as error:
+                refused.append(error.errno)
+            finally:
+                arrived.set()
+
+        def flock(descriptor, operation):
+            if threading.current_thread() is thread:
+                arrived.set()
+            lock(descriptor, operation)
+
+        def listen_when_another_has_arrived(listener):
+            if threading.current_thread() is not thread:
+                thread.start()
+                arrived.wait()
+            listen(listener)
+
+        refused, arrived, thread = [], threading.Event(), threading.Thread(target=open_another)
+        lock, listen = fcntl.flock, socket.socket.listen
+        if left_behind:
+            with socket.socket(socket.AF_UNIX) as old:
+                old.bind(os.fspath(path))
+        with monkeypatch.context() as patch:
+            patch.setattr(fcntl, "flock", flock)
+            patch.setattr(socket.socket, "listen", listen_when_another_has_arrived)
+            opened = allow_inspection(loop, path)
+            thread.join()
+        assert refused == [errno.EADDRINUSE]
+        assert os.listdir(path.parent) == [path.name]
+        assert top.fetch(path)["pid"] == os.getpid()
+        opened.stop()
+    assert os.listdir(path.parent) == []
+
+
+@ONLY_OURS
+def test_a_socket_that_its_owner_removes_meanwhile(loop, path, monkeypatch):
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(os.fspath(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(stat, "S_ISSOCK", lambda mode: path.unlink() is None)
+        opened = allow_inspection(loop, path)
+    with opened:
+        assert top.fetch(path)["pid"] == os.getpid()
+
+
+@ONLY_OURS
+def test_a_lock_of_another_user(loop, path, monkeypatch):
+    """That user could hold it for ever."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getuid", lambda: -1)
+        with pytest.raises(PermissionError, match="belongs to another user"):
+            allow_inspection(loop, path)
+    assert not path.exists()
+    with allow_inspection(loop, path):
+        assert os.listdir(path.parent) == [path.name]
 
 
 @ONLY_OURS

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -201,8 +202,46 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other threads and processes from opening a socket at `path`.
+
+    Between bind() and listen(), a socket refuses connections like one that was left behind: they would remove it."""
+    from fcntl import LOCK_EX, LOCK_UN, flock  # not on Windows
+
+    lock = Path(f"{path}.lock").absolute()
+    held = False
+    while not held:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.fstat(descriptor).st_uid != os.getuid():
+                raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(lock))
+            flock(descriptor, LOCK_EX)
+            held = _is_file_at(lock, descriptor)  # its last owner may have removed it
+            if held:
+                try:
+                    yield
+                finally:
+                    lock.unlink(missing_ok=True)
+        finally:
+            flock(descriptor, LOCK_UN)  # closing is not enough if a child has been forked meanwhile
+            os.close(descriptor)
+
+
+def _is_file_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def _listen(path: Path) -> socket.socket:
-    _remove_stale(path)
+    with _locked(path):
+        _remove_stale(path)
+        return _listen_at_free_path(path)
+
+
+def _listen_at_free_path(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound = False
     try:
@@ -221,7 +260,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that a process left behind when it ended."""
+    """Remove a socket that a process left behind when it ended. The caller has locked the path."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -234,6 +273,8 @@ def _remove_stale(path: Path) -> None:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass  # its owner has just removed it
         else:
             raise OSError(errno.EADDRINUSE, "another program answers at this socket", os.fspath(path))
 

@@ -338,17 +338,19 @@ def test_no_thread_can_be_started(loop, path, monkeypatch):
 @ONLY_OURS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
 def test_a_forked_child(impl, path):
-    """The child neither answers nor removes the parent's socket."""
+    """The child neither answers nor removes the parent's socket, and has none of its descriptors."""
     impl.run_script(f"""if True:
         import hotloop, warnings
         from hotloop.cli import top
         warnings.simplefilter("ignore", DeprecationWarning)  # fork() in a process with threads
         loop = hotloop.new_event_loop()
+        before = set(os.listdir("/dev/fd"))
         with hotloop.allow_inspection(loop, {os.fspath(path)!r}) as opened:
+            assert top.fetch(opened.path)["pid"] == os.getpid()
             pid = os.fork()
             if pid == 0:
                 opened.stop()
-                os._exit(0 if opened.path.exists() else 1)
+                os._exit(0 if opened.path.exists() and set(os.listdir("/dev/fd")) == before else 1)
             assert os.waitpid(pid, 0)[1] == 0
             assert top.fetch(opened.path)["pid"] == os.getpid()
         assert not opened.path.exists()

@@ -100,7 +100,8 @@ class Inspection:
                 self.path.unlink()
 
     def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
+        # Unlike epoll, poll() has no descriptor, which a forked child would inherit.
+        with selectors.PollSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
             clients = _Clients(selector)

@@ -7,6 +7,7 @@ it may start watching.
 import atexit
 import os
 import threading
+import weakref
 from asyncio.log import logger
 from time import monotonic
 from typing import Protocol
@@ -41,7 +42,8 @@ class Watchdog:
         # Reentrant, because a signal handler may stop a watch while the same thread adds or stops one.
         self._changed = threading.Condition(threading.RLock())
         self._due: dict[Watched, float] = {}
-        self._failed: set[Watched] = set()  # those whose look has raised an exception; used by the thread only
+        # Those whose look has raised an exception. Used by the thread only.
+        self._failed: weakref.WeakSet[Watched] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
         self._ending = False
 
@@ -83,7 +85,6 @@ class Watchdog:
             while due:
                 watched = due.pop()
                 if not self._look(watched, late):
-                    self._failed.discard(watched)
                     with self._changed:
                         self._due.pop(watched, None)
                 del watched  # the sleeping thread must not keep it alive

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 
 import hypothesis
 import pytest
@@ -21,6 +22,7 @@ from support.virtual_time import virtual_class
 pytest_plugins = ["pytester", "hotloop.pytest_plugin"]
 
 SECONDS_BEFORE_A_TEST_HANGS = int(os.environ.get("HOTLOOP_TEST_SECONDS", "120"))
+SECONDS_FOR_A_LOST_WORKER_TO_END = 30
 
 hypothesis.settings.register_profile(
     "repeatable",  # the same examples on every run; HYPOTHESIS_PROFILE=explore looks for new ones, "round" for fewer
@@ -72,6 +74,21 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     os.close(config.stash[uncaptured_stderr])
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_testnodedown(node, error):
+    """Say how the process of a worker that is lost has ended, because a signal leaves no traceback."""
+    if not error:
+        return
+    process = node.gateway._io.popen
+    try:
+        status = process.wait(SECONDS_FOR_A_LOST_WORKER_TO_END)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # its faulthandler shows where it is
+        status = f"none, it still ran and was ended with {process.wait()}"
+    terminal = node.config.pluginmanager.get_plugin("terminalreporter")
+    terminal.write_line(f"\nexit status of the process of {node.gateway.id}: {status}")
 
 
 def implementations_wanted():

@@ -350,7 +350,8 @@ def test_a_forked_child(impl, path):
             pid = os.fork()
             if pid == 0:
                 opened.stop()
-                os._exit(0 if opened.path.exists() and set(os.listdir("/dev/fd")) == before else 1)
+                # A kqueue, of the loop's own poller, is not inherited.
+                os._exit(0 if opened.path.exists() and set(os.listdir("/dev/fd")) <= before else 1)
             assert os.waitpid(pid, 0)[1] == 0
             assert top.fetch(opened.path)["pid"] == os.getpid()
         assert not opened.path.exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import hotloop
 from hotloop_bench import runner, targets, timing, worker
 from hotloop_bench.results import Measurement, NotMeasured
 from hotloop_bench.rows import ROWS
@@ -396,8 +397,8 @@ def test_the_environment_does_not_leak_into_the_workers(monkeypatch):
 
 
 def test_no_variable_that_hotloop_reads_leaks_into_the_workers(monkeypatch):
-    root = Path(__file__).parents[2]
-    sources = [path for folder in ("src", "ext") for path in (root / folder).rglob("*.py*") if path.suffix in SOURCES]
+    folders = [Path(hotloop.__file__).parent, Path(__file__).parents[2] / "ext"]
+    sources = [path for folder in folders for path in folder.rglob("*.py*") if path.suffix in SOURCES]
     read = {name for path in sources for name in re.findall('"(HOTLOOP_[A-Z_]+)"', path.read_text())}
     assert {"HOTLOOP_IMPL", "HOTLOOP_TLS", "HOTLOOP_DUMP_TASKS_ON"} <= read
     for name in read:

@@ -229,21 +229,31 @@ def test_a_server_on_all_addresses(run):
     run(main())
 
 
-@pytest.mark.parametrize("in_network", [True, False])
-def test_a_server_on_no_hosts_has_no_sockets(run, in_network):
+def test_a_server_on_no_hosts_is_as_without_a_network(run):
+    """Up to CPython 3.12 one without sockets; since then an error."""
+
+    async def outcome():
+        try:
+            server = await asyncio.start_server(echo, iter([]), 80)
+        except OSError as error:
+            return str(error), None
+        async with server:
+            return server.sockets, server.is_serving()
+
     async def main():
-        async with pipe_network() if in_network else contextlib.nullcontext():
-            async with await asyncio.start_server(echo, iter([]), 80) as server:
-                assert (server.sockets, server.is_serving()) == ((), True)
-            assert not server.is_serving()
+        async with pipe_network():
+            inside = await outcome()
+        assert inside == await outcome()
 
     run(main())
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="since CPython 3.13 there is no server on no hosts")
 def test_a_server_on_no_hosts_ends_with_the_network(run):
     async def main():
         async with pipe_network():
             server = await asyncio.start_server(echo, [], 80)
+            assert server.is_serving()
         assert not server.is_serving()
 
     run(main())

@@ -105,7 +105,7 @@ class Networked(Behind):  # type: ignore[misc]
         self, listeners: list[Listener], protocol_factory: Any, options: dict[str, Any]
     ) -> asyncio.Server:
         """A server that does not serve yet, on all these listeners, which are closed if it cannot be made."""
-        # asyncio also makes a server of no hosts, which has no sockets.
+        # Up to CPython 3.12 a server on no hosts is one without sockets; since then asyncio raises OSError.
         where: dict[str, Any] = {"sock": listeners[0]} if listeners else {"host": ()}
         try:
             server = await super().create_server(protocol_factory, start_serving=False, **where, **options)

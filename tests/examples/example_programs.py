@@ -26,6 +26,7 @@ SELECTOR_STAGES = [f"{name}.py" for name in ("05_callbacks", "06_generators", "0
 LOOP_STAGE = "08_async_await.py"
 STAGES = [*RAW_STAGES, *SELECTOR_STAGES, LOOP_STAGE]
 SECONDS_BEFORE_A_PROGRAM_HANGS = 60
+LOOKS = 5
 SITE_PAGES = 40
 
 needs_aiohttp = pytest.mark.skipif(
@@ -145,6 +146,20 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "what the test waits for did not come"
         time.sleep(0.01)
+
+
+def wait_until_it_waits(process):
+    """Wait until every thread of a program sleeps, and has not woken for some looks: it waits for an answer."""
+    looks = []
+
+    def sleeps():
+        statuses = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
+        # Of one that can run, but does not because the machine is busy, the state is "R".
+        asleep = all("\nState:\tS" in status for status in statuses)
+        looks.append([line for status in statuses for line in status.splitlines() if "ctxt_switches" in line])
+        return asleep and looks[-LOOKS:] == [looks[-1]] * LOOKS
+
+    wait_until(sleeps)
 
 
 def is_connected_to(url):

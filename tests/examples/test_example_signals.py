@@ -14,6 +14,7 @@ from example_programs import (
     needs_proc,
     start_site,
     wait_until,
+    wait_until_it_waits,
 )
 
 pytestmark = needs_proc
@@ -25,6 +26,8 @@ def test_stage(programs, stage, number):
     site, url = start_site(programs, "--delay=5")  # longer than anything takes on a loaded machine
     process = programs.start(stage, "--url", url, "--pages=10", process_group=0)
     wait_until(lambda: is_connected_to(url))
+    if stage != "04_busy_loop.py":
+        wait_until_it_waits(process)
     os.killpg(process.pid, number)  # as a terminal does: to all processes of the group
     assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
     assert process.returncode == 128 + number
@@ -38,6 +41,7 @@ def test_crawler(impl, programs, number):
     site, url = start_site(programs, "--delay=30")
     process = programs.start(CRAWLER, "--url", url, on=impl.name, process_group=0)
     wait_until(lambda: is_connected_to(url))
+    wait_until_it_waits(process)
     os.killpg(process.pid, number)
     assert process.communicate(timeout=SECONDS_BEFORE_A_PROGRAM_HANGS) == ("", "")
     assert process.returncode == 128 + number

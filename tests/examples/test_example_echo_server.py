@@ -85,7 +85,9 @@ def test_client_that_resets_its_connection(impl, programs):
 def test_client_that_vanishes(impl, monkeypatch, number):
     """tcp(7): the kernel ends a connection whose peer no longer answers by such an error, no ConnectionError."""
     monkeypatch.syspath_prepend(EXAMPLES)
+    handler = signal.getsignal(signal.SIGINT)
     echo_server = importlib.import_module("echo_server")
+    signal.signal(signal.SIGINT, handler)  # an example's would end this process at a later test's interrupt
 
     class EventLoop(impl.EventLoop):
         async def sock_recv(self, sock, n):

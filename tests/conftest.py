@@ -79,7 +79,7 @@ def pytest_unconfigure(config):
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_testnodedown(node, error):
     """Say how the process of a worker that is lost has ended, because a signal leaves no traceback."""
-    if not error:
+    if not error or error == "keyboard-interrupt":  # of which pytest-xdist tells itself
         return
     process = node.gateway._io.popen
     try:

@@ -26,7 +26,7 @@ SELECTOR_STAGES = [f"{name}.py" for name in ("05_callbacks", "06_generators", "0
 LOOP_STAGE = "08_async_await.py"
 STAGES = [*RAW_STAGES, *SELECTOR_STAGES, LOOP_STAGE]
 SECONDS_BEFORE_A_PROGRAM_HANGS = 60
-LOOKS = 5
+LOOKS = 5  # that must see the same before a program counts as waiting
 SITE_PAGES = 40
 
 needs_aiohttp = pytest.mark.skipif(

@@ -282,15 +282,23 @@ def test_a_bytearray_that_raises_when_a_closing_pipe_asks(loop):
 # -- datagrams ---------------------------------------------------------------------------------------------------------
 
 
+async def endpoints(loop, *, connected):
+    """A sender on loopback, maybe connected to the other; the receiver; and the address of the receiver."""
+    receiver, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
+    address = receiver.get_extra_info("sockname")
+    end = {"remote_addr": address} if connected else {"local_addr": ("127.0.0.1", 0)}
+    sender, _ = await loop.create_datagram_endpoint(DatagramRecorder, **end)
+    return sender, receiver, address
+
+
 @needs_python_buffers
 def test_data_that_raises_when_an_endpoint_asks(loop):
     def refuse():
         raise OSError(errno.EIO, "refused")
 
     async def main():
-        sender, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        receiver, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        protocol, address = sender.get_protocol(), receiver.get_extra_info("sockname")
+        sender, receiver, address = await endpoints(loop, connected=False)
+        protocol = sender.get_protocol()
         sender.sendto(PythonData(b"data", when_asked=refuse), address)
         assert [error.errno for error in protocol.errors] == [errno.EIO]
         sender.sendto(b"still here", address)
@@ -309,12 +317,11 @@ def test_data_that_raises_when_an_endpoint_asks(loop):
 @needs_python_buffers
 def test_data_that_ends_its_endpoint(loop):
     async def main():
-        receiver, protocol = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        address = receiver.get_extra_info("sockname")
-        sender, ended = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
+        sender, receiver, _ = await endpoints(loop, connected=True)
+        received, protocol = receiver.get_protocol().received, sender.get_protocol()
         sender.sendto(PythonData(b"data", when_asked=sender.close))
-        await until(lambda: protocol.received and ended.lost)
-        assert protocol.received == [b"data"]
+        await until(lambda: received and protocol.lost)
+        assert received == [b"data"]
         await close(receiver)
 
     loop.run_until_complete(main())
@@ -324,12 +331,8 @@ def test_data_that_ends_its_endpoint(loop):
 @pytest.mark.parametrize("connected", [False, True])
 def test_data_that_ends_its_endpoint_and_raises(loop, connected):
     async def main():
-        receiver, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        address = receiver.get_extra_info("sockname")
-        sender, protocol = await loop.create_datagram_endpoint(
-            DatagramRecorder,
-            **{"remote_addr" if connected else "local_addr": address if connected else ("127.0.0.1", 0)},
-        )
+        sender, receiver, address = await endpoints(loop, connected=connected)
+        protocol = sender.get_protocol()
         with reports_of(loop) as reports:
             sender.sendto(PythonData(b"data", when_asked=abort_and_fail(sender)), None if connected else address)
             await until(lambda: protocol.lost)
@@ -342,9 +345,8 @@ def test_data_that_ends_its_endpoint_and_raises(loop, connected):
 @needs_python_buffers
 def test_data_is_asked_after_the_address_and_the_loss_are_looked_at(loop):
     async def main():
-        receiver, _ = await loop.create_datagram_endpoint(DatagramRecorder, local_addr=("127.0.0.1", 0))
-        address = receiver.get_extra_info("sockname")
-        sender, protocol = await loop.create_datagram_endpoint(DatagramRecorder, remote_addr=address)
+        sender, receiver, _ = await endpoints(loop, connected=True)
+        protocol = sender.get_protocol()
         with pytest.raises(ValueError, match="Invalid address"):
             sender.sendto(PythonData(b"data", when_asked=fail), ("127.0.0.1", 9))
         assert not sender.is_closing()

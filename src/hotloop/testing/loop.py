@@ -22,6 +22,7 @@ from selectors import BaseSelector
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from hotloop._asyncio.internals import base_events
 from hotloop.loop import EventLoopWithCore as _EventLoop
 from hotloop.testing.clock import Clock, Timers
 from hotloop.testing.deadlock import DeadlockError, describe_jumps, describe_wait
@@ -38,9 +39,6 @@ MAX_JUMPS = 1_000_000
 
 _RECHECK = 0.05
 """How often to check, in seconds, whether threads are left that could wake a loop which waits for nothing else."""
-
-_LONGEST_POLL = 24 * 3600
-"""In seconds. As asyncio's MAXIMUM_SELECT_TIMEOUT, because epoll_wait() takes 24.8 days at most."""
 
 _LOCAL = {getattr(socket, "AF_UNIX", None)}
 """The families of sockets whose data has arrived when the call that sends it returns."""
@@ -184,7 +182,10 @@ class VirtualTime(Networked):
 
     def _select(self, timeout: float | None) -> None:
         """Poll for at most `timeout` real seconds, or for a day (None: no limit), and queue the events."""
-        self._process_events(self._selector.select(None if timeout is None else min(timeout, _LONGEST_POLL)))
+        if timeout is not None:
+            # epoll_wait() takes 24.8 days at most.
+            timeout = min(timeout, base_events.MAXIMUM_SELECT_TIMEOUT)
+        self._process_events(self._selector.select(timeout))
         if self._shuffler is not None:
             # The queue was empty before, or there would have been no need to wait.
             self._shuffler.note_io(self._ready)

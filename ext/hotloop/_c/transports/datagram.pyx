@@ -156,7 +156,6 @@ cdef class DatagramTransport(SocketTransport):
 
         TypeError for other data, ValueError for an address that is not the one the endpoint was connected to. Errors
         of the system go to protocol.error_received(). See asyncio.DatagramTransport."""
-        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
@@ -170,10 +169,8 @@ cdef class DatagramTransport(SocketTransport):
         if self.lost and (self.fd < 0 or self.address is not None and not self.ending_well):
             self.send_after_loss()
             return
-        waits = self.queued_bytes > 0
         data = self.ask_for_memory(data)
-        if data is None or waits and self.lost:
-            # Lost: what waited has been dropped, and this with it.
+        if data is None:
             return
         send_all_early()
         if self.fd < 0:
@@ -184,10 +181,10 @@ cdef class DatagramTransport(SocketTransport):
 
     cdef object ask_for_memory(self, object data):
         """as_plain_data(). An exception counts as one of the sendto() of the socket's that asyncio would have called:
-        None."""
+        None. None, too, if asking has dropped what waited, and this with it."""
         cdef bint waits = self.queued_bytes > 0
         try:
-            return as_plain_data(data)
+            data = as_plain_data(data)
         except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
             raise
         except BaseException as error:
@@ -198,7 +195,8 @@ cdef class DatagramTransport(SocketTransport):
                 self.protocol.error_received(error)
             else:
                 self.fatal_error(error, "Fatal write error on datagram transport")
-        return None
+            return None
+        return None if waits and self.lost else data
 
     cdef int send_after_loss(self) except -1:
         if self.address is None:

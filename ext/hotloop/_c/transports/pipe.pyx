@@ -330,7 +330,6 @@ cdef class WritePipeTransport(PipeTransport):
         """Write bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
 
         TypeError for anything else. See asyncio.WriteTransport."""
-        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
@@ -343,10 +342,8 @@ cdef class WritePipeTransport(PipeTransport):
         if self.closing:
             self.ignore_write()
             return
-        waits = self.unsent.bytes > 0
         data = self.ask_for_memory(data)
-        if data is None or waits and self.lost:
-            # Lost: what waited has been dropped, and nothing may follow the gap.
+        if data is None:
             return
         if type(data) is memoryview and not data.c_contiguous:
             data = data.tobytes()
@@ -358,10 +355,11 @@ cdef class WritePipeTransport(PipeTransport):
         self.write(b"".join(list_of_data))
 
     cdef object ask_for_memory(self, object data):
-        """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None."""
+        """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None. None, too,
+        if asking has dropped what waited: nothing may follow the gap."""
         cdef bint waits = self.unsent.bytes > 0
         try:
-            return as_plain_data(data)
+            data = as_plain_data(data)
         except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
             raise
         except BaseException as error:
@@ -370,7 +368,8 @@ cdef class WritePipeTransport(PipeTransport):
                 raise
             self.ignored_writes += 1
             self.fatal_error(error, "Fatal write error on pipe transport")
-        return None
+            return None
+        return None if waits and self.lost else data
 
     cdef int send(self, object data) except -1:
         """Write what the kernel takes at once; queue the rest. If the queue is not empty, queue all."""

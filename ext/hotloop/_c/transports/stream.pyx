@@ -125,7 +125,6 @@ cdef class StreamTransport(StreamReceiver):
         """Send bytes, a bytearray or a memoryview, which may be changed afterwards. Never blocks.
 
         TypeError for anything else, RuntimeError after write_eof(). See asyncio.WriteTransport."""
-        cdef bint waits
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be {WRITE_TYPES}, not {type(data).__name__!r}")
         if runs_in_other_thread(self.loop):
@@ -138,11 +137,9 @@ cdef class StreamTransport(StreamReceiver):
             self.count_lost_write()
             return
         if type(data) is not bytes:
-            waits = self.blocked
             # Given back after send_soon(): what a method of the data's does then comes after the data, as in asyncio.
             data = self.ask_for_memory(data)
-            if data is None or waits and self.lost:
-                # Lost: what waited has been dropped, and nothing may follow the gap.
+            if data is None:
                 return
         leave_to_parent_if_forked(self)
         if self.enqueue(data):
@@ -184,16 +181,19 @@ cdef class StreamTransport(StreamReceiver):
             self.send_soon()
 
     cdef object ask_for_memory(self, object data):
-        """as_plain_data(). An exception counts as one of the send() that asyncio would have called: None."""
+        """as_plain_data(). An exception counts as one of the send() that asyncio would have called: None. None, too, if
+        asking has dropped what waited: nothing may follow the gap."""
+        cdef bint waits = self.blocked
         try:
-            return as_plain_data(data)
+            data = as_plain_data(data)
         except (SystemExit, KeyboardInterrupt, MemoryError, BlockingIOError, InterruptedError):
             # After the last two asyncio would ask again, when the kernel has room.
             raise
         except BaseException as error:
             self.flush_early()
             self.write_failed(error)
-        return None
+            return None
+        return None if waits and self.lost else data
 
     cdef bint enqueue(self, object data) except -1:
         """Queue plain data to be sent. False if that has closed the connection: a send has failed, or the data is a

@@ -355,8 +355,8 @@ cdef class WritePipeTransport(PipeTransport):
         self.write(b"".join(list_of_data))
 
     cdef object ask_for_memory(self, object data):
-        """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None. None, too,
-        if asking has dropped what waited: nothing may follow the gap."""
+        """as_plain_data(). An exception counts as one of the os.write() that asyncio would have called: None. None,
+        too, if asking has dropped what waited: nothing may follow the gap."""
         cdef bint waits = self.unsent.bytes > 0
         try:
             data = as_plain_data(data)

@@ -195,7 +195,7 @@ cdef class DatagramTransport(SocketTransport):
                 self.protocol.error_received(error)
             else:
                 self.fatal_error(error, "Fatal write error on datagram transport")
-            return None
+            data = None
         return None if waits and self.lost else data
 
     cdef int send_after_loss(self) except -1:

@@ -368,7 +368,7 @@ cdef class WritePipeTransport(PipeTransport):
                 raise
             self.ignored_writes += 1
             self.fatal_error(error, "Fatal write error on pipe transport")
-            return None
+            data = None
         return None if waits and self.lost else data
 
     cdef int send(self, object data) except -1:

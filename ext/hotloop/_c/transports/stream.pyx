@@ -192,7 +192,7 @@ cdef class StreamTransport(StreamReceiver):
         except BaseException as error:
             self.flush_early()
             self.write_failed(error)
-            return None
+            data = None
         return None if waits and self.lost else data
 
     cdef bint enqueue(self, object data) except -1:

@@ -1,9 +1,9 @@
 /* A transport's data that was written and that the kernel has not taken yet.
  *
  * A queue of slices of bytes objects. They are kept as the array of iovecs that sendmsg(2) and writev(2) take, so any
- * number of writes is sent by one system call and none are ever joined. The owners of the memory are exact bytes
- * objects. These cannot be part of a reference cycle, so the garbage collector need not see them. The first few slices
- * are stored in the transport itself, so an idle connection has nothing allocated.
+ * number of writes is sent by one system call, and copied only where that costs less than sendmsg(). The owners of the
+ * memory are exact bytes objects. These cannot be part of a reference cycle, so the garbage collector need not see them.
+ * The first few slices are stored in the transport itself, so an idle connection has nothing allocated.
  */
 #ifndef HOTLOOP_TRANSPORTS_WRITE_QUEUE_H
 #define HOTLOOP_TRANSPORTS_WRITE_QUEUE_H

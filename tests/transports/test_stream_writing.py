@@ -3,6 +3,7 @@
 import array
 import asyncio
 import hashlib
+import random
 import select
 import socket
 import sys
@@ -80,6 +81,29 @@ def test_many_writes_in_one_turn_arrive_in_order(loop, connections, kind):
     run_once(loop)
     data = b"".join(expected)
     assert connection.receive(len(data)) == data
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "sizes",
+    [[1, 1], [1, 4095], [4095, 1], [4096, 1], [1, 4096], [2048, 2048, 1], [64] * 64, [64] * 65, [4096, 4096]],
+    ids=str,
+)
+def test_pieces_that_are_joined_and_pieces_that_are_not(loop, connections, kind, sizes):
+    """Up to 4 KiB in several pieces is copied into one, by the compiled implementation."""
+    connection = connections.open(kind)
+    pieces = [random.randbytes(size) for size in sizes]
+
+    def write():
+        for piece in pieces:
+            connection.transport.write(piece)
+
+    loop.call_soon(write)
+    run_once(loop)
+    assert connection.receive(sum(sizes)) == b"".join(pieces)
+    written = connection.fill()
+    write()
+    assert connection.receive(written + sum(sizes))[written:] == b"".join(pieces)
 
 
 @pytest.mark.parametrize("turn", ["inside", "outside"])

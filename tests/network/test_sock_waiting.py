@@ -122,6 +122,39 @@ def test_the_file_of_a_closed_socket_lives_on(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.parametrize("taken_by", ["an operation", "a reader"])
+def test_an_operation_whose_socket_is_closed_waits_until_it_is_cancelled(loop, taken_by):
+    """Also if another socket gets the number: it learns nothing of that one."""
+
+    async def main():
+        one, other = new_pair()
+        fd = one.fileno()
+        waiting = await started(loop.sock_recv(one, 100))
+        one.close()
+        other.close()
+        new, peer = new_pair()
+        with new, peer:
+            if new.fileno() != fd:
+                new, peer = peer, new
+            assert new.fileno() == fd
+            if taken_by == "an operation":
+                taking = await started(loop.sock_recv(new, 100))
+            else:
+                loop.add_reader(new, list)
+            await settle()
+            assert not waiting.done()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            if taken_by == "an operation":
+                taking.cancel()
+                await settle()
+            else:
+                loop.remove_reader(new)
+
+    loop.run_until_complete(main())
+
+
 def test_the_loop_sleeps_while_a_duplicate_is_readable(loop):
     turns_taken = counted_turns(loop)
 

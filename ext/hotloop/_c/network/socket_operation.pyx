@@ -489,7 +489,8 @@ cdef class SocketWatcher(Watcher):
         self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
             operation = self.reader if event == POLLER_READ else self.writer
-            if is_pending(operation):
+            # One whose socket was closed meanwhile waits in vain, as under asyncio: the callback is for another file.
+            if is_pending(operation) and socket_object_fileno(operation.sock) >= 0:
                 try:
                     operation.wait_by_callback(True)
                 except Exception as error:

@@ -115,6 +115,26 @@ def test_what_has_no_run_method_is_no_context(loop, schedule, context, debug):
         assert str(error) == f"'{type(context).__name__}' object has no attribute 'run'"
 
 
+@with_context
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_result_is_let_go_of_outside_of_the_context(loop, schedule, debug):
+    variable = contextvars.ContextVar("variable", default="outside")
+    context = contextvars.Context()
+    context.run(variable.set, "inside")
+    seen = []
+
+    def called():
+        result = set()
+        weakref.finalize(result, lambda: seen.append(variable.get()))
+        seen.append(variable.get())
+        return result
+
+    loop.set_debug(debug)
+    schedule(loop, called, context=context)
+    run_once(loop)
+    assert seen and seen == ["inside", "outside"] * (len(seen) // 2)
+
+
 def test_an_exception_from_run_goes_to_the_handler(impl, loop):
     contexts = []
     loop.set_exception_handler(lambda loop, context: contexts.append(context))

@@ -1,8 +1,10 @@
 """Two users of one descriptor: one pipe transport reads a terminal or a socket and another one writes to it."""
 
 import asyncio
+import contextlib
 import os
 import pty
+import select
 import socket
 import sys
 import tty
@@ -30,6 +32,16 @@ def fill(transport):
     transport.write(b"x" * MUCH)
     assert transport.get_write_buffer_size() > 0
     return MUCH
+
+
+def fill_socket(sock):
+    """Send what the kernel takes; return how much."""
+    sent = 0
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += sock.send(b"x" * MUCH)
+    return sent
 
 
 async def read_all(fd, count):
@@ -265,6 +277,37 @@ def test_a_file_that_is_closed_while_its_reader_is_paused(loop):
         await until(lambda: reader.lost and writer.lost)
         os.close(slave)
         os.close(duplicate)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="kqueue forgets a descriptor when it is closed")
+def test_a_callback_of_a_file_that_is_closed_while_a_transport_is_paused(loop):
+    """A duplicate keeps the file in epoll's set. What comes for the transport does not cost the callback its events."""
+
+    async def main():
+        ours, peer = socket.socketpair()
+        sent = fill_socket(ours)
+        file = os.fdopen(ours.detach(), "rb", 0, closefd=False)
+        source, reader = await loop.connect_read_pipe(Recorder, file)
+        await settle()
+        writable = loop.create_future()
+        loop.add_writer(file.fileno(), lambda: writable.done() or writable.set_result(None))
+        duplicate = os.dup(file.fileno())
+        source.pause_reading()
+        os.close(file.fileno())
+        peer.sendall(b"unread")
+        for _ in range(5):
+            await asyncio.sleep(0.001)  # the loop polls meanwhile
+        assert not writable.done() and not reader.received
+        while sent:
+            sent -= len(peer.recv(sent))
+        await until(writable.done)
+        loop.remove_writer(file.fileno())
+        peer.close()
+        os.close(duplicate)
+        source.close()
+        await until(lambda: reader.lost)
 
     loop.run_until_complete(main())
 

@@ -36,7 +36,7 @@ cdef class CallbackWatcher(Watcher):
         return 0
 
     cdef int drop_unwanted_events(self) except -1:
-        """remove_receiver() has left the kernel's set as it was: remove the events that no receiver wants."""
+        """Have the kernel report only what a receiver wants."""
         if self.poller.entry(self.fd) is self:
             try:
                 self.poller.change(self.fd, self.interest())
@@ -182,10 +182,16 @@ cdef int set_receiver(PollerSelector poller, int fd, int event, Watcher receiver
 cdef int remove_receiver(PollerSelector poller, int fd, int event, Watcher receiver) except -1:
     """Stop passing `event` to a transport, if it still is the receiver.
 
-    The kernel's set stays as it is until it reports an unwanted event, because set_receiver() often follows soon."""
+    The kernel's set stays as it is until it reports an unwanted event, because set_receiver() often follows soon. But
+    not if the descriptor has another receiver: it may be closed by then, while its file lives on, and the set cannot be
+    changed any more without losing that receiver's events."""
     cdef object entry = poller.entry(fd)
+    cdef CallbackWatcher watcher
     if type(entry) is CallbackWatcher and (<CallbackWatcher>entry).receiver(event) is receiver:
-        (<CallbackWatcher>entry).replace(event, None)
+        watcher = entry
+        watcher.replace(event, None)
+        if watcher.interest():
+            watcher.drop_unwanted_events()
     return 0
 
 

@@ -144,7 +144,7 @@ class FileStage(Stage):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
         self.tls = tls
         self.refuses_data = False
-        self.buffer_size = 65_536 if tls else 4000  # at the end asyncio's TLS drops what does not go in
+        self.buffer_size = 65_536 if tls else 4000
         self.connect((Buffered if buffered else Streaming)(self), ours, theirs)
 
     def connect(self, protocol, ours, theirs):
@@ -281,8 +281,8 @@ class FileStage(Stage):
 
     def close(self):
         # A second close() takes from asyncio's TLS transport what its other methods need.
-        if self.tls and self.peer_sent - self.delivered > self.buffer_size:
-            # asyncio's fills the buffer once more, and then takes the rest for a wrong answer to close_notify.
+        if self.has_more_than_a_buffer():
+            # asyncio's takes the rest for a wrong answer to close_notify.
             return
         if not self.resuming and not (self.transport.is_closing() if self.tls else self.kernel_sends()):
             if self.tls and (self.peer_left or self.peer_sent > self.delivered):
@@ -339,13 +339,19 @@ class FileStage(Stage):
         """Maybe. If the transport is closed then, asyncio's sendfile() waits for ever (docs/differences.md)."""
         return not self.tls and not all(task.done() for task in self.tasks)
 
+    def has_more_than_a_buffer(self):
+        """At the end of a connection asyncio's TLS fills the protocol's buffer once more, and drops the rest."""
+        return self.tls and self.peer_sent - self.delivered > self.buffer_size
+
     def peer_ends(self):
+        if self.has_more_than_a_buffer():
+            return
         if not self.peer_left and not (self.kernel_sends() and self.transport.is_reading()):
             self.peer_left = True
             self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        if self.kernel_sends() and self.transport.is_reading():
+        if self.has_more_than_a_buffer() or self.kernel_sends() and self.transport.is_reading():
             return
         self.peer_left = True
         self.peer_read(1 << 30)

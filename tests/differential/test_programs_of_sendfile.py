@@ -351,7 +351,7 @@ class FileStage(Stage):
             self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        if self.has_more_than_a_buffer() or self.kernel_sends() and self.transport.is_reading():
+        if self.has_more_than_a_buffer() or (self.kernel_sends() and self.transport.is_reading()):
             return
         self.peer_left = True
         self.peer_read(1 << 30)

@@ -255,7 +255,7 @@ cdef class Handle(Runnable):
         return 0
 
     cdef int run(self) except -1:
-        cdef object callback, args, context, result
+        cdef object callback, args, context, _result
         cdef object_section section
         if self.context_shared and not acquire_cached_context(self) and not self.has_own_context():
             return 1
@@ -279,7 +279,7 @@ cdef class Handle(Runnable):
         PyContext_Enter(context)
         try:
             # Let go of at the end of this method: as in asyncio, what that calls does not see the context's variables.
-            result = call_with_tuple(callback, args)
+            _result = call_with_tuple(callback, args)
         finally:
             PyContext_Exit(context)
         return 0

@@ -195,7 +195,7 @@ class FileStage(Stage):
         with contextlib.suppress(Exception):
             self.transport.resume_reading()
         self.exchange_rest()
-        self.peer_closes()
+        self.close_peer()
         self.settle()
         if not self.lost:
             self.transport.abort()
@@ -300,7 +300,8 @@ class FileStage(Stage):
             self.transport.pause_reading()
 
     def resume_reading(self):
-        self.transport.resume_reading()
+        if not (self.peer_left and self.kernel_sends()):
+            self.transport.resume_reading()
 
     def set_limits(self, limits):
         if not self.tls:  # asyncio's TLS transport takes limits of 0 for exceeded by 0 bytes
@@ -344,15 +345,17 @@ class FileStage(Stage):
         return self.tls and self.peer_sent - self.delivered > self.buffer_size
 
     def peer_ends(self):
-        if self.has_more_than_a_buffer():
+        if self.peer_left or self.has_more_than_a_buffer():
             return
-        if not self.peer_left and not (self.kernel_sends() and self.transport.is_reading()):
+        if not (self.kernel_sends() and self.transport.is_reading()):
             self.peer_left = True
             self.peer.socket.shutdown(socket.SHUT_WR)
 
     def peer_closes(self):
-        if self.has_more_than_a_buffer() or (self.kernel_sends() and self.transport.is_reading()):
-            return
+        if not self.has_more_than_a_buffer() and not (self.kernel_sends() and self.transport.is_reading()):
+            self.close_peer()
+
+    def close_peer(self):
         self.peer_left = True
         self.peer_read(1 << 30)
         self.peer.socket.close()

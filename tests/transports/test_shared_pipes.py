@@ -315,6 +315,44 @@ def test_a_callback_of_a_file_that_is_closed_while_a_transport_is_paused(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="asyncio's KqueueSelector.modify() registers the other file")
+@pytest.mark.parametrize("pauses_first", [True, False])
+def test_a_callback_of_a_file_whose_number_another_file_has_taken(loop, pauses_first):
+    """The other file is nothing that the callback waits for, whatever becomes of the transport beside it."""
+
+    async def main():
+        ours, peer = socket.socketpair()
+        fill_socket(ours)
+        file = os.fdopen(ours.detach(), "rb", 0)
+        fd = file.fileno()
+        source, reader = await loop.connect_read_pipe(Recorder, file)
+        await settle()
+        calls = []
+        loop.add_writer(fd, calls.append, "writable")
+        duplicate = os.dup(fd)
+        read_end, write_end = os.pipe()
+        if pauses_first:
+            source.pause_reading()
+        os.dup2(write_end, fd)
+        peer.sendall(b"unread")
+        if not pauses_first:
+            with contextlib.suppress(FileNotFoundError):  # asyncio's asks the kernel to change what is not registered
+                source.pause_reading()
+        await settle()
+        assert not calls and not reader.received
+        loop.remove_writer(fd)
+        loop.add_writer(fd, calls.append, "another's")
+        await until(lambda: "another's" in calls)
+        loop.remove_writer(fd)
+        source.close()
+        await until(lambda: reader.lost)
+        peer.close()
+        for open_fd in duplicate, read_end, write_end:
+            os.close(open_fd)
+
+    loop.run_until_complete(main())
+
+
 def test_a_reader_that_is_cancelled_by_its_handle_beside_a_transport_that_has_written_all(loop):
     async def main():
         near, far = socket.socketpair()

@@ -37,12 +37,18 @@ cdef class CallbackWatcher(Watcher):
 
     cdef int drop_unwanted_events(self) except -1:
         """Have the kernel report only what a receiver wants."""
-        if self.poller.entry(self.fd) is self:
-            try:
-                self.poller.change(self.fd, self.interest())
-            except OSError:
-                # Closed in this process, but still open in another one: change() has dropped the registration.
-                pass
+        cdef int wanted = self.interest()
+        if self.poller.entry(self.fd) is not self:
+            return 0
+        try:
+            if wanted:
+                # Not change(): another file may have the number by now, which no receiver waits for.
+                self.poller.change_same_file(self.fd, wanted)
+            else:
+                self.poller.change(self.fd, 0)
+        except OSError:
+            # Closed in this process, but still open elsewhere: the registration is dropped.
+            pass
         return 0
 
     cdef int queue_callback(self, int event, Runnable receiver) except -1:

@@ -282,6 +282,51 @@ def test_a_loop_whose_polls_found_nothing_skips_polls(loop, pair):
     assert loop.metrics().polls - before < TURNS_IN_VAIN
 
 
+async def fire(loop, timers):
+    """Set that many timers, one after the other, that are due when they are set."""
+    fired = loop.create_future()
+
+    def fire_next():
+        nonlocal timers
+        timers -= 1
+        if timers:
+            loop.call_later(0, fire_next)
+        else:
+            fired.set_result(None)
+
+    fire_next()
+    await fired
+
+
+@pytest.mark.only("c", reason="the pure loop polls when nothing is queued, asyncio in every iteration")
+def test_a_loop_with_nothing_but_due_timers_skips_polls(loop, pair):
+    loop.add_reader(pair[0], print)
+    before = loop.metrics().polls
+    loop.run_until_complete(fire(loop, 5 * TURNS_IN_VAIN))
+    loop.remove_reader(pair[0])
+    assert loop.metrics().polls - before < TURNS_IN_VAIN
+
+
+def test_beside_timers_that_are_due_a_loop_sees_io(loop, pair):
+    """However many come: each sets the next one."""
+
+    async def main():
+        received = loop.create_future()
+
+        def fire_until_received():
+            if not received.done():
+                loop.call_later(0, fire_until_received)
+
+        loop.add_reader(pair[0], lambda: received.set_result(pair[0].recv(99)))
+        await fire(loop, 5 * TURNS_IN_VAIN)
+        pair[1].send(b"x")
+        fire_until_received()
+        assert await received == b"x"
+        loop.remove_reader(pair[0])
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize("of", ["the loop", "its class"])
 def test_a_replaced_clock_that_agrees_with_the_usual_one_is_noticed(impl, of):
     """Such a clock may move at any moment, and timers are then due."""

@@ -1,4 +1,4 @@
-/* How long a loop that has work queued puts off its next poll.
+/* How long a loop that has work queued, or a timer due, puts off its next poll.
  *
  * asyncio polls in every iteration. So does this loop when it begins to run, after a poll that waited or reported
  * something, and after it sent bytes, connected, opened or closed a transport, or began to watch a descriptor: it sees

@@ -19,6 +19,8 @@ cdef class Polling(TaskCreation):
     cdef bint program_selects       # that wait is the program's select(); other threads read it while `asleep` is set
 
     cdef int poll(self) except -1
+    cdef int poll_selector(self, double wait) except -1
+    cdef int expire_timers(self, uint64_t polled_before) except -1
     cdef int leave_current_task(self) except -1
     cdef int end_slice(self) noexcept
     cdef double wait_time(self) except? -2

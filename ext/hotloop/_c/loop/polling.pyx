@@ -5,9 +5,10 @@ themselves, and queues the timers that are due. So callbacks have the order that
 then I/O, then timers.
 
 asyncio polls in every iteration. So does this loop while polls find something. After many polls in vain in a row it
-skips polls while work is queued, for longer each time (poll_backoff.h), but never for longer than a time slice, and not
-when a timer was set that is due already. So I/O and timers wait at most for one slice and the batch under way, however
-busy the ready queue is, and short callbacks without I/O do not cost a system call each.
+skips polls while work is queued or a timer is due, for longer each time (poll_backoff.h), but never for longer than a
+time slice. A timer that was due when it was set does not wait for the next poll. So I/O and other timers wait at most
+for one slice and the batch under way, however busy the loop is, and short callbacks without I/O do not cost a system
+call each.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -16,7 +17,8 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.clock_rate cimport SLICE
-from hotloop._c.loop.state cimport TIMING_METRICS, loop_metrics, metrics_histogram, poll_backoff
+from hotloop._c.loop.replaceable_methods cimport clock_is_patched
+from hotloop._c.loop.state cimport TIMING_METRICS, backoff_is_over, loop_metrics, metrics_histogram, poll_backoff
 from hotloop._c.loop.task_creation cimport TaskCreation
 from hotloop._c.poller.poller cimport poller_batch, fork_number
 from hotloop._c.poller.selector cimport PollerSelector
@@ -66,37 +68,53 @@ cdef class Polling(TaskCreation):
     """The part of LoopCore that polls."""
 
     cdef int poll(self) except -1:
-        """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued."""
+        """Queue the callbacks of ready I/O and due timers; wait for some if nothing is queued.
+
+        Where a due timer is the only reason to poll now, the kernel is asked no more often than beside queued work."""
         cdef uint64_t polled_before = self.metrics.backoff.polled_at
-        cdef double wait, now, due, first
-        cdef bint patched
+        cdef double wait
         self.poll_next = False
         self.fork_number = fork_number()
         self.leave_current_task()
         if self.type_version != type_version_of(self):
             self.find_overrides()
-        self.end_slice()
         wait = self.wait_time()
-        self.metrics.waiting = wait != 0
-        if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
-            self.poll_own_selector(wait)
-        else:
-            self.poll_foreign_selector(wait)
+        if (
+            wait != 0
+            or self.time_replacement is not None
+            or clock_is_patched()
+            or backoff_is_over(&self.metrics.backoff, clock_ticks())
+        ):
+            self.poll_selector(wait)
         if FREE_THREADED:
             self.empty_inbox()
         if self.timers.heap.live:
-            now = self.current_time(&patched)
-            if patched:
-                # It may jump at any time, so the next iteration polls, too.
-                self.poll_next = True
-            due = self.due_until(now)
-            first = self.timers.expire(due, self.ready)
-            if first <= now:
-                self.note_timer_lateness(now - first, polled_before)
-            self.slice_ends = due + SLICE_SECONDS
+            self.expire_timers(polled_before)
         else:
             # Not worth reading the clock: the next call_at() asks for a poll.
             self.slice_ends = INFINITY
+        return 0
+
+    cdef int poll_selector(self, double wait) except -1:
+        """End the slice, and queue the callbacks of ready I/O. `wait`: for how many seconds; -1: without limit."""
+        self.end_slice()
+        self.metrics.waiting = wait != 0
+        if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
+            return self.poll_own_selector(wait)
+        return self.poll_foreign_selector(wait)
+
+    cdef int expire_timers(self, uint64_t polled_before) except -1:
+        """Queue what is due."""
+        cdef bint patched
+        cdef double now = self.current_time(&patched), due, first
+        if patched:
+            # It may jump at any time, so the next iteration polls, too.
+            self.poll_next = True
+        due = self.due_until(now)
+        first = self.timers.expire(due, self.ready)
+        if first <= now:
+            self.note_timer_lateness(now - first, polled_before)
+        self.slice_ends = due + SLICE_SECONDS
         return 0
 
     cdef int end_slice(self) noexcept:

@@ -27,14 +27,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
+from setuptools.modified import newer_group
 
 SOURCES = Path("ext", "hotloop", "_c")
+SHARED_OBJECT = "hotloop._c.runtime.shared_object"
 TRAINING = Path("ext", "training.py")
 MINIMUM_CYTHON = (3, 3)
 PLATFORMS = ("linux", "darwin", "freebsd", "netbsd", "openbsd", "dragonfly")
@@ -196,6 +199,35 @@ class ExtensionUnavailable(Exception):
     """This machine cannot build the extension; the text says what is missing."""
 
 
+class SharedObject(Extension):
+    """The one file that all modules are linked into."""
+
+    def __init__(self, modules: list[Extension]) -> None:
+        sources = [source for module in modules for source in module.sources]
+        super().__init__(SHARED_OBJECT, sources, extra_link_args=LINK_ARGS)
+        self.modules = modules
+
+
+def compiled_modules() -> list[Extension]:
+    """An Extension for each .pyx file, which has what it is compiled with."""
+    headers = (path for folder in INCLUDE for suffix in ("**/*.pxd", "**/*.h") for path in folder.glob(suffix))
+    shared = ["setup.py", *sorted(map(str, headers))]
+    sources = {f"hotloop._c.{path.parent.name}.{path.stem}": path for path in sorted(SOURCES.glob("*/*.pyx"))}
+    macros = {name: [*MACROS, *FLOOR_MACROS.get(path.parent.name, [])] for name, path in sources.items()}
+    macros[SHARED_OBJECT].append(("HOTLOOP_MODULES", f'"{" ".join(sources)}"'))
+    return [
+        Extension(
+            name,
+            [str(path)],
+            include_dirs=[str(folder) for folder in INCLUDE],
+            depends=shared,
+            define_macros=macros[name],
+            extra_compile_args=COMPILE_ARGS,
+        )
+        for name, path in sources.items()
+    ]
+
+
 def extensions() -> list[Extension]:
     if BUILD_EXT == "no":
         return []
@@ -204,20 +236,7 @@ def extensions() -> list[Extension]:
             raise SystemExit(f"hotloop: HOTLOOP_BUILD_EXT=yes cannot be met: {reason}")
         print_notice(reason)
         return []
-    headers = (path for folder in INCLUDE for suffix in ("**/*.pxd", "**/*.h") for path in folder.glob(suffix))
-    shared = ["setup.py", *sorted(map(str, headers))]
-    return [
-        Extension(
-            f"hotloop._c.{source.parent.name}.{source.stem}",
-            [str(source)],
-            include_dirs=[str(folder) for folder in INCLUDE],
-            depends=shared,
-            define_macros=[*MACROS, *FLOOR_MACROS.get(source.parent.name, [])],
-            extra_compile_args=COMPILE_ARGS,
-            extra_link_args=LINK_ARGS,
-        )
-        for source in sorted(SOURCES.glob("*/*.pyx"))
-    ]
+    return [SharedObject(compiled_modules())]
 
 
 def print_notice(reason: str) -> None:
@@ -264,12 +283,58 @@ def translate(modules: list[Extension], *, force: bool, jobs: int) -> None:
         module.sources = sources[module.name]
 
 
-class BuildExt(build_ext):
+class BuildSharedObject(build_ext):
+    """build_ext that compiles each module by itself, several at a time, and only if it has changed."""
+
+    def build_extension(self, shared_object: SharedObject) -> None:
+        path = self.get_ext_fullpath(shared_object.name)
+        changed = [module for module in shared_object.modules if self.is_out_of_date(module, path)]
+        if not changed:
+            return
+        with ThreadPoolExecutor(self.parallel or 1) as compilers:
+            # A profile is one of all modules together.
+            list(compilers.map(self.compile_module, shared_object.modules if PROFILED else changed))
+        self.compiler.link_shared_object(
+            [self.object_of(module) for module in shared_object.modules],
+            path,
+            libraries=self.get_libraries(shared_object),
+            extra_postargs=shared_object.extra_link_args,
+            debug=self.debug,
+            build_temp=self.build_temp,
+            target_lang="c",
+        )
+
+    def is_out_of_date(self, module: Extension, path: str) -> bool:
+        # Older than the shared object: the module's own object may be of the other one of the two builds for a profile.
+        files = [*module.sources, *module.depends]
+        if module.name == SHARED_OBJECT:
+            # It lists the modules: one may have come or gone.
+            files += map(str, SOURCES.iterdir())
+        return bool(self.force or not Path(self.object_of(module)).exists() or newer_group(files, path))
+
+    def object_of(self, module: Extension) -> str:
+        (path,) = self.compiler.object_filenames(module.sources, output_dir=self.build_temp)
+        return str(path)
+
+    def compile_module(self, module: Extension) -> None:
+        self.compiler.compile(
+            module.sources,
+            output_dir=self.build_temp,
+            macros=module.define_macros,
+            include_dirs=module.include_dirs,
+            debug=self.debug,
+            extra_postargs=module.extra_compile_args,
+            depends=module.depends,
+        )
+
+
+class BuildExt(BuildSharedObject):
     """build_ext that translates only when it really builds, and that knows how to do without the extension."""
 
     def run(self) -> None:
         try:
-            translate(self.extensions, force=bool(self.force), jobs=self.parallel or 0)
+            for extension in self.extensions:
+                translate(extension.modules, force=bool(self.force), jobs=self.parallel or 0)
             if not (self.extensions and PROFILED and self.build_with_profile()):
                 super().run()
         except (ExtensionUnavailable, CCompilerError, BaseError) as error:
@@ -304,7 +369,7 @@ class BuildExt(build_ext):
 
     def record_profile(self) -> None:
         """Build with counters, and run the training."""
-        counting = build_ext(self.distribution)
+        counting = BuildSharedObject(self.distribution)
         counting.build_temp = self.build_temp
         # Beside the objects: a module writes its counts beside the object that it was linked from. An editable install
         # has another folder for the objects each time.
@@ -319,12 +384,13 @@ class BuildExt(build_ext):
         subprocess.run([sys.executable, str(TRAINING)], env=environment, timeout=TRAINING_SECONDS, check=True)
 
     def set_compiler_options(self, compiling: list[str], linking: list[str]) -> None:
-        for module in self.extensions:
-            module.extra_compile_args = [*COMPILE_ARGS, *compiling]
-            module.extra_link_args = [*LINK_ARGS, *linking]
+        for extension in self.extensions:
+            extension.extra_link_args = [*LINK_ARGS, *linking]
+            for module in extension.modules:
+                module.extra_compile_args = [*COMPILE_ARGS, *compiling]
 
     def drop_extension(self) -> None:
-        """Forget all modules, also those that did build: half an extension is worse than none."""
+        """Forget the extension, also one that was built before."""
         for path in [*self.get_outputs(), *self.get_output_mapping().values()]:
             Path(path).unlink(missing_ok=True)
         self.extensions[:] = []

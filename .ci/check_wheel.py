@@ -1,9 +1,10 @@
 """check_wheel.py SDIST WHEEL...: fail unless each wheel holds all that an install needs, and nothing else.
 
-The files must be those of the sdist's src/, with one module for each of ext/'s unless the wheel is the pure one, and
-RECORD must have every file's digest and size. The bill of materials must name the wheel's version, and Cython if there
-are modules. No module may name a folder of the machine it was built on; those in ELF must be stripped, and must not
-need a newer libc than the wheel's platform tag says (`readelf` of binutils tells).
+The files must be those of the sdist's src/, with the shared object of ext/'s modules unless the wheel is the pure one,
+and RECORD must have every file's digest and size. The bill of materials must name the wheel's version, and Cython if
+there is a shared object. It must have each module's initialisation, and may not name a folder of the machine it was
+built on; one in ELF must be stripped, and must not need a newer libc than the wheel's platform tag says (`readelf` of
+binutils tells).
 """
 
 import base64
@@ -23,6 +24,7 @@ from pathlib import Path, PurePosixPath
 SOURCES = re.compile(r"src/(?P<file>hotloop/.*\.(py|pyi|typed))")
 MODULES = re.compile(r"ext/(?P<stem>hotloop/_c/\w+/\w+)\.pyx")
 COMPILED = re.compile(r"(?P<stem>[\w/]+)\.[\w-]+\.so")
+SHARED_OBJECT = "hotloop/_c/runtime/shared_object"
 TAGS = re.compile(r"[^-]+-(?P<version>[^-]+)-(?P<python>\w+)-(?P<abi>\w+)-(?P<platforms>[\w.]+)\.whl")
 BILL = "sboms/hotloop.cdx.json"
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE", BILL}
@@ -38,7 +40,7 @@ ELF = b"\x7fELF"
 
 
 def expected_files(sdist: str) -> tuple[set[str], set[str]]:
-    """The files of the package, and the modules to be compiled, without their suffixes."""
+    """The files of the package, and the compiled modules, without their suffixes."""
     with tarfile.open(sdist) as archive:
         names = [member.name.partition("/")[2] for member in archive if member.isfile()]
     files = {match["file"] for name in names if (match := SOURCES.fullmatch(name))}
@@ -46,14 +48,13 @@ def expected_files(sdist: str) -> tuple[set[str], set[str]]:
 
 
 def check_files(names: set[str], files: set[str], modules: set[str]) -> Iterator[str]:
-    stems = [match["stem"] for name in names if (match := COMPILED.fullmatch(name))]
+    shared_objects = [match["stem"] for name in names if (match := COMPILED.fullmatch(name))]
     package = {name for name in names if name.startswith("hotloop/") and not COMPILED.fullmatch(name)}
     others = {name for name in names if not name.startswith("hotloop/")}
     yield from (f"{name} is missing" for name in files - package)
     yield from (f"{name} does not belong here" for name in package - files)
-    yield from (f"the module {stem} is missing" for stem in modules - set(stems))
-    yield from (f"the module {stem} does not belong here" for stem in set(stems) - modules)
-    yield from (f"the module {stem} is here more than once" for stem in set(stems) if stems.count(stem) > 1)
+    if shared_objects != ([SHARED_OBJECT] if modules else []):
+        yield f"its shared objects are {shared_objects}"
     yield from (f"{stem} has no stub" for stem in modules if f"{stem}.pyi" not in names)
     yield from () if "hotloop/py.typed" in names else ("py.typed is missing",)
     for name in sorted(others):
@@ -91,17 +92,22 @@ def check_bill(wheel: zipfile.ZipFile, version: str, *, pure: bool) -> Iterator[
         yield f"{name} does not name the parts of this wheel"
 
 
-def check_paths(name: str, module: bytes, builder: tuple[bytes, ...]) -> Iterator[str]:
-    # Cython compresses strings: a byte that is no character may stand in the middle of the module's own relative path.
-    own = b"ext/" + COMPILED.sub(r"\g<stem>.pyx", name).encode()
-    found = {path for path in ABSOLUTE_PATH.findall(module) if not path.startswith(SYSTEM_PATHS) and path not in own}
-    found |= {path for path in builder if path in module}
+def check_modules(name: str, shared_object: bytes, modules: set[str]) -> Iterator[str]:
+    functions = {stem: f"PyInit_{PurePosixPath(stem).name}\0".encode() for stem in modules}
+    yield from (f"{name} has no {stem}" for stem in sorted(modules) if functions[stem] not in shared_object)
+
+
+def check_paths(name: str, shared_object: bytes, modules: set[str], builder: tuple[bytes, ...]) -> Iterator[str]:
+    # Cython compresses strings: a byte that is no character may stand in the middle of a module's own relative path.
+    own = b"\n".join(f"ext/{stem}.pyx".encode() for stem in modules)
+    found = {path for path in ABSOLUTE_PATH.findall(shared_object) if not path.startswith(SYSTEM_PATHS)}
+    found = {path for path in found if path not in own} | {path for path in builder if path in shared_object}
     yield from (f"{name} names {path.decode(errors='replace')}" for path in sorted(found))
 
 
-def check_elf(name: str, module: bytes, platforms: str) -> Iterator[str]:
+def check_elf(name: str, shared_object: bytes, platforms: str) -> Iterator[str]:
     with tempfile.NamedTemporaryFile() as file:
-        file.write(module)
+        file.write(shared_object)
         file.flush()
         command = ["readelf", "--wide", "--sections", "--dynamic", "--version-info", file.name]
         # Its messages are in the language of the user.
@@ -139,12 +145,13 @@ def check(path: Path, files: set[str], modules: set[str], builder: tuple[bytes, 
         if not pure and tags["python"] != tags["abi"].rstrip("t"):
             problems.append(f"{tags['abi']} is no ABI of {tags['python']}")
         for name in sorted(name for name in names if COMPILED.fullmatch(name)):
-            module = wheel.read(name)
-            # cp313-cp313 is in the suffix of a module as cpython-313, and cp314-cp314t as cpython-314t.
+            shared_object = wheel.read(name)
+            # cp313-cp313 is in its suffix as cpython-313, and cp314-cp314t as cpython-314t.
             if f".cpython-{tags['abi'].removeprefix('cp')}-" not in PurePosixPath(name).name:
                 problems.append(f"{name} is not for {tags['abi']}")
-            problems += check_paths(name, module, builder)
-            problems += check_elf(name, module, tags["platforms"]) if module.startswith(ELF) else []
+            problems += check_modules(name, shared_object, modules)
+            problems += check_paths(name, shared_object, modules, builder)
+            problems += check_elf(name, shared_object, tags["platforms"]) if shared_object.startswith(ELF) else []
     return problems
 
 

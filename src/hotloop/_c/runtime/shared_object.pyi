@@ -1,0 +1,4 @@
+modules: frozenset[str]
+
+# Made by Cython.
+__test__: dict[str, str]

@@ -58,6 +58,9 @@ from asyncio import base_events, selector_events
 
 from hotloop._asyncio.coroutine_frames import stand_in
 
+cdef extern from "runtime/error_indicator.h":
+    int set_error_again(object) except -1
+
 # What `cr_state` says, in Stage's order.
 cdef tuple STATES = (inspect.CORO_CREATED, inspect.CORO_RUNNING, inspect.CORO_SUSPENDED, inspect.CORO_CLOSED)
 
@@ -154,7 +157,7 @@ cdef class SocketOperation:
             warn_of_signature()
         self.check_usable()
         self.end()
-        raise error
+        set_error_again(error)      # as a future's throw(), without a context
 
     def close(self):
         """End the operation. Idempotent. Raises ValueError if it is running."""

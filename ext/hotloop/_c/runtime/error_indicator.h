@@ -33,4 +33,11 @@ static inline PyObject *take_set_error(void)
 #endif
 }
 
+/* `error`, with the exception that is being handled as its context, as if it had been raised here and caught. */
+static inline PyObject *with_context(PyObject *error)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    return take_set_error();
+}
+
 #endif

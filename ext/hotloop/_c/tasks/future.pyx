@@ -30,6 +30,9 @@ cdef extern from *:
     #include "runtime/recycling.h"
     """
 
+cdef extern from "runtime/error_indicator.h":
+    int set_error_again(object) except -1
+
 import asyncio
 import sys
 import types
@@ -280,7 +283,8 @@ cdef class FutureIter:
         """Raise an exception where the coroutine waits; the iterator is exhausted afterwards."""
         error = exception_to_throw(kind, value, traceback)
         self.future = None
-        raise error
+        # Not `raise`: that would make what a caller of the coroutine handles the exception's context.
+        set_error_again(error)
 
     def close(self):
         """Exhaust the iterator."""

@@ -29,7 +29,7 @@ from hotloop._c.scheduler.ready_queue cimport (
 )
 from hotloop._c.tasks.current_task cimport current_task, enter_task, leave_task
 from hotloop._c.tasks.future cimport Future
-from hotloop._c.tasks.future_core cimport FINISHED, PENDING, state_of
+from hotloop._c.tasks.future_core cimport CANCELLED, FINISHED, PENDING, state_of
 from hotloop._c.tasks.thrown_exceptions cimport exception_matches
 
 import inspect
@@ -40,6 +40,9 @@ cdef object InvalidStateError = exceptions.InvalidStateError
 
 cdef extern from "Python.h":
     bint PyContext_CheckExact(object)
+
+cdef extern from "runtime/error_indicator.h":
+    object with_context(object error)
 
 cdef extern from "tasks/coroutine.h":
     int coroutine_install() except -1
@@ -366,6 +369,9 @@ cdef object error_to_throw(Future future):
     cdef object error
     try:
         error = future.take_error()
+        if state_of(future) == CANCELLED:
+            # What the caller of the loop handles is its context, as asyncio raises it before it throws it.
+            error = with_context(error)
     except BaseException as raised:
         # There was no memory for a CancelledError. Throw the MemoryError: without a step the task would wait for ever.
         error = raised

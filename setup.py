@@ -277,10 +277,30 @@ def translate(modules: list[Extension], *, force: bool, jobs: int) -> None:
         force=force or directives_changed,
         nthreads=jobs,
     )
+    for path in folder.rglob("*.c"):
+        mend_saved_exception(path)
     # cythonize returns copies without what setuptools has noted on the originals.
     sources = {module.name: module.sources for module in translated}
     for module in modules:
         module.sources = sources[module.name]
+
+
+def mend_saved_exception(path: Path) -> None:
+    """Mend what Cython's C does to the exception that is being handled.
+
+    A function with a `try` saves that exception, and puts it back when a `return` leaves the `try`, or when it has
+    caught another one. What Cython saves is the topmost exception, which any caller may handle, but it puts it back
+    into the innermost coroutine or generator. That one would have it until it ends: as `sys.exception()`, and as the
+    context of its own exceptions. The innermost one's own must be saved.
+    """
+    text = path.read_text(encoding="utf-8")
+    before, definition, after = text.partition(
+        "void __Pyx__ExceptionSave(PyThreadState *tstate, PyObject **type, PyObject **value, PyObject **tb) {\n"
+    )
+    body, end, rest = after.partition("\n}\n")
+    mended = body.replace("__Pyx_PyErr_GetTopmostException(tstate)", "tstate->exc_info")
+    if mended != body:
+        path.write_text(before + definition + mended + end + rest, encoding="utf-8")
 
 
 class BuildSharedObject(build_ext):

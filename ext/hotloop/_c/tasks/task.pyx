@@ -192,7 +192,7 @@ cdef class Task(TaskCore):
                     link_task(&self.link)
 
     cdef int report_pending(self) except -1:
-        context = {"task": self, "message": "Task was destroyed but it is pending!"}
+        context = {"message": "Task was destroyed but it is pending!", "task": self}
         if self.source_traceback:
             context["source_traceback"] = self.source_traceback
         self.loop.call_exception_handler(context)

@@ -30,4 +30,5 @@ except ModuleNotFoundError as error:
     if error.name != "hotloop._c.runtime.shared_object":
         raise
 else:
-    sys.meta_path.append(_SharedObjectFinder(shared_object.__file__, shared_object.modules))
+    # First, because an older build may have left a file for each module.
+    sys.meta_path.insert(0, _SharedObjectFinder(shared_object.__file__, shared_object.modules))

@@ -315,7 +315,10 @@ def test_a_callback_of_a_file_that_is_closed_while_a_transport_is_paused(loop):
     loop.run_until_complete(main())
 
 
-@pytest.mark.skipif(not hasattr(select, "epoll"), reason="asyncio's KqueueSelector.modify() registers the other file")
+@pytest.mark.skipif(
+    not hasattr(select, "epoll") or os.environ.get("HOTLOOP_POLLER") == "kqueue-shim",
+    reason="to change what it reports, a kqueue registers the file that has the number, with asyncio's selector, too",
+)
 @pytest.mark.parametrize("pauses_first", [True, False])
 def test_a_callback_of_a_file_whose_number_another_file_has_taken(loop, pauses_first):
     """The other file is nothing that the callback waits for, whatever becomes of the transport beside it."""

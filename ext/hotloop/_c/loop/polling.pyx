@@ -81,9 +81,9 @@ cdef class Polling(TaskCreation):
         wait = self.wait_time()
         if (
             wait != 0
+            or backoff_is_over(&self.metrics.backoff, clock_ticks())
             or self.time_replacement is not None
             or clock_is_patched()
-            or backoff_is_over(&self.metrics.backoff, clock_ticks())
         ):
             self.poll_selector(wait)
         if FREE_THREADED:

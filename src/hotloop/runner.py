@@ -40,8 +40,8 @@ def run(
     If `stall_after` (in seconds) is given, every callback that blocks the loop for longer is reported, by calling
     `stall_report` or in the log: see watch_stalls(). `stall_whole` is its `whole`. `dump_tasks_on` is a signal at which
     all tasks are written to the standard error: see dump_tasks_on(). `inspect` opens a socket for
-    `python -m hotloop top`, `ps` and `pstree`, at the given path, or if it is True at a path that contains the process
-    id: see allow_inspection(). If it is None, the environment variable HOTLOOP_INSPECT decides for all loops of the
+    `python -m hotloop top`, `ps` and `pstree`, at the given path, or if it is True at one that contains the process id:
+    see allow_inspection(). If it is None, the environment variable HOTLOOP_INSPECT decides for all loops of the
     program (1, or a path with a slash); False excludes this loop.
 
     If `compiled_asyncio` is true, hotloop's compiled queues, locks, timeouts, task groups and streams are put into

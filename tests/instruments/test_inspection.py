@@ -251,6 +251,17 @@ def test_the_folder_is_private(loop, path, monkeypatch):
 
 
 @ONLY_OURS
+def test_the_loops_of_a_process_have_numbers(impl, loop, path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", os.fspath(path.parent))
+    first = inspection.default_path(os.getpid())
+    with contextlib.closing(impl.new_event_loop()) as other, allow_inspection(loop) as opened:
+        with allow_inspection(other) as numbered:
+            assert [opened.path, numbered.path] == [first, first.with_name(f"{os.getpid()}-2.sock")]
+            assert top.fetch(numbered.path)["pid"] == os.getpid()
+        assert [opened.path.exists(), numbered.path.exists()] == [True, False]
+
+
+@ONLY_OURS
 def test_no_descriptors_are_left(loop, path, monkeypatch):
     """The client waits until descriptors are available again."""
 

@@ -305,18 +305,37 @@ def _check(loop: Any) -> None:
 def allow_inspection(loop: asyncio.AbstractEventLoop, path: "str | os.PathLike[str] | None" = None) -> Inspection:
     """Open a Unix socket for `python -m hotloop top`, `ps` and `pstree`, which show `loop` even while it is blocked.
 
-    `path` is the path of the socket; the default contains the process id, so only one loop of a process can have it.
-    Only the same user can connect. The returned context manager's stop() removes the socket. Raises TypeError for a
-    loop that is not hotloop's, OSError if the socket cannot be made or another loop answers there already, and
-    RuntimeError if the loop is closed or no thread can be started; it is a NotImplementedError on Windows.
+    `path` is the path of the socket. The default contains the process id and, from the second socket of the process on,
+    a number. Only the same user can connect. The returned context manager has the `path`, and its stop() removes the
+    socket. Raises TypeError for a loop that is not hotloop's, OSError if the socket cannot be made or another loop
+    answers at the `path` given, and RuntimeError if the loop is closed or no thread can be started; it is a
+    NotImplementedError on Windows.
     """
     _check(loop)
     if loop.is_closed():
         raise RuntimeError("Event loop is closed")
-    if path is None:
-        path = default_path(os.getpid())
-        _make_private_folder(path.parent)
-    return Inspection(loop, Path(path))
+    return _open_at_default_path(loop) if path is None else Inspection(loop, Path(path))
+
+
+def _open_at_default_path(loop: asyncio.AbstractEventLoop) -> Inspection:
+    path = default_path(os.getpid())
+    _make_private_folder(path.parent)
+    return _open_at_free_path(loop, path)
+
+
+def _open_at_free_path(loop: asyncio.AbstractEventLoop, first: Path) -> Inspection:
+    """Open it at this path, or, if another loop answers there, of any process, at the next numbered one."""
+    path = first
+    numbers = count(2)
+    while True:
+        # Skip paths of this process without connecting: each of its sockets would describe its whole loop.
+        if not any(each.path == path.absolute() for each in copy_of(_inspections)):
+            try:
+                return Inspection(loop, path)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        path = first.with_name(f"{first.stem}-{next(numbers)}{first.suffix}")
 
 
 # -- loops that open a socket on their own -----------------------------------------------------------------------------
@@ -359,32 +378,18 @@ def _open_by_itself(loop: Any) -> None:
     with _lock:
         _by_themselves[loop] = None
         try:
-            _by_themselves[loop] = inspection = _open_at_a_free_place(loop, asked)
+            _by_themselves[loop] = inspection = _open_where(loop, asked)
         except (OSError, RuntimeError, ValueError) as error:
             logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
         else:
             logger.info("an event loop can be looked at: python -m hotloop top %s", inspection.path)
 
 
-def _open_at_a_free_place(loop: Any, asked: str) -> Inspection:
-    """Open it where HOTLOOP_INSPECT asks: on means the default path, and a value with a slash is a path. If another
-    loop answers there, of any process, at the next numbered path."""
+def _open_where(loop: Any, asked: str) -> Inspection:
+    """Open it where HOTLOOP_INSPECT asks: on means the default path, and a value with a slash is a path."""
     _check(loop)
     if asked.lower() in ON:
-        first = default_path(os.getpid())
-        _make_private_folder(first.parent)
-    elif os.sep in asked:
-        first = Path(asked)
-    else:
-        raise ValueError(f"{asked!r} is neither 1 nor 0 nor a path: one in the current folder begins with ./")
-    path = first
-    numbers = count(2)
-    while True:
-        # Skip paths of this process without connecting: each of its sockets would describe its whole loop.
-        if not any(each.path == path.absolute() for each in copy_of(_inspections)):
-            try:
-                return allow_inspection(loop, path)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-        path = first.with_name(f"{first.stem}-{next(numbers)}{first.suffix}")
+        return _open_at_default_path(loop)
+    if os.sep in asked:
+        return _open_at_free_path(loop, Path(asked))
+    raise ValueError(f"{asked!r} is neither 1 nor 0 nor a path: one in the current folder begins with ./")

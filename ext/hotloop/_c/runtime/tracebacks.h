@@ -2,11 +2,12 @@
  *
  * Cython adds an entry wherever an exception leaves one of its functions. Without this header, users would find lines
  * of .pyx files in the tracebacks of their own exceptions, one more each time a future raises its exception again, and
- * would pay for making them. Cython calls PyFrame_New() for nothing else, so this header replaces it.
+ * would pay for making them. Cython calls PyFrame_New() for nothing else, except to trace lines, so this header replaces
+ * it.
  *
  * An exception that has no entry yet was raised in compiled code, and gets one entry. With HOTLOOP_NO_TRACEBACK_ENTRIES
  * it gets none: setup.py defines that for the modules of tasks/, because asyncio's futures and tasks are C, too, and of
- * highlevel/. Debug and coverage builds keep all entries.
+ * highlevel/. Debug builds keep all entries, and so do coverage builds, whose lines are traced.
  *
  * A call may also fail without an exception: CPython 3.11 forgets the one that leaves a Python function if there is no
  * memory for a frame object (take_ownership() in Python/frame.c). An entry for no exception would crash whatever
@@ -28,13 +29,19 @@
 
 #define PyFrame_New(thread, code, globals, locals) NULL
 
+#elif !defined(CYTHON_WITHOUT_ASSERTIONS) || defined(CYTHON_TRACE)
+
+static inline int add_entry(PyFrameObject *frame)
+{
+    return PyErr_Occurred() != NULL ? PyTraceBack_Here(frame) : 0;
+}
+
+#define PyTraceBack_Here add_entry
+
 #else
 
 static inline int wants_entry(void)
 {
-#if !defined(CYTHON_WITHOUT_ASSERTIONS) || defined(CYTHON_TRACE)
-    return PyErr_Occurred() != NULL;
-#else
     PyObject *traceback;
 #if PY_VERSION_HEX >= 0x030C0000
     PyObject *error = PyErr_GetRaisedException();
@@ -51,7 +58,6 @@ static inline int wants_entry(void)
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_Restore(type, value, traceback);
     return type != NULL && traceback == NULL;
-#endif
 #endif
 }
 

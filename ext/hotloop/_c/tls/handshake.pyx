@@ -34,7 +34,8 @@ cdef class TlsHandshake(TlsSender):
         """Continue with what has arrived. True when the handshake is done: then what is left is application data."""
         cdef bint done
         cdef bytes owner = self.held
-        cdef ciphertext source = self.held_ciphertext(owner)
+        cdef ciphertext source
+        self.find_held(&source, owner)
         try:
             done = self.engine.handshake(&source)
             self.hold_rest(&source, owner)

@@ -244,7 +244,7 @@ cdef class TlsProtocol(TlsHandshake):
                     source.data = data
                     source.size = size
                 else:
-                    source = self.held_ciphertext(owner)
+                    self.find_held(&source, owner)
                 size = 0
                 if self.deliver(&source, owner):
                     continue

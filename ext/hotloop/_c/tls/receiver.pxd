@@ -25,7 +25,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef bint wants_data(self) noexcept
     cdef bint has_unread(self) noexcept
     cdef int hold(self, const char *data, Py_ssize_t size) except -1
-    cdef ciphertext held_ciphertext(self, bytes owner) noexcept
+    cdef int find_held(self, ciphertext *source, bytes owner) noexcept
     cdef int hold_rest(self, ciphertext *source, bytes owner) except -1
     cdef bint deliver(self, ciphertext *source, bytes owner) except -1
     cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1

@@ -1,6 +1,7 @@
 """Signals: add_signal_handler(), Ctrl-C, and handlers that Python runs between bytecodes."""
 
 import asyncio
+import hashlib
 import os
 import signal
 import subprocess
@@ -260,3 +261,24 @@ def test_a_signal_that_arrives_while_the_loop_does_not_run_is_kept(loop):
     run_until(loop, lambda: seen)
     loop.remove_signal_handler(signal.SIGUSR1)
     run_once(loop)
+
+
+@pytest.mark.parametrize("error", [ValueError, type("OwnError", (BaseException,), {})])
+def test_what_a_handler_raises_after_a_long_call_in_c_is_reported(loop, error):
+    # No bytecode runs between the end of a callback in C and the loop's own code.
+    def handler(_number, _frame):
+        raise error("from the handler")
+
+    reports = []
+    loop.set_exception_handler(lambda _, context: reports.append((context["message"], context["exception"])))
+    previous = signal.signal(signal.SIGALRM, handler)
+    try:
+        loop.call_soon(signal.setitimer, signal.ITIMER_REAL, 0.01)
+        loop.call_soon(hashlib.pbkdf2_hmac, "sha256", b"password", b"salt", 200_000)
+        loop.call_later(0.001, loop.stop)
+        loop.run_forever()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert [type(raised) for _, raised in reports] == [error]
+    assert "pbkdf2_hmac(" in reports[0][0]

@@ -6,6 +6,7 @@ that is hardly older: by less than a hundredth of the threshold. What the thread
 """
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint64_t
 
 from hotloop._c.loop.state cimport METRICS_SLICES_TO_TIME, LoopState, loop_metrics
@@ -49,12 +50,20 @@ cdef int report_slow(LoopState loop, object item, uint64_t passed, int64_t cpu_b
     """An item took `passed` ticks; `cpu_began` is what the CPU clock was before it, or -1. With `item` None
     `count` items did, and it is not known which of them was long.
 
-    Raises only what ends the run of the loop: the caller would take any other exception for the item's."""
+    Raises what ends the run of the loop, and what a signal's handler raises that has waited for the item: the caller
+    takes any exception for the item's, as asyncio does. The Python code below would swallow it."""
     cdef double nanoseconds = <double>passed * loop.metrics.nanoseconds_per_tick
-    if nanoseconds > loop.metrics.longest:
-        record_longest(loop, item, nanoseconds, count)
-    if loop.slow_hook is not None and count == 1 and nanoseconds >= loop.slow_after:
-        call_hook(loop, item, nanoseconds, cpu_began)
+    cdef bint longest = nanoseconds > loop.metrics.longest
+    cdef bint slow = loop.slow_hook is not None and count == 1 and nanoseconds >= loop.slow_after
+    if not longest and not slow:
+        return 0
+    try:
+        PyErr_CheckSignals()
+    finally:
+        if longest:
+            record_longest(loop, item, nanoseconds, count)
+        if slow:
+            call_hook(loop, item, nanoseconds, cpu_began)
     return 0
 
 

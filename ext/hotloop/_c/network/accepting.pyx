@@ -1,4 +1,5 @@
 """Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
+Only a TLS handshake has a task, so that it can be cancelled.
 
 asyncio accepts until no connection is left, at most a backlog's worth in one callback. For each it creates a task that
 makes protocol and transport, in the next turn, and waits for connection_made() or the end of the TLS handshake. Here an
@@ -25,6 +26,8 @@ import os
 import socket
 from _socket import socket as socket_base
 from asyncio import constants, trsock
+
+from hotloop._asyncio.accepted_handshake import wait_for_handshake
 
 cdef extern from "system/socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
@@ -115,6 +118,8 @@ cdef class AcceptedConnection(Runnable):
             open_stream(
                 self.loop, None, False, fd, self.peer, self.tcp, protocol, context, None, None, self.arguments[SERVER]
             )
+            if self.arguments[SSL_CONTEXT] is not None:
+                watch_handshake(self.loop, protocol)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException:
@@ -145,6 +150,13 @@ cdef object make_protocol(LoopCore loop, tuple arguments, object context):
     tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], None, True, None, False, context, timeouts)
     new_tls_transport(tls)
     return tls
+
+
+cdef int watch_handshake(LoopCore loop, TlsProtocol tls) except -1:
+    """A task for the handshake: see _asyncio/accepted_handshake.py."""
+    tls.waiter = loop.create_future()
+    loop.create_task(wait_for_handshake(tls.app_transport, tls.waiter))
+    return 0
 
 
 cdef int handle_accept_error(LoopCore loop, object sock, object error, tuple arguments) except -1:

@@ -1,0 +1,78 @@
+"""TLS: a program ends, and cancels its tasks, while a connection that its server has accepted is in its handshake."""
+
+import asyncio
+import gc
+import socket
+import ssl
+
+import pytest
+from support.endpoints import settle, until
+from support.garbage import without_collector
+from support.leftovers import open_descriptors
+from support.serving import Made, serving
+
+
+def beginning_of_handshake():
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("stage", ["nothing", "part", "answered"])
+def test_a_handshake_at_the_end_of_the_program(loop, certificates, stage):
+    """The connection is closed by then, not when the garbage collector finds it; the protocol never hears of it."""
+    hello = {"nothing": b"", "part": beginning_of_handshake()[:100], "answered": beginning_of_handshake()}[stage]
+    gc.collect()
+    client = socket.socket()
+    before = open_descriptors()
+    made = Made()
+
+    async def accept():
+        server, address = await serving(loop, made, ssl=certificates.server_context())
+        client.connect(address)
+        client.sendall(hello)
+        await until(lambda: made.protocols)
+        await settle()
+        server.close()
+
+    with without_collector(), client:
+        loop.run_until_complete(accept())
+        tasks = asyncio.all_tasks(loop)
+        assert len(tasks) == 1
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        client.settimeout(5)
+        while client.recv(10000):
+            pass
+        assert open_descriptors() == before
+    assert made.protocols[0].calls == []
+
+
+@pytest.mark.only("c", reason="asyncio's own TLS leaves cycles")
+@pytest.mark.parametrize("sent", [b"", b"no handshake\r\n"], ids=["nothing", "garbage"])
+def test_a_failed_handshake_leaves_no_garbage(loop, certificates, sent):
+    """Neither the connection, nor the task that waits for the handshake, nor the exception."""
+    made = Made()
+    reports = []
+    loop.set_exception_handler(lambda loop, report: reports.append(report["message"]))
+
+    async def attempt():
+        with socket.create_connection(address) as client:
+            client.sendall(sent)
+            made.protocols.clear()
+            await until(lambda: made.protocols)
+            await settle()
+        await settle()
+        assert len(asyncio.all_tasks()) == 1
+
+    server, address = loop.run_until_complete(serving(loop, made, ssl=certificates.server_context()))
+    loop.run_until_complete(attempt())
+    gc.collect()
+    with without_collector():
+        loop.run_until_complete(attempt())
+        assert gc.collect() == 0
+    server.close()
+    loop.run_until_complete(settle())

@@ -7,20 +7,18 @@ connection, which no code of the program knows yet, would stay open until the ga
 Source: asyncio/selector_events.py, _accept_connection2().
 """
 
-from __future__ import annotations
-
 import asyncio
 
 
-async def wait_for_handshake(transport: asyncio.Transport | None, waiter: asyncio.Future[None] | None) -> None:
+async def wait_for_handshake(transport: asyncio.Transport, waiter: "asyncio.Future[None]") -> None:
     """Close the connection if its handshake fails or is cancelled. asyncio reports either in debug mode only."""
-    assert transport is not None and waiter is not None
     try:
         await waiter
-    except BaseException as error:
+    except (SystemExit, KeyboardInterrupt):
         transport.close()
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            raise
+        raise
+    except BaseException:
+        transport.close()
     finally:
         # The exception's traceback has this frame: no cycle of the three, which only the garbage collector would end.
-        transport = waiter = None
+        del transport, waiter

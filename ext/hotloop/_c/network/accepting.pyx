@@ -154,8 +154,9 @@ cdef object make_protocol(LoopCore loop, tuple arguments, object context):
 
 cdef int watch_handshake(LoopCore loop, TlsProtocol tls) except -1:
     """A task for the handshake: see _asyncio/accepted_handshake.py."""
-    tls.waiter = loop.create_future()
-    loop.create_task(wait_for_handshake(tls.app_transport, tls.waiter))
+    waiter = loop.create_future()
+    loop.create_task(wait_for_handshake(tls.app_transport, waiter))
+    tls.waiter = waiter
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Accepting connections: from the listening socket to the transport without a Python socket and without a task each.
-Only a TLS handshake has a task, so that it can be cancelled.
+"""Accepting connections: from the listening socket to the transport without a Python socket, and without a task unless
+there is a TLS handshake.
 
-asyncio accepts until no connection is left, at most a backlog's worth in one callback. For each it creates a task that
-makes protocol and transport, in the next turn, and waits for connection_made() or the end of the TLS handshake. Here an
-AcceptedConnection is queued in its place. The result of the task is used in debug mode only, where asyncio's own code
-runs. It also runs on a loop with a replacement for one of the methods that asyncio calls for this.
+asyncio accepts until no connection is left, in one callback at most one more than the backlog (the backlog itself in
+older versions). For each it creates a task that makes protocol and transport, in the next turn, and waits for
+connection_made() or the end of the TLS handshake. Here an AcceptedConnection is queued in place of a task that would
+only wait for connection_made(); its result is used in debug mode only, where asyncio's own code runs. That also runs on
+a loop with a replacement for one of the methods that asyncio calls for this.
 
 Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2(); accept(2).
 """
@@ -27,7 +28,7 @@ import socket
 from _socket import socket as socket_base
 from asyncio import constants, trsock
 
-from hotloop._asyncio.accepted_handshake import wait_for_handshake
+from hotloop._asyncio.accepted_handshake import complete_handshake
 
 cdef extern from "system/socket_calls.h":
     int socket_accept(int fd, sockaddr_storage *, socklen_t *)
@@ -83,14 +84,17 @@ cdef int accept_connections(
         connection.arguments = arguments
         connection.peer = PyBytes_FromStringAndSize(<const char *>&peer, length)
         connection.context = PyContext_CopyCurrent() if context is None else copy_context(context)
-        push(loop.ready, connection)
+        if arguments[SSL_CONTEXT] is None:
+            push(loop.ready, connection)
+        else:
+            loop.create_task(complete_handshake(connection))
     return 0
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class AcceptedConnection(Runnable):
-    """A connection that waits for the next turn. Owns its descriptor until then."""
+    """A connection that waits for the next turn, or for its task's first step. Owns its descriptor until then."""
     cdef LoopCore loop
     cdef int fd
     cdef bint tcp                   # it is a TCP socket
@@ -105,9 +109,8 @@ cdef class AcceptedConnection(Runnable):
         if self.fd >= 0:
             socket_close(self.fd)
 
-    cdef int run(self) except -1:
-        """Make the protocol and its transport, in a fresh context. A factory that raises ends the connection; asyncio
-        reports that in debug mode only."""
+    cdef object open(self):
+        """Make the protocol and its transport, in the connection's context. Returns the protocol."""
         cdef object protocol, context = self.context
         cdef int fd
         PyContext_Enter(context)
@@ -118,15 +121,24 @@ cdef class AcceptedConnection(Runnable):
             open_stream(
                 self.loop, None, False, fd, self.peer, self.tcp, protocol, context, None, None, self.arguments[SERVER]
             )
-            if self.arguments[SSL_CONTEXT] is not None:
-                watch_handshake(self.loop, protocol)
+        finally:
+            PyContext_Exit(context)
+        return protocol
+
+    cdef int run(self) except -1:
+        """A factory that raises ends the connection; asyncio reports that in debug mode only."""
+        try:
+            self.open()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException:
             pass
-        finally:
-            PyContext_Exit(context)
         return 0
+
+    def _open_tls(self):
+        """Make protocol and transport. Returns (transport, waiter), for complete_handshake()."""
+        cdef TlsProtocol tls = self.open()
+        return tls.app_transport, tls.waiter
 
     def _run(self):
         run_reporting(self, self.loop)
@@ -147,17 +159,10 @@ cdef object make_protocol(LoopCore loop, tuple arguments, object context):
         "ssl_handshake_timeout": arguments[HANDSHAKE_TIMEOUT],
         "ssl_shutdown_timeout": arguments[SHUTDOWN_TIMEOUT],
     }
-    tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], None, True, None, False, context, timeouts)
+    waiter = loop.create_future()
+    tls = new_tls(loop, protocol, arguments[SSL_CONTEXT], waiter, True, None, False, context, timeouts)
     new_tls_transport(tls)
     return tls
-
-
-cdef int watch_handshake(LoopCore loop, TlsProtocol tls) except -1:
-    """A task for the handshake: see _asyncio/accepted_handshake.py."""
-    waiter = loop.create_future()
-    loop.create_task(wait_for_handshake(tls.app_transport, waiter))
-    tls.waiter = waiter
-    return 0
 
 
 cdef int handle_accept_error(LoopCore loop, object sock, object error, tuple arguments) except -1:

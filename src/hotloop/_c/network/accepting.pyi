@@ -3,7 +3,8 @@ import socket
 from typing import Any, final
 
 @final
-class AcceptedConnection: ...
+class AcceptedConnection:
+    def _open_tls(self) -> tuple[asyncio.Transport, asyncio.Future[None]]: ...
 
 def resume_accepting(loop: asyncio.AbstractEventLoop, sock: socket.socket, arguments: tuple[Any, ...]) -> None: ...
 

@@ -152,6 +152,23 @@ def test_a_socket_in_use(loop, path):
 
 
 @ONLY_OURS
+@pytest.mark.skipif(sys.platform != "linux", reason="BSD refuses the connection, as if no program listened")
+def test_a_socket_of_a_busy_program(loop, path):
+    """It does not accept: connections wait, as many as may."""
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as clients:
+        listener.bind(os.fspath(path))
+        listener.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(10):
+                client = clients.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(os.fspath(path))
+        with pytest.raises(OSError, match="another program answers"):
+            allow_inspection(loop, path)
+        assert path.exists()
+
+
+@ONLY_OURS
 @pytest.mark.parametrize("left_behind", [False, True])
 def test_a_socket_that_another_is_about_to_open(impl, loop, path, monkeypatch, left_behind):
     """Between bind() and listen() it refuses connections, as one does that was left behind."""

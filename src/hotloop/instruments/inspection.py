@@ -274,10 +274,12 @@ def _remove_stale(path: Path) -> None:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
+            return
         except FileNotFoundError:
-            pass  # its owner has just removed it
-        else:
-            raise OSError(errno.EADDRINUSE, "another program answers at this socket", os.fspath(path))
+            return  # its owner has just removed it
+        except BlockingIOError:
+            pass  # it listens, and is too busy to accept: its backlog is full
+    raise OSError(errno.EADDRINUSE, "another program answers at this socket", os.fspath(path))
 
 
 def _make_private_folder(folder: Path) -> None:

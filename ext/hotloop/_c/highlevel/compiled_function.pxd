@@ -4,4 +4,3 @@ from cpython.object cimport PyObject
 ctypedef PyObject *(*short_cut)(PyObject **arguments, Py_ssize_t count, PyObject *keywords) except? NULL
 
 cdef object compiled_function(object function, short_cut applied)
-cdef object coroutine_function(object function, short_cut applied)

@@ -11,7 +11,6 @@ from cpython.object cimport PyTypeObject
 cdef extern from *:
     """
     #include "highlevel/bound_function.h"
-    #include "runtime/handled_exception.h"
 
     typedef PyObject *(*short_cut_function)(PyObject **, Py_ssize_t, PyObject *);
 
@@ -25,33 +24,15 @@ cdef extern from *:
         PyObject *weak_references;
     } compiled_function_object;
 
-    /* The result of the short cut; NULL without an exception: of asyncio's own function. */
-    static inline PyObject *result_or_call(compiled_function_object *called, PyObject *result,
-                                           PyObject *const *arguments, size_t count, PyObject *keywords)
-    {
-        if (result != NULL || PyErr_Occurred())
-            return result;
-        return PyObject_Vectorcall(called->function, arguments, count, keywords);
-    }
-
     static PyObject *compiled_function_call(PyObject *self, PyObject *const *arguments, size_t count,
                                             PyObject *keywords)
     {
         compiled_function_object *called = (compiled_function_object *)self;
-        _PyErr_StackItem *empty = handled_exception_enter();
         PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);
 
-        handled_exception_leave(empty);
-        return result_or_call(called, result, arguments, count, keywords);
-    }
-
-    static PyObject *coroutine_function_call(PyObject *self, PyObject *const *arguments, size_t count,
-                                             PyObject *keywords)
-    {
-        compiled_function_object *called = (compiled_function_object *)self;
-        PyObject *result = called->applied((PyObject **)arguments, PyVectorcall_NARGS(count), keywords);
-
-        return result_or_call(called, result, arguments, count, keywords);
+        if (result != NULL || PyErr_Occurred())
+            return result;
+        return PyObject_Vectorcall(called->function, arguments, count, keywords);
     }
 
     static PyObject *compiled_function_get(PyObject *self, PyObject *instance, PyObject *owner)
@@ -172,14 +153,13 @@ cdef extern from *:
         .tp_weaklistoffset = offsetof(compiled_function_object, weak_references),
     };
 
-    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, vectorcallfunc call,
-                                            int is_bound_by_async_with)
+    static PyObject *make_compiled_function(PyObject *function, short_cut_function applied, int is_bound_by_async_with)
     {
         compiled_function_object *made = PyObject_GC_New(compiled_function_object, &compiled_function_type);
 
         if (made == NULL)
             return NULL;
-        made->call = call;
+        made->call = compiled_function_call;
         made->applied = applied;
         made->is_bound_by_async_with = is_bound_by_async_with;
         made->function = Py_NewRef(function);
@@ -191,23 +171,13 @@ cdef extern from *:
     """
     PyTypeObject compiled_function_type
     int PyType_Ready(PyTypeObject *) except -1
-    ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *)
-    vectorcallfunc compiled_function_call, coroutine_function_call
-    object make_compiled_function(
-        object function, short_cut applied, vectorcallfunc call, bint is_bound_by_async_with
-    )
+    object make_compiled_function(object function, short_cut applied, bint is_bound_by_async_with)
     int bound_function_install() except -1
 
 
 cdef object compiled_function(object function, short_cut applied):
     """asyncio's `function` with `applied` in front of it."""
-    return make_compiled_function(function, applied, compiled_function_call, False)
-
-
-cdef object coroutine_function(object function, short_cut applied):
-    """The same, where `applied` does nothing but make a coroutine. It handles no exceptions: no `try` is in it."""
-    cdef bint is_bound_by_async_with = function.__name__ in ("__aenter__", "__aexit__")
-    return make_compiled_function(function, applied, coroutine_function_call, is_bound_by_async_with)
+    return make_compiled_function(function, applied, function.__name__ in ("__aenter__", "__aexit__"))
 
 
 PyType_Ready(&compiled_function_type)

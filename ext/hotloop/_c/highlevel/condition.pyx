@@ -7,7 +7,7 @@ wait(): see _asyncio/resumed_wait.py.
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
-from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.coroutine cimport Coroutine, Operation, is_merged, new_coroutine, new_operation
 from hotloop._c.highlevel.deque cimport (
     deque_append,
@@ -430,11 +430,11 @@ Condition = compiled_class(
     ConditionFields,
     locks.Condition,
     __init__=compiled_function(own_init, init),
-    wait=coroutine_function(own_wait, wait),
-    wait_for=coroutine_function(own_wait_for, wait_for),
+    wait=compiled_function(own_wait, wait),
+    wait_for=compiled_function(own_wait_for, wait_for),
     notify=compiled_function(own_notify, notify),
     notify_all=compiled_function(locks.Condition.notify_all, notify_all),
-    __aenter__=coroutine_function(own_enter, enter),
-    __aexit__=coroutine_function(own_exit, exit_),
+    __aenter__=compiled_function(own_enter, enter),
+    __aexit__=compiled_function(own_exit, exit_),
 )
 plain_class_record(&condition_class, Condition)

@@ -43,7 +43,6 @@ cdef extern from *:
     """
     #include "highlevel/await_slots.h"
     #include "runtime/error_indicator.h"
-    #include "runtime/handled_exception.h"
     #include "runtime/recycling.h"
 
     #define COROUTINE struct __pyx_obj_7hotloop_2_c_9highlevel_9coroutine_Coroutine
@@ -64,10 +63,6 @@ cdef extern from *:
         PyTypeObject *, unaryfunc await, unaryfunc iterate, PyCFunction method
     ) except -1
     int origin_tracking_depth() noexcept
-    ctypedef struct handled_exception "_PyErr_StackItem":
-        pass
-    handled_exception *handled_exception_enter() noexcept
-    void handled_exception_leave(handled_exception *) noexcept
     object take_set_error()     # the exception that the error indicator holds, which is cleared
 
 cdef extern from "highlevel/kept_stop_iteration.h":
@@ -387,11 +382,8 @@ cdef PySendResult run_and_tell(
 ) except PYGEN_ERROR:
     """run(), and what `progress` says meanwhile and afterwards."""
     cdef PySendResult status
-    cdef handled_exception *empty
     coroutine.progress = RUNNING
-    empty = handled_exception_enter()
     status = (<run_function>run)(coroutine, value, error, result)
-    handled_exception_leave(empty)
     if status == PYGEN_NEXT:
         coroutine.progress = SUSPENDED
     elif status == PYGEN_RETURN:

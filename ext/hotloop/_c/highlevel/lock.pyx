@@ -6,7 +6,7 @@ Source: asyncio/locks.py, which is the same in every supported Python.
 from cpython.object cimport PyObject, PyTypeObject
 
 from hotloop._c.highlevel.awaiting cimport raise_again
-from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
     construct_in_general,
@@ -352,10 +352,10 @@ Lock = compiled_class(
     locks.Lock,
     __init__=compiled_function(locks.Lock.__init__, init),
     locked=compiled_function(locks.Lock.locked, locked),
-    acquire=coroutine_function(own_acquire, acquire),
+    acquire=compiled_function(own_acquire, acquire),
     release=compiled_function(locks.Lock.release, release),
-    __aenter__=coroutine_function(own_enter, enter),
-    __aexit__=coroutine_function(own_exit, exit_),
+    __aenter__=compiled_function(own_enter, enter),
+    __aexit__=compiled_function(own_exit, exit_),
 )
 plain_class_record_names(&lock_class, Lock, ("acquire", "release", "locked"))
 constructor_install(Lock, construct)

@@ -6,7 +6,7 @@ Where asyncio's is another one, no method has a short cut.
 
 from cpython.object cimport PyObject, PyTypeObject
 
-from hotloop._c.highlevel.compiled_function cimport compiled_function, coroutine_function
+from hotloop._c.highlevel.compiled_function cimport compiled_function
 from hotloop._c.highlevel.constructor cimport (
     PyVectorcall_NARGS,
     construct_in_general,
@@ -480,10 +480,10 @@ cdef dict short_cuts():
     return {
         "__init__": compiled_function(own_init, init),
         "locked": compiled_function(locks.Semaphore.locked, locked),
-        "acquire": coroutine_function(own_acquire, acquire),
+        "acquire": compiled_function(own_acquire, acquire),
         "release": compiled_function(locks.Semaphore.release, release),
-        "__aenter__": coroutine_function(own_enter, enter),
-        "__aexit__": coroutine_function(own_exit, exit_),
+        "__aenter__": compiled_function(own_enter, enter),
+        "__aexit__": compiled_function(own_exit, exit_),
     }
 
 

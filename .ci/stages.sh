@@ -60,8 +60,8 @@ test_wheel() { # NAME WHEEL IMPLEMENTATIONS PYTHON...
     (cd "$ELSEWHERE" && "$@" "$ROOT/.ci/test_installed.py" "$wheel" "$implementations" "$report" "${tests[@]}")
 }
 
-# The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the newest
-# Python's wheel is tested with all of them.
+# The wheels of this Python: that they are whole. The first two stages have run every test on the same files, and the
+# newest other Python's wheel is tested with all of them.
 compiled_wheel() {
     local file tests profile=yes
     mapfile -t tests <.ci/wheel-tests.txt

@@ -86,7 +86,7 @@ cdef class LoopState:
     cdef object task_factory        # None: Task
     cdef object slow_hook           # called for items that take `slow_after` or longer; None: no hook
     cdef double slow_after          # in nanoseconds
-    cdef object longest_item        # a record of the longest item, see report_slow(); None: none was long
+    cdef object longest_item        # the record of the longest item, see record_longest(); None: none was long
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads read it
     cdef bint call_soon_is_original  # call_soon() is not overridden
     cdef bint create_task_is_original

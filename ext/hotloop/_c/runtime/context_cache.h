@@ -235,21 +235,21 @@ static inline PyObject *context_cache_acquire_copy(PyObject *context)
     return cached != NULL ? cached : context_copy(context);
 }
 
-/* The same for the current context. */
-static inline PyObject *context_cache_acquire(void)
-{
-    PyObject *current = context_current();
-    PyObject *cached = current != NULL && context_cache_matches(current) ? context_cache_take() : NULL;
-
-    return cached != NULL ? cached : PyContext_CopyCurrent();
-}
-
-/* The same, but NULL without an exception where only a copy would do, which the caller can put off. */
+/* The same for the current context, but NULL without an exception where only a copy would do, which the caller can put
+ * off. */
 static inline PyObject *context_cache_acquire_cached(void)
 {
     PyObject *current = context_current();
 
     return current != NULL && context_cache_matches(current) ? context_cache_take() : NULL;
+}
+
+/* The same, but a copy where only a copy would do. NULL with an exception. */
+static inline PyObject *context_cache_acquire(void)
+{
+    PyObject *cached = context_cache_acquire_cached();
+
+    return cached != NULL ? cached : PyContext_CopyCurrent();
 }
 
 /* True if the caller has the only reference, so that no other code can have entered the context or find out that it is

@@ -29,7 +29,7 @@ static inline int shared_get(shared_flag *flag) { return atomic_load(flag); }
 static inline int shared_exchange(shared_flag *flag, int value) { return atomic_exchange(flag, value); }
 static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(flag, memory_order_acquire); }
 
-/* `number` points to an int, unsigned int or unsigned long. A thread that reads the new value also sees all stores made
+/* `number` points to an int, unsigned int, unsigned long or Py_ssize_t. A thread that reads the new value also sees all stores made
  * before it. */
 #define store_release(number, value) __atomic_store_n(number, value, __ATOMIC_RELEASE)
 #define load_acquire(number) __atomic_load_n(number, __ATOMIC_ACQUIRE)

@@ -155,10 +155,14 @@ cdef inline Handle filled(Handle handle, object callback, tuple args, object loo
     return handle
 
 
+cdef inline Handle take_handle():
+    cdef PyObject *kept = free_list_acquire(&free_handles)
+    return Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
+
+
 cdef Handle new_handle(object callback, tuple args, object loop, object context):
     """A Handle as call_soon() makes one: outside debug mode, and with the current context if none is given."""
-    cdef PyObject *kept = free_list_acquire(&free_handles)
-    cdef Handle handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
+    cdef Handle handle = take_handle()
     cdef PyObject *cached
     if context is not None:
         return filled(handle, callback, args, loop, context)
@@ -184,8 +188,7 @@ cdef Handle new_threadsafe_handle(object callback, tuple args, object loop, obje
         kept = free_list_acquire(&free_threadsafe_handles)
         handle = _ThreadSafeHandle.__new__(_ThreadSafeHandle) if kept == NULL else <Handle>steal(kept)
     else:
-        kept = free_list_acquire(&free_handles)
-        handle = Handle.__new__(Handle) if kept == NULL else <Handle>steal(kept)
+        handle = take_handle()
     if context is not None:
         return filled(handle, callback, args, loop, context)
     # If it had a cached context from here, each context would travel from one processor's cache to another's and back.
@@ -278,7 +281,7 @@ cdef class Handle(Runnable):
             return 0
         PyContext_Enter(context)
         try:
-            # Let go of at the end of this method: as in asyncio, what that calls does not see the context's variables.
+            # Dropped at the end of this method: as in asyncio, a destructor does not see the context's variables.
             _result = call_with_tuple(callback, args)
         finally:
             PyContext_Exit(context)
@@ -384,35 +387,24 @@ cdef class Handle(Runnable):
 
     @property
     def _callback(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.callback
-        finally:
-            section_leave(&section)
 
     @_callback.setter
     def _callback(self, callback):
-        cdef object_section section
-        section_enter(&section, self)
-        self.callback = callback
-        section_leave(&section)
+        # The earlier one is dropped after the section, on return: its destructor may be the program's.
+        with cython.critical_section(self):
+            self.callback, callback = callback, self.callback
 
     @property
     def _args(self):
-        cdef object_section section
-        section_enter(&section, self)
-        try:
+        with cython.critical_section(self):
             return self.args
-        finally:
-            section_leave(&section)
 
     @_args.setter
     def _args(self, args):
-        cdef object_section section
-        section_enter(&section, self)
-        self.args = args
-        section_leave(&section)
+        with cython.critical_section(self):
+            self.args, args = args, self.args
 
     @property
     def _context(self):

@@ -20,8 +20,8 @@ def beginning_of_handshake():
 
 
 def end(loop):
-    """End all tasks, as asyncio.run() does when its coroutine has returned. That keeps them in a variable meanwhile. Here
-    none does: on Python 3.13 a task's exception keeps this function's frame, and so there would be a cycle."""
+    """End all tasks, as asyncio.run() does when its coroutine has returned. That keeps them in a variable meanwhile.
+    Here none does: on Python 3.13 a task's exception keeps this function's frame, and so there would be a cycle."""
     for task in asyncio.all_tasks(loop):
         task.cancel()
     del task
@@ -61,7 +61,7 @@ def test_a_handshake_at_the_end_of_the_program(loop, certificates, stage):
 @pytest.mark.only("c", reason="asyncio drops the socket of a task that has not begun, with a ResourceWarning")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 def test_a_connection_accepted_in_the_last_turn(loop, certificates, turns):
-    """It is closed, and nothing is reported of its task, which has not begun when the program ends, or has just done so."""
+    """It is closed, and nothing is reported of its task, which has not begun as the program ends, or has just begun."""
     client = socket.socket()
     made = Made()
     reports = []

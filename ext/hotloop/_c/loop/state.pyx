@@ -97,8 +97,8 @@ cdef class LoopState:
         return 0
 
     cdef int flush_writes(self) except -1:
-        """Send what the running batch has written (unflushed.pyx), unless another thread runs the loop; and what callbacks
-        of other loops have written, if one of them runs this loop. LoopCore's."""
+        """Send what the running batch has written (unflushed.pyx), unless another thread runs the loop; and what
+        callbacks of other loops have written, if one of them runs this loop. LoopCore's."""
         return 0
 
     # -- asyncio's attributes ------------------------------------------------------------------------------------------

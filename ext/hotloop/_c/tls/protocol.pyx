@@ -100,6 +100,10 @@ cdef class TlsProtocol(TlsHandshake):
         if getattr(transport, "_protocol_paused", False):
             # start_tls(): the transport has paused the application's protocol, not this one.
             self.sending_paused = self.app_writing_paused = True
+        if self.closed:
+            # Before there was anything to close, by a task that cannot wait for the handshake (accepting.pyx).
+            self.abort(None)
+            return
         try:
             self.begin_handshake()
             self.continue_handshake()

@@ -1,4 +1,4 @@
-"""TLS: a program ends, and cancels its tasks, while a connection that its server has accepted is in its handshake."""
+"""TLS: the task of a connection that a server has accepted is cancelled, as at the end of a program, or fails."""
 
 import asyncio
 import gc
@@ -84,6 +84,34 @@ def test_a_connection_accepted_in_the_last_turn(loop, certificates, turns):
         server.close()
         loop.run_until_complete(settle())
         assert reports == []
+
+
+@pytest.mark.only("c", reason="asyncio goes on with the handshake, and then the connection waits for ever")
+def test_a_task_that_cannot_wait_for_the_handshake(loop, certificates, monkeypatch):
+    """As when there is no memory to wait with: the connection is closed, and the protocol never hears of it."""
+    made = Made()
+
+    class Unawaitable(asyncio.Future):
+        def __await__(self):
+            raise MemoryError
+
+    def factory():
+        monkeypatch.setattr(loop, "create_future", lambda: Unawaitable(loop=loop))
+        return made()
+
+    async def attempt():
+        server, address = await serving(loop, factory, ssl=certificates.server_context())
+        with socket.create_connection(address) as client:
+            await until(lambda: made.protocols)
+            monkeypatch.undo()
+            await settle()
+            client.settimeout(5)
+            assert client.recv(1) == b""
+        server.close()
+        await settle()
+
+    loop.run_until_complete(attempt())
+    assert made.protocols[0].calls == []
 
 
 @pytest.mark.only("c", reason="asyncio's own TLS leaves cycles")

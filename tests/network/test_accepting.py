@@ -343,3 +343,20 @@ def test_no_memory_to_accept(impl, kind):
         folder.cleanup()
         """
     )
+
+
+@pytest.mark.parametrize("false", [0, "", ()], ids=repr)
+def test_a_false_ssl_is_no_tls(loop, false):
+    async def main():
+        async def answer(reader, writer):
+            writer.write(b"answer")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=false)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        received = await reader.read()
+        writer.close()
+        server.close()
+        return received
+
+    assert loop.run_until_complete(main()) == b"answer"

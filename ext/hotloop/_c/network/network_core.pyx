@@ -207,8 +207,9 @@ cdef class NetworkCore(LoopCore):
         ssl_shutdown_timeout=constants.SSL_SHUTDOWN_TIMEOUT,
         context=None,
     ):
+        # As in asyncio, any false value is no TLS.
         arguments = (
-            protocol_factory, sock, sslcontext, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
+            protocol_factory, sock, sslcontext or None, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
         )
         if context is not None:
             arguments += (context,)

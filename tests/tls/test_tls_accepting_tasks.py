@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import warnings
 
 import pytest
 from support.endpoints import settle, until
@@ -139,3 +140,23 @@ def test_a_failed_handshake_leaves_no_garbage(loop, certificates, sent):
         assert gc.collect() == 0
     server.close()
     loop.run_until_complete(settle())
+
+
+@pytest.mark.only("c", reason="asyncio's own TLS leaves cycles")
+def test_a_loop_that_is_closed_in_a_handshake(loop, certificates):
+    """The task ends with its loop, and nothing but that is reported."""
+    reports = []
+    loop.set_exception_handler(lambda loop, report: reports.append(report["message"]))
+
+    async def accept():
+        server, address = await serving(loop, Made(), ssl=certificates.server_context())
+        client = socket.create_connection(address)
+        await settle()
+        return client
+
+    with loop.run_until_complete(accept()), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        loop.close()
+        del loop
+        gc.collect()
+    assert reports == ["Task was destroyed but it is pending!"]

@@ -129,6 +129,16 @@ cdef class TlsProtocol(TlsHandshake):
                 # The loop ends. When it runs again it goes on here, because the transport below calls this only once.
                 self.loop.schedule_call(self._resume_connection_lost, (exc,), copy_context(self.context))
                 raise
+            except BaseException as error:
+                # A CancelledError of the application's: as in asyncio it is reported, and the connection ends all the same.
+                self.loop.call_exception_handler(
+                    {
+                        "message": "Fatal error on SSL protocol",
+                        "exception": error,
+                        "transport": self.transport,
+                        "protocol": self,
+                    }
+                )
         if self.failure is not None:
             exc = self.failure
             self.failure = None
@@ -311,6 +321,9 @@ cdef class TlsProtocol(TlsHandshake):
             return self.control_receiving()
         except Exception as error:
             # Nothing else would close it.
+            if self.loop.closed:
+                # The error says no more than that: the task of a handshake, which ends after its loop, comes here.
+                return self.force_close(error)
             self.fatal_error(error, "Fatal error on SSL protocol")
         return 0
 

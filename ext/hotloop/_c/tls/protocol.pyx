@@ -130,7 +130,7 @@ cdef class TlsProtocol(TlsHandshake):
                 self.loop.schedule_call(self._resume_connection_lost, (exc,), copy_context(self.context))
                 raise
             except BaseException as error:
-                # A CancelledError of the application's: as in asyncio it is reported, and the connection ends all the same.
+                # A CancelledError of the application's: as in asyncio it is reported, and the connection ends.
                 self.loop.call_exception_handler(
                     {
                         "message": "Fatal error on SSL protocol",
@@ -322,9 +322,10 @@ cdef class TlsProtocol(TlsHandshake):
         except Exception as error:
             # Nothing else would close it.
             if self.loop.closed:
-                # The error says no more than that: the task of a handshake, which ends after its loop, comes here.
-                return self.force_close(error)
-            self.fatal_error(error, "Fatal error on SSL protocol")
+                # The error says only that. The task of a handshake that is dropped after its loop comes here.
+                self.force_close(error)
+            else:
+                self.fatal_error(error, "Fatal error on SSL protocol")
         return 0
 
     cdef int abort(self, object error) except -1:

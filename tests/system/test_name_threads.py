@@ -332,6 +332,18 @@ def test_a_subclass_with_a_run_in_executor_of_its_own(impl, resolver):
     assert prefixes(resolver) == {"asyncio"}
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", None])
+@pytest.mark.parametrize("replace", [in_the_loop, in_the_class, in_asyncio])
+def test_a_replaced_run_in_executor_gets_literals(loop, monkeypatch, replace, host):
+    def replacement(self, executor, function, *arguments):
+        future = self.create_future()
+        future.set_result(["replaced", arguments[0]])
+        return future
+
+    replace(loop, replacement, monkeypatch)
+    assert loop.run_until_complete(loop.getaddrinfo(host, 80)) == ["replaced", host]
+
+
 def test_functions_are_looked_up_at_each_call(impl, loop, resolver, monkeypatch):
     loop.run_until_complete(ask_both(loop))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: "replaced")

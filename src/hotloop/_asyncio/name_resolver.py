@@ -117,10 +117,13 @@ class NameResolver(Behind):  # type: ignore[misc]
         self._name_threads.shutdown(wait=True)
         super()._do_shutdown(future)
 
+    def _run_in_executor_is_replaced(self) -> bool:
+        run = self.run_in_executor
+        return not isinstance(run, MethodType) or run.__func__ is not type(self)._own_run_in_executor
+
     def _resolves_in_name_threads(self) -> bool:
         """False if names must take asyncio's way, into the default executor, or to the error that it raises."""
-        run = self.run_in_executor
-        if not isinstance(run, MethodType) or run.__func__ is not type(self)._own_run_in_executor:
+        if self._run_in_executor_is_replaced():
             return False
         if self._name_threads.size == 0 or self._executor_shutdown_called:
             return False

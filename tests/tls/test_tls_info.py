@@ -158,6 +158,32 @@ def test_the_attributes_that_others_look_at(tls, certificates, side):
     assert getattr(transport, "_ssl_protocol", transport)._sslcontext is context
 
 
+@every_side
+@pytest.mark.parametrize("again", ["while it closes", "after the end"])
+def test_a_transport_that_is_kept_and_closed_again_lets_go_of_its_context(tls, certificates, side, again):
+    context = certificates.context(side)
+    connection = tls.open(side, context=context)
+    transport = connection.transport
+    kept = weakref.ref(context)
+    del context
+    transport.close()
+    if again == "while it closes":
+        transport.close()
+    connection.run_until_lost()
+    if again == "after the end":
+        transport.close()
+    gc.collect()
+    assert kept() is None
+    assert transport.is_closing()
+    skip_on_asyncio(transport, "it raises an AttributeError")
+    for name in ("sslcontext", "ssl_object", "cipher", "compression"):
+        assert transport.get_extra_info(name, "nothing") == "nothing"
+    assert transport._ssl_protocol._sslobj is None
+    transport.write(b"nothing")
+    transport.abort()
+    transport.close()
+
+
 def test_protocol_paused_follows_the_protocol(tls):
     connection = tls.open()
     written = connection.fill()

@@ -76,7 +76,8 @@ cdef class DirectEngine(TlsEngine):
             tls_exchange_release(self.exchange)
 
     cdef int check_alive(self) except -1:
-        """RuntimeError if the garbage collector has cleared this engine, and a finalizer has called the transport."""
+        """RuntimeError if there is no SSLObject any more: after release(), or if the garbage collector has cleared this
+        engine, and a finalizer has called the transport."""
         if self.ssl is None:
             raise RuntimeError("the TLS connection was finalized")
         return 0
@@ -155,6 +156,7 @@ cdef class DirectEngine(TlsEngine):
         """Decrypt one record or its next part. Returns how many bytes; 0 may also mean `peer_closed` or `failure`."""
         cdef size_t count
         cdef bint done
+        cdef object owner = self.ssl    # a callback of the program's, of the SSLContext, may end the connection
         self.lend(source)
         done = openssl.read(self.connection, place, room, &count) > 0
         self.take_back(source)
@@ -175,6 +177,7 @@ cdef class DirectEngine(TlsEngine):
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
         cdef size_t taken
+        cdef object owner = self.ssl    # as in read()
         self.check_alive()
         if self.unsent() == 0:
             self.record = PyBytes_FromStringAndSize(NULL, size + RECORD_OVERHEAD)

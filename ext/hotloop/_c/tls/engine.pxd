@@ -20,6 +20,7 @@ cdef class TlsEngine:
     cdef object failure             # the exception that decrypting has raised and that is not handled yet, or None
 
     cdef int adopt(self, object sslobject) except -1
+    cdef int release(self) except -1
     cdef bint handshake(self, ciphertext *source) except -1
     cdef bint unwrap(self, ciphertext *source) except -1
     cdef bint attempt(self, object operation, ciphertext *source) except -1

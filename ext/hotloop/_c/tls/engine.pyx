@@ -47,6 +47,11 @@ cdef class TlsEngine:
                 self.native = True
         return 0
 
+    cdef int release(self) except -1:
+        """Let go of the SSLObject, and so of the SSLContext. Nothing is encrypted or decrypted any more."""
+        self.sslobject = self.ssl = None
+        return 0
+
     cdef bint handshake(self, ciphertext *source) except -1:
         """Continue the handshake with what has arrived; true when it is done. SSLError."""
         return self.attempt(self.ssl.do_handshake, source)

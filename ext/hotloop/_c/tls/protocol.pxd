@@ -11,6 +11,7 @@ cdef class TlsProtocol(TlsHandshake):
     cdef bint peer_gone             # end of file: no more bytes will arrive
     cdef bint finished              # both sides have closed, or the peer is gone: the transport is about to close
     cdef bint closed                # close() or abort() was called, or the connection is lost
+    cdef bint closed_again          # close() was called after that
     cdef object shutdown_timeout    # in seconds; 0: close() is abort()
 
     cdef int call_connection_lost(self, object app, object error) except -1
@@ -23,6 +24,7 @@ cdef class TlsProtocol(TlsHandshake):
     cdef bint read_to_the_end(self) except -1
     cdef int call_eof_received(self) except -1
     cdef int close(self) except -1
+    cdef int release(self) except -1
     cdef int abort(self, object error) except -1
     cdef int begin_shutdown(self) except -1
     cdef int continue_shutdown(self) except -1

@@ -152,6 +152,8 @@ cdef class TlsProtocol(TlsHandshake):
         section_enter(&section, self)
         self.transport = self.stream = self.outer = self.app_transport = self.app = None
         section_leave(&section)
+        if self.closed_again:
+            self.release()
         try:
             if app is not None:
                 self.call_connection_lost(app, exc)
@@ -308,6 +310,10 @@ cdef class TlsProtocol(TlsHandshake):
 
     cdef int close(self) except -1:
         if self.closed:
+            # A program that keeps the transport does not keep the SSLContext then, as under asyncio.
+            self.closed_again = True
+            if self.lost:
+                self.release()
             return 0
         self.flush_inner()
         self.closed = self.discarding = True
@@ -327,6 +333,10 @@ cdef class TlsProtocol(TlsHandshake):
             else:
                 self.fatal_error(error, "Fatal error on SSL protocol")
         return 0
+
+    cdef int release(self) except -1:
+        self.sslcontext = None
+        return self.engine.release()
 
     cdef int abort(self, object error) except -1:
         self.closed = True
@@ -433,16 +443,17 @@ cdef class TlsProtocol(TlsHandshake):
         cdef object transport
         cdef object_section section
         if name == "sslcontext":
-            return self.sslcontext
+            return default if self.sslcontext is None else self.sslcontext
         if self.handshaken:
-            if name == "ssl_object":
-                return self.engine.sslobject
             if name == "peercert":
                 return self.peercert
-            if name == "cipher":
-                return self.engine.sslobject.cipher()
-            if name == "compression":
-                return self.engine.sslobject.compression()
+            if self.engine.sslobject is not None:
+                if name == "ssl_object":
+                    return self.engine.sslobject
+                if name == "cipher":
+                    return self.engine.sslobject.cipher()
+                if name == "compression":
+                    return self.engine.sslobject.compression()
         section_enter(&section, self)
         transport = self.transport
         section_leave(&section)

@@ -149,7 +149,7 @@ def test_a_loop_that_is_closed_in_a_handshake(loop, certificates):
     loop.set_exception_handler(lambda loop, report: reports.append(report["message"]))
 
     async def accept():
-        server, address = await serving(loop, Made(), ssl=certificates.server_context())
+        _, address = await serving(loop, Made(), ssl=certificates.server_context())
         client = socket.create_connection(address)
         await settle()
         return client
@@ -157,6 +157,5 @@ def test_a_loop_that_is_closed_in_a_handshake(loop, certificates):
     with loop.run_until_complete(accept()), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         loop.close()
-        del loop
         gc.collect()
     assert reports == ["Task was destroyed but it is pending!"]

@@ -156,7 +156,7 @@ cdef class DirectEngine(TlsEngine):
         """Decrypt one record or its next part. Returns how many bytes; 0 may also mean `peer_closed` or `failure`."""
         cdef size_t count
         cdef bint done
-        cdef object owner = self.ssl    # a callback of the program's, of the SSLContext, may end the connection
+        cdef object _owner = self.ssl   # a callback of the program's, of the SSLContext, may end the connection
         self.lend(source)
         done = openssl.read(self.connection, place, room, &count) > 0
         self.take_back(source)
@@ -177,7 +177,7 @@ cdef class DirectEngine(TlsEngine):
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
         cdef size_t taken
-        cdef object owner = self.ssl    # as in read()
+        cdef object _owner = self.ssl   # as in read()
         self.check_alive()
         if self.unsent() == 0:
             self.record = PyBytes_FromStringAndSize(NULL, size + RECORD_OVERHEAD)

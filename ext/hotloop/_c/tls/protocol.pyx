@@ -131,14 +131,7 @@ cdef class TlsProtocol(TlsHandshake):
                 raise
             except BaseException as error:
                 # A CancelledError of the application's: as in asyncio it is reported, and the connection ends.
-                self.loop.call_exception_handler(
-                    {
-                        "message": "Fatal error on SSL protocol",
-                        "exception": error,
-                        "transport": self.transport,
-                        "protocol": self,
-                    }
-                )
+                self.fatal_error(error, "Fatal error on SSL protocol")
         if self.failure is not None:
             exc = self.failure
             self.failure = None

@@ -184,6 +184,18 @@ def test_a_transport_that_is_kept_and_closed_again_lets_go_of_its_context(tls, c
     transport.close()
 
 
+@every_side
+def test_a_transport_that_is_written_to_and_closed_again_while_it_closes_ends_in_order(tls, side):
+    connection = tls.open(side)
+    connection.transport.write(b"last")
+    connection.transport.close()
+    connection.transport.write(b"nothing")
+    connection.transport.close()
+    assert connection.receive(4) == b"last"
+    assert connection.run_until_lost() is None
+    assert tls.reports == []
+
+
 def test_protocol_paused_follows_the_protocol(tls):
     connection = tls.open()
     written = connection.fill()

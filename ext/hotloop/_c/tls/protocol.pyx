@@ -305,7 +305,8 @@ cdef class TlsProtocol(TlsHandshake):
         if self.closed:
             # A program that keeps the transport does not keep the SSLContext then, as under asyncio.
             self.closed_again = True
-            if self.lost:
+            if self.state == ENDED and self.transport is None:
+                # connection_lost() has come. (`lost` says less: writes after close() count, too.)
                 self.release()
             return 0
         self.flush_inner()

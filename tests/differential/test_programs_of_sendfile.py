@@ -341,8 +341,9 @@ class FileStage(Stage):
         return not self.tls and not all(task.done() for task in self.tasks)
 
     def has_more_than_a_buffer(self):
-        """At the end of a connection asyncio's TLS fills the protocol's buffer once more, and drops the rest."""
-        return self.tls and self.peer_sent - self.delivered > self.buffer_size
+        """At the end of a connection asyncio's TLS fills the protocol's buffer once more, and drops the rest. After
+        close() hotloop drops everything."""
+        return self.tls and not self.closed and self.peer_sent - self.delivered > self.buffer_size
 
     def peer_ends(self):
         if self.peer_left or self.has_more_than_a_buffer():

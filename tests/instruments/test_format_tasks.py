@@ -5,6 +5,7 @@ import inspect
 import sys
 import threading
 
+import anyio
 import pytest
 
 from hotloop import format_tasks
@@ -307,5 +308,17 @@ def test_waiters_are_those_of_the_call_graph(impl):
         assert [waiter.future for waiter in graph.awaited_by] == [parent] == list(awaited_by(child))
         future.set_result(None)
         await parent
+
+    impl.run(main())
+
+
+def test_the_task_of_a_group_of_anyio_is_a_waiter(impl):
+    async def main():
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep_forever, name="child")
+            await anyio.lowlevel.checkpoint()
+            (child,) = asyncio.all_tasks() - {asyncio.current_task()}
+            assert awaited_by(child) == {asyncio.current_task()}
+            group.cancel_scope.cancel()
 
     impl.run(main())

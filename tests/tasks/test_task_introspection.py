@@ -5,6 +5,7 @@ import io
 import sys
 import threading
 
+import anyio
 import pytest
 from support.stepping import run_once
 
@@ -347,6 +348,60 @@ def test_the_call_graph_shows_which_task_awaits_which(loop):
             break
         (graph,) = graph.awaited_by
     assert names == ["inner task", "middle task", "outer task"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="asyncio.capture_call_graph() came with CPython 3.14")
+def test_the_call_graph_shows_the_task_of_a_group_of_anyio(loop):
+    found = []
+
+    async def child():
+        await anyio.lowlevel.checkpoint()
+        graph = asyncio.capture_call_graph()
+        found.append([waiter.future for waiter in graph.awaited_by])
+
+    async def parent():
+        async with anyio.create_task_group() as group:
+            group.start_soon(child)
+            await group.start(child_that_starts)
+
+    async def child_that_starts(task_status):
+        task_status.started()
+        await child()
+
+    task = loop.create_task(parent())
+    loop.run_until_complete(task)
+    assert found == [[task], [task]]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="asyncio.capture_call_graph() came with CPython 3.14")
+def test_the_call_graph_shows_the_task_of_a_group_like_that_of_aiotools(loop):
+    class Scope:
+        def __init__(self):
+            self._host_task = asyncio.current_task()
+            self.ended = loop.create_future()
+
+        def create_task(self, coroutine):
+            task = asyncio.create_task(coroutine)
+            asyncio.future_add_to_awaited_by(task, self._host_task)
+            task.add_done_callback(self.on_task_done)
+            return task
+
+        def on_task_done(self, task):
+            asyncio.future_discard_from_awaited_by(task, self._host_task)
+            self.ended.set_result(None)
+
+    async def child():
+        return [waiter.future for waiter in asyncio.capture_call_graph().awaited_by]
+
+    async def parent():
+        scope = Scope()
+        task = scope.create_task(child())
+        await scope.ended
+        assert asyncio.capture_call_graph(task).awaited_by == ()
+        return task.result()
+
+    task = loop.create_task(parent())
+    assert loop.run_until_complete(task) == [task]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="asyncio.capture_call_graph() came with CPython 3.14")

@@ -2,7 +2,9 @@
 and later).
 
 asyncio's futures record each waiter as it comes and goes. hotloop's record nothing, so that running tasks pay nothing:
-each waiter has added a callback to the future, and the callback leads to the waiting task.
+each waiter has added a callback to the future, and the callback leads to the waiting task. asyncio's
+future_add_to_awaited_by(), by which libraries tell of others that wait, ignores futures that are not its own; so what
+stands behind the callbacks of such libraries is looked for here, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,22 +38,29 @@ def _waiters(future: Any, callback: Callable[..., object]) -> Iterator[Any]:
 
 
 def _owner_waiters(future: Any, owner: Any) -> Iterator[Any]:
-    """The waiters behind a bound method, by its `__self__`: a task whose wakeup it is, or one of asyncio's helpers."""
+    """The waiters behind a bound method, by its `__self__`: a task whose wakeup it is, or a helper that a task uses."""
     if getattr(owner, "_fut_waiter", None) is future:
         yield owner
         return
-    # A TaskGroup, or the iterator of as_completed().
-    for name in ("_parent_task", "_cur_task"):
+    # asyncio's TaskGroup, the iterator of as_completed(), and aiotools' TaskScope.
+    for name in ("_parent_task", "_cur_task", "_host_task"):
         task = getattr(owner, name, None)
         if _is_future(task):
             yield task
 
 
 def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
-    """The waiters behind a function that gather(), wait(), shield() or staggered_race() has made: the calling task."""
-    if not (callback.__module__ or "").startswith("asyncio."):
+    """The waiters behind a function of gather(), wait(), shield(), staggered_race() or anyio's task group: the calling
+    task."""
+    package = (callback.__module__ or "").partition(".")[0]
+    if package not in ("asyncio", "anyio"):
         return
     variables = dict(_closure_variables(callback))
+    if package == "anyio":
+        task = getattr(getattr(variables.get("self"), "cancel_scope", None), "_host_task", None)
+        if _is_future(task):
+            yield task
+        return
     outer: Any = variables.get("outer")
     if _is_future(outer) and outer.done():
         return  # an exception has ended the gather() before this future was done

@@ -4,6 +4,7 @@ A stage's methods are the steps. A program is a list of parts: a tuple of steps,
 `wait` with a number of turns to let pass. Reactions are steps that a protocol's callback takes, by its name.
 """
 
+import asyncio.sslproto
 import dataclasses
 
 import hypothesis.strategies as st
@@ -26,6 +27,12 @@ def counted(first, size, modulus):
     """`size` bytes that count on from `first`, so that a loss, a duplicate or a change of order shows."""
     begin = first % modulus
     return (bytes(range(modulus)) * (size // modulus + 2))[begin : begin + size]
+
+
+def close_again(transport):
+    """Nothing may happen. asyncio's TLS transport forgets its connection, so that its other methods fail."""
+    if type(transport) is not asyncio.sslproto._SSLProtocolTransport:
+        transport.close()
 
 
 class Stage:

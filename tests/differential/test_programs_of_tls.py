@@ -13,7 +13,7 @@ import ssl
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from playing import Stage, counted, step, traced
+from playing import Stage, close_again, counted, step, traced
 from stage_protocols import Buffered, Streaming
 from support.certificates import HOST, VERSIONS, issued
 from support.interpreter import uses_hypothesis
@@ -187,6 +187,8 @@ class TlsStage(Stage):
                 self.transport.resume_reading()
             self.closed = True
             self.transport.close()
+        elif self.closed:
+            close_again(self.transport)
 
     def abort(self):
         # With the data that a pause has kept behind the peer's end, asyncio fails: it "cannot switch state" any more.

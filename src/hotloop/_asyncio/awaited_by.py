@@ -50,17 +50,16 @@ def _owner_waiters(future: Any, owner: Any) -> Iterator[Any]:
 
 
 def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
-    """The waiters behind a function of gather(), wait(), shield(), staggered_race() or anyio's task group: the calling
-    task."""
+    """The waiters behind a function that was made for one future or one group of them, by what it refers to."""
     package = (callback.__module__ or "").partition(".")[0]
-    if package not in ("asyncio", "anyio"):
-        return
-    variables = dict(_closure_variables(callback))
-    if package == "anyio":
-        task = getattr(getattr(variables.get("self"), "cancel_scope", None), "_host_task", None)
-        if _is_future(task):
-            yield task
-        return
+    if package == "asyncio":
+        yield from _waiters_by_asyncio(dict(_closure_variables(callback)))
+    elif package == "anyio":
+        yield from _waiters_by_anyio(dict(_closure_variables(callback)))
+
+
+def _waiters_by_asyncio(variables: dict[str, Any]) -> Iterator[Any]:
+    """The task that has called gather(), wait(), shield() or staggered_race()."""
     outer: Any = variables.get("outer")
     if _is_future(outer) and outer.done():
         return  # an exception has ended the gather() before this future was done
@@ -74,6 +73,13 @@ def _closure_waiters(callback: FunctionType) -> Iterator[Any]:
         between = variables.get(name)
         if _is_future(between):
             yield from _told_or_found(between) or ()
+
+
+def _waiters_by_anyio(variables: dict[str, Any]) -> Iterator[Any]:
+    """The task of a task group of anyio's."""
+    task = getattr(getattr(variables.get("self"), "cancel_scope", None), "_host_task", None)
+    if _is_future(task):
+        yield task
 
 
 def _told_or_found(future: Any) -> set[Any] | None:

@@ -235,6 +235,8 @@ class FileStage(Stage):
         return self.path.open() if kind == "text" else self.path.open("rb", 0 if kind == "raw" else -1)
 
     def send_file(self, arguments):
+        if self.tls and self.unread() > FILE_SIZE:
+            return
         if self.tls and self.peer_left:
             return  # hotloop's is_closing() says sooner that the peer has left (docs/differences.md)
         # A pipe's position cannot be set afterwards. Then asyncio leaves its own protocol in the program's place, which
@@ -265,6 +267,10 @@ class FileStage(Stage):
         if self.tasks:
             self.tasks[index % len(self.tasks)].cancel()
 
+    def unread(self):
+        """How many bytes there are, at most, that the peer has not read."""
+        return self.written + FILE_SIZE * len(self.tasks) - len(self.peer.received)
+
     # -- the transport's user ------------------------------------------------------------------------------------------
 
     def next_bytes(self, size):
@@ -272,7 +278,7 @@ class FileStage(Stage):
         return counted(self.written - size, size, 251)
 
     def write(self, size):
-        if self.tls and self.written + size - len(self.peer.received) > MOST_UNREAD:
+        if self.tls and self.unread() + size > MOST_UNREAD:
             return
         self.transport.write(self.next_bytes(size))
         self.transport.get_write_buffer_size()  # at the end of a turn one call of the kernel's sends several writes

@@ -138,7 +138,7 @@ cdef class TlsProtocol(TlsHandshake):
         app = self.app if self.state != HANDSHAKE and self.app_connected else None
         write_queue_clear(&self.unencrypted)
         self.held = None
-        self.lost += 1
+        self.lost_writes += 1
         self.closed = True
         self.state = ENDED
         self.receiving = False
@@ -306,7 +306,7 @@ cdef class TlsProtocol(TlsHandshake):
             # A program that keeps the transport does not keep the SSLContext then, as under asyncio.
             self.closed_again = True
             if self.state == ENDED and self.transport is None:
-                # connection_lost() has come. (`lost` says less: writes after close() count, too.)
+                # After connection_lost().
                 self.release()
             return 0
         self.flush_inner()
@@ -550,7 +550,6 @@ cdef int clear_tls(object protocol) except -1:
     tls.state = ENDED
     tls.closed = True
     tls.receiving = False
-    tls.lost = max(tls.lost, 1)
     tls.transport = tls.stream = tls.outer = tls.app_transport = tls.app = tls.context = tls.sslcontext = None
     tls.waiter = tls.timer = tls.failure = tls.peercert = tls.started_at = None
     tls.handshake_timeout = tls.shutdown_timeout = None

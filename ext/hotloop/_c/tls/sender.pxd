@@ -22,7 +22,7 @@ cdef class TlsSender(TlsReceiver):
     cdef bint flushing_inner        # by flush_inner(): a program may have made a connection its own protocol
     cdef bint sending_paused        # `transport` has called pause_writing(), and not yet resume_writing()
     cdef bint app_writing_paused    # pause_writing() of `app` was called, and resume_writing() not yet
-    cdef Py_ssize_t lost            # not 0: the connection is lost; counts the writes since
+    cdef Py_ssize_t lost_writes     # after close(), abort() or the end, which counts as one
     cdef Py_ssize_t write_low       # in bytes
     cdef Py_ssize_t write_high      # in bytes
     cdef tuple write_limits         # (low, high) as the caller gave them

@@ -56,9 +56,9 @@ cdef class TlsSender(TlsReceiver):
         """Whether the connection can still send. If not, the write is lost, and counted."""
         if self.state == HANDSHAKE or self.state == OPEN:
             return True
-        if self.lost >= SILENT_LOST_WRITES:
+        if self.lost_writes >= SILENT_LOST_WRITES:
             logger.warning("SSL connection is closed")
-        self.lost += 1
+        self.lost_writes += 1
         return False
 
     cdef int write(self, object data) except -1:

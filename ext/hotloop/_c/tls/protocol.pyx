@@ -131,7 +131,15 @@ cdef class TlsProtocol(TlsHandshake):
                 raise
             except BaseException as error:
                 # A CancelledError of the application's: as in asyncio it is reported, and the connection ends.
-                self.fatal_error(error, "Fatal error on SSL protocol")
+                # fatal_error() reports none, and closes the transport below, which has ended.
+                self.loop.call_exception_handler(
+                    {
+                        "message": "Fatal error on SSL protocol",
+                        "exception": error,
+                        "transport": self.transport,
+                        "protocol": self,
+                    }
+                )
         if self.failure is not None:
             exc = self.failure
             self.failure = None

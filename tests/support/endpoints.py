@@ -48,6 +48,15 @@ async def started(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
     return task
 
 
+async def ping(
+    loop: asyncio.AbstractEventLoop, one: socket.socket, other: socket.socket, content: bytes = b"ping"
+) -> None:
+    """Have `one` wait for `content`, and send it from `other`."""
+    waiting = await started(loop.sock_recv(one, 100))
+    other.send(content)
+    assert await waiting == content
+
+
 async def cancelled(task: asyncio.Future[Any]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

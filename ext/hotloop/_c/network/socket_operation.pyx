@@ -275,12 +275,12 @@ cdef class SocketOperation:
             # buffer's.
             self.fd = socket_object_fileno(self.sock)
         if not self.may_register or self.fd < 0 or loop.poller is None or not watch_socket(loop.poller, self, again):
+            self.fd = self.sock.fileno()
             self.wait_by_callback(again)
         return 0
 
     cdef int wait_by_callback(self, bint again) except -1:
         cdef LoopCore loop = self.loop
-        self.fd = self.sock.fileno()
         if not again:
             loop._ensure_fd_no_transport(self.fd)
         elif loop.poller is not None and receiver_of(loop.poller, self.fd, self.event) is not None:
@@ -489,11 +489,12 @@ cdef class SocketWatcher(Watcher):
     cdef int yield_to_callback(self) except -1:
         """A callback is added for this descriptor: let the operations wait by callbacks, too."""
         cdef SocketOperation operation
-        self.poller.detach(self.fd)
+        cdef bint same_file = self.poller.detach(self.fd)
         for event in (POLLER_READ, POLLER_WRITE):
             operation = self.reader if event == POLLER_READ else self.writer
-            # One whose socket was closed meanwhile waits in vain, as under asyncio: the callback is for another file.
-            if is_pending(operation) and socket_object_fileno(operation.sock) >= 0:
+            # One whose socket was closed waits in vain, as under asyncio: the callback is for another file. One whose
+            # socket was only detached finds with the next event that it has no descriptor.
+            if is_pending(operation) and (same_file or socket_object_fileno(operation.sock) >= 0):
                 try:
                     operation.wait_by_callback(True)
                 except Exception as error:

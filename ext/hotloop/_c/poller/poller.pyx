@@ -176,15 +176,19 @@ cdef class Poller:
         """True if the descriptor has an entry, even if suspended."""
         return 0 <= fd < PyList_GET_SIZE(self.entries) and self.registrations[fd].generation != 0
 
-    cdef int detach(self, int fd) except -1:
-        """Drop the descriptor's entry; not even events that were already reported reach it any more. Idempotent."""
+    cdef bint detach(self, int fd) except -1:
+        """Drop the descriptor's entry; not even events that were already reported reach it any more. Idempotent.
+
+        True if the kernel's set had it: then its file was still open under this number."""
+        cdef bint had_it = False
         if not self.is_registered(fd):
-            return 0
+            return False
         self.ensure_own_set()
         if is_in_set(&self.registrations[fd]):
-            # Errors are ignored: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
-            poller_remove(&self.poller, fd, self.registrations[fd].events)
-        return self.drop_entry(fd)
+            # An error is none: the kernel removes a closed descriptor from the set by itself (epoll(7), question 6).
+            had_it = poller_remove(&self.poller, fd, self.registrations[fd].events) == 0
+        self.drop_entry(fd)
+        return had_it
 
     cdef int grow_tables(self, int fd) except -1:
         cdef Py_ssize_t before = len(self.entries), missing = fd + 1 - before

@@ -220,7 +220,9 @@ cdef class SocketTransport(Transport):
         """Remove the descriptor from the poller. Idempotent."""
         cdef bint own = self.is_attached()
         self.attached = False
-        return self.loop.poller.detach(self.fd) if own else 0
+        if own:
+            self.loop.poller.detach(self.fd)
+        return 0
 
     cdef int release_resources(self) except -1:
         self.count_as(0)

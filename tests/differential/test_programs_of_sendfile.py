@@ -236,7 +236,7 @@ class FileStage(Stage):
 
     def send_file(self, arguments):
         if self.tls and self.unread() > FILE_SIZE:
-            return
+            return  # as in write()
         if self.tls and self.peer_left:
             return  # hotloop's is_closing() says sooner that the peer has left (docs/differences.md)
         # A pipe's position cannot be set afterwards. Then asyncio leaves its own protocol in the program's place, which

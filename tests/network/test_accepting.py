@@ -360,3 +360,22 @@ def test_a_false_ssl_is_no_tls(loop, false):
         return received
 
     assert loop.run_until_complete(main()) == b"answer"
+
+
+# asyncio leaves the socket to the garbage collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_ssl_that_cannot_say_whether_it_is_false_costs_its_connections_only(loop):
+    class Undecided:
+        def __bool__(self):
+            raise ValueError("neither true nor false")
+
+    async def main():
+        server = await asyncio.start_server(print, "127.0.0.1", 0, ssl=Undecided())
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b""
+        writer.close()
+        server.close()
+
+    with reports_of(loop) as reports:
+        loop.run_until_complete(main())
+    assert not reports

@@ -112,7 +112,7 @@ cdef class Polling(TaskCreation):
             self.poll_next = True
         due = self.due_until(now)
         first = self.timers.expire(due, self.ready)
-        if first <= now:
+        if first <= now and polled_before != self.metrics.backoff.polled_at:
             self.note_timer_lateness(now - first, polled_before)
         self.slice_ends = due + SLICE_SECONDS
         return 0

@@ -45,8 +45,15 @@ from asyncio import constants, exceptions, selector_events, tasks, unix_events
 from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
 
+try:
+    import ssl
+except ImportError:
+    ssl = None
+
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
+# None where the interpreter was built without OpenSSL.
+cdef object SSLContext = getattr(ssl, "SSLContext", None)
 # In newer versions a second cancellation of a start does not disturb the wait for the process's end.
 cdef bint shields_end = "shield" in unix_events._UnixSelectorEventLoop._make_subprocess_transport.__code__.co_names
 
@@ -207,9 +214,8 @@ cdef class NetworkCore(LoopCore):
         ssl_shutdown_timeout=constants.SSL_SHUTDOWN_TIMEOUT,
         context=None,
     ):
-        # As in asyncio, any false value is no TLS.
         arguments = (
-            protocol_factory, sock, sslcontext or None, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
+            protocol_factory, sock, sslcontext, server, backlog, ssl_handshake_timeout, ssl_shutdown_timeout
         )
         if context is not None:
             arguments += (context,)
@@ -219,6 +225,8 @@ cdef class NetworkCore(LoopCore):
             or type(sock) is not Socket
             or socket_class_is_patched()
             or not can_accept(sock)
+            # Any false value is no TLS. Of other objects asyncio's code finds out, which gets by if that fails.
+            or not (sslcontext is None or type(sslcontext) is SSLContext)
             or accepting_is_overridden(self)
         ):
             super()._accept_connection(*arguments)

@@ -5,6 +5,7 @@ import collections
 import gc
 import heapq
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -215,7 +216,7 @@ def test_hotloop_is_first_imported_while_the_clock_is_patched(impl):
     ("name", "value"), [("slow_callback_duration", 5.0), ("_clock_resolution", 0.5), ("_debug", True)]
 )
 def test_mock_patches_a_setting_and_gives_it_back(loop, name, value):
-    """It deletes what is no entry of the loop's __dict__."""
+    """It deletes what is no entry of `__dict__`, so these settings are entries."""
     for before in (getattr(loop, name), value):
         setattr(loop, name, before)
         with unittest.mock.patch.object(loop, name, not value):
@@ -247,6 +248,43 @@ def test_a_setting_that_was_replaced_is_not_kept(loop):
     loop.set_task_factory(None)
     gc.collect()
     assert reference() is None
+
+
+@pytest.mark.only("c", reason="the other loops keep their attributes there")
+def test_a_loop_has_no_dict_until_somebody_asks_for_it(loop):
+    """The interpreter calls the methods of such an object more quickly."""
+
+    async def main():
+        await asyncio.to_thread(time.sleep, 0)
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await reader.read() == b""
+        for closed in (writer, server):
+            closed.close()
+            await closed.wait_closed()
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+
+    def has_dict():
+        return any(type(one) is dict and "_debug" in one for one in gc.get_referents(loop))
+
+    loop.add_signal_handler(signal.SIGUSR1, print)
+    loop.remove_signal_handler(signal.SIGUSR1)
+    loop.set_debug(True)
+    loop.run_until_complete(main())
+    assert not has_dict()
+    # Nothing of hotloop's own.
+    shown = {"_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration"}
+    assert set(vars(loop)) == shown and has_dict()
+
+
+def test_a_dict_that_the_program_keeps_is_the_loops(loop):
+    kept = vars(loop)
+    loop.slow_callback_duration = 5.0
+    loop.anything = 1
+    assert kept["slow_callback_duration"] == 5.0 and kept["anything"] == 1 and vars(loop) is kept
+    loop.__dict__ = kept | {"anything": 2}
+    assert loop.anything == 2
 
 
 def test_a_subclass_may_run_all_its_callbacks_itself(impl):

@@ -7,10 +7,17 @@ clock may also set how early timers fire, _clock_resolution, or take the place o
 
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.object cimport PyObject, PyObject_GenericSetAttr
+from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from libc.math cimport INFINITY, nextafter
 
 from hotloop._c.loop.state cimport LoopState
+from hotloop._c.runtime.instance_dict cimport (
+    instance_dict_clear,
+    instance_dict_get,
+    instance_dict_install,
+    instance_dict_is_absent,
+    instance_dict_set,
+)
 from hotloop._c.runtime.locking cimport publish_size, published_size, store_release_bint, store_release_version
 from hotloop._c.scheduler.ready_queue cimport NO_VERSION, type_version_of
 
@@ -25,10 +32,15 @@ cdef extern from "Python.h":
 cdef extern from "system/clock.h":
     double clock_seconds()
 
+cdef extern from *:
+    """
+    #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_4loop_19replaceable_methods_ReplaceableMethods
+    """
+
 # LoopCore's own methods, by name: see declare_originals().
 cdef dict ORIGINALS = {}
-# Settings that the loop's __dict__ has, too, as asyncio's does: there mock.patch.object() looks for what it has to put
-# back. All are set by name only.
+# Settings that the loop's __dict__ shows, as asyncio's does: there mock.patch.object() looks for what it has to put back.
+# All are set by name only.
 cdef frozenset SHOWN = frozenset(
     ("_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration")
 )
@@ -42,12 +54,25 @@ cdef class ReplaceableMethods(LoopState):
     """What of a loop's methods is still the original."""
 
     def __cinit__(self, *args, **kwargs):
+        instance_dict_clear(self)
         self.replaced_methods = set()
+
+    @property
+    def __dict__(self):
+        attributes = instance_dict_get(self)
+        for name in SHOWN:
+            attributes[name] = getattr(self, name)
+        return attributes
+
+    @__dict__.setter
+    def __dict__(self, attributes):
+        instance_dict_set(self, attributes)
 
     def __setattr__(self, name, value):
         PyObject_GenericSetAttr(self, name, value)
-        if name in SHOWN:
-            self.__dict__[name] = value
+        if name in SHOWN and not instance_dict_is_absent(self):
+            # The dictionary keeps nothing that was replaced.
+            instance_dict_get(self)[name] = value
         if name in ORIGINALS:
             self.replaced_methods.add(name)
             self.count_replacement()
@@ -127,6 +152,9 @@ cdef class ReplaceableMethods(LoopState):
     cdef double due_until(self, double now) noexcept:
         """The latest deadline of the timers that are due `now`. Never early, unless the program has set how early."""
         return max(now, nextafter(now + self.early, -INFINITY)) if self.early > 0 else now
+
+
+instance_dict_install(<PyTypeObject *>ReplaceableMethods)
 
 
 cdef bint clock_is_patched() except -1:

@@ -61,7 +61,7 @@ _OTHER_INTERPRETER = "the compiled extension is for the main interpreter, and th
 
 
 def _load_extension() -> str | None:
-    """Import every compiled module. Returns None on success, otherwise the reason why there is no extension."""
+    """Import the modules of _PARTS. Returns None on success, otherwise the reason why there is no extension."""
     if in_subinterpreter():
         return _OTHER_INTERPRETER
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LoopMetrics(Behind):  # type: ignore[misc]
-    """Part of hotloop.EventLoop, in front of the core."""
+    """Part of hotloop.EventLoop, behind the core, which has the numbers."""
 
     def metrics(self) -> "Metrics":
         """Return a snapshot of what the loop has counted and timed since it was made; see hotloop.Metrics.

@@ -2,9 +2,9 @@
  *
  * A slice is everything between two polls. The clock is read where a slice begins and at the end of each batch in it,
  * not for each callback: at the end of the slice its numbers are worked out once for all callbacks that ran in it.
- * Callbacks are timed one by one only in a slice after one whose callbacks were long on average, because a reading
- * costs nothing beside them, and in some slices after a batch that took longer than all before, to find out which of
- * its callbacks was the long one.
+ * Callbacks are timed one by one only in the first slice of a run, in a slice after one whose callbacks were long on
+ * average, because a reading costs nothing beside them, and in some slices after a batch that took longer than all
+ * before, to find out which of its callbacks was the long one. (Debug mode and the slow-callback hook time them, too.)
  *
  * Readings are ticks (clock.h), because they are cheap. Sums are nanoseconds, as floating-point numbers: these are
  * exact for a hundred days and keep the fraction of each conversion.

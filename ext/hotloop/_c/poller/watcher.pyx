@@ -1,7 +1,9 @@
 """Watcher: receives the poller's events of one descriptor.
 
-A transport, a listening socket and a subprocess's pidfd are watchers; so is the pair of callbacks of add_reader() and
-add_writer(). The selector keeps one watcher for each descriptor, and knows nothing else about it.
+A transport is a watcher. A subprocess's pidfd, the sock_*() methods that wait for a socket, and the callbacks of
+add_reader() and add_writer(), such as a listening socket's, have one each. The selector keeps one watcher for each
+descriptor, and knows nothing else about it. (A TlsProtocol is a watcher only for flush() and its like: no descriptor is
+its own.)
 
 Polling.dispatch() and on_events() agree on the following:
 

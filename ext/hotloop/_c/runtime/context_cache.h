@@ -13,7 +13,8 @@
  * - Cached: no other code has a reference to it. One may be `context_cache_recent`, which the garbage collector knows;
  *   the others are unknown to it. All have the variables of the template.
  * - The template, of which there is one while anything is cached. Nothing ever runs in it. A callback of another thread
- *   borrows it in place of a copy of the current context, and acquires one when it runs, in the loop's thread.
+ *   borrows it in place of a copy of the current context, and acquires one when it runs, in the loop's thread. So does
+ *   any callback for which no context is cached when it is scheduled.
  *
  * The template has the variables of the context that the loop runs in, which keeps their values alive anyway. When the
  * loop stops, a template without variables replaces it and the cached contexts are freed; so no value lives longer

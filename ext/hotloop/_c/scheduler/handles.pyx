@@ -1,6 +1,7 @@
 """Handle: a callback, its arguments and the context it runs in. Handles and contexts are recycled.
 
-A handle acquires its context when it runs, if the program gives it none: see context_cache.h.
+A handle that the program gives no context takes a cached one when it is made. Where none is cached, and in a call from
+another thread, it acquires one when it runs: see context_cache.h.
 """
 
 cimport cython

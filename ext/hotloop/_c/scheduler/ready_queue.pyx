@@ -19,7 +19,7 @@ cdef Py_ssize_t RETAINED_SLOTS = 4096
 
 
 cdef class Runnable:
-    """An object that a loop can run: a Handle, a Task (and so a Future is one), or a Watcher."""
+    """An object that a loop can run, such as a Handle, a Task (and so a Future is one) or a Watcher."""
 
     cdef int run(self) except -1:
         raise NotImplementedError

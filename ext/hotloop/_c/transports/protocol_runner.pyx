@@ -5,9 +5,9 @@ without a handle. So I/O runs exactly where asyncio would run it: after everythi
 The transport's state at that time decides: if it was paused or closed in the meantime, it does nothing. The start and
 the end of a transport, for which asyncio makes handles, are queued in the same way.
 
-All callbacks of a protocol run in one context: the one that was current when the transport was made. A context cannot
-be entered twice. So while a callback runs the loop, as nest_asyncio does, the protocol's other callbacks run in a copy
-of it.
+All callbacks of a protocol run in one context: the one that was current when the transport was made. (Those that a
+write() or sendto() calls itself, such as pause_writing(), run in its caller's.) A context cannot be entered twice. So
+while a callback runs the loop, as nest_asyncio does, the protocol's other callbacks run in a copy of it.
 
 Source: asyncio/selector_events.py.
 """

@@ -1,6 +1,6 @@
 """LoopCore: the hot paths of a loop, in front of asyncio's SelectorEventLoop, which does the rest.
 
-    class EventLoop(LoopCore, asyncio.SelectorEventLoop)
+hotloop.EventLoop is NetworkCore (network/), which derives from this class, in front of asyncio.SelectorEventLoop.
 
 An iteration polls for I/O, queues the timers that are due, and then runs a batch: what is on the queue at that moment.
 What is queued meanwhile waits for the next iteration. It differs from asyncio's iteration in two ways:

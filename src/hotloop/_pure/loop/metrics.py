@@ -1,8 +1,9 @@
 """Measurements: what a loop counts and times; see loop.metrics().
 
 A slice is all batches between two polls. The clock is read at the end of each batch and when a poll may wait, and the
-numbers of a slice are worked out once, at its end. Each callback is timed only in a slice that follows one whose
-callbacks were long on average, or after a batch that took longest without it being known which callback was to blame.
+numbers of a slice are worked out once, at its end. Each callback is timed only in the first slice of a run, in a slice
+that follows one whose callbacks were long on average, and after a batch that took longest without it being known which
+callback was to blame.
 
 Times and bytes are measured from the first loop.metrics() on: in Python this costs too much for programs that never
 ask. Callbacks, steps, iterations and polls, and the longest callback, count from the beginning.

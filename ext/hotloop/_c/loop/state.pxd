@@ -119,7 +119,7 @@ cdef class LoopState:
     cdef public object _unix_server_sockets
     cdef public object _watcher
 
-    # What hotloop.EventLoop sets. Its class is Python code, see NameResolver.
+    # A NameThreads, which hotloop.EventLoop sets: see _asyncio/name_resolver.py.
     cdef public object _name_threads
 
     cdef unsigned int fork_number  # of the process that made the loop or last polled with it

@@ -225,7 +225,8 @@ cdef class NetworkCore(LoopCore):
             or type(sock) is not Socket
             or socket_class_is_patched()
             or not can_accept(sock)
-            # Any false value is no TLS. Of other objects asyncio's code finds out, which gets by if that fails.
+            # asyncio takes any false value for no TLS. Its own code asks other objects whether they are false: one that
+            # raises then costs the connection, and the server goes on.
             or not (sslcontext is None or type(sslcontext) is SSLContext)
             or accepting_is_overridden(self)
         ):

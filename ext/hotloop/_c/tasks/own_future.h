@@ -48,7 +48,7 @@ static int own_future_find(PyObject *future, PyObject *task, PyObject *wakeup)
         own_future_type = (PyTypeObject *)Py_NewRef(future);
         own_task_type = (PyTypeObject *)Py_NewRef(task);
     }
-    /* The descriptor, which has `own_future_blocking`, belongs to a class that is never freed now. */
+    /* What `own_future_blocking` points to is the class's, and the reference above keeps the class. */
     Py_DECREF(blocking);
     return 0;
 }

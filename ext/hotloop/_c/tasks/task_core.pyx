@@ -351,8 +351,8 @@ cdef inline int set_waiter(TaskCore task, object awaited) except -1:
 
 
 cdef int stop_before_step(TaskCore task) except -1:
-    """The task's context is entered already, and the error indicator says so: report_exception() finds no current task,
-    as a handle leaves none."""
+    """Raise the error that is set: the task's context is entered already. The task stops being the current one first,
+    because report_exception() must find none, as after a handle of asyncio's."""
     try:
         raise_set_error()
     finally:

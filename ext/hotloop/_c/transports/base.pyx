@@ -127,7 +127,7 @@ cdef class Transport(ProtocolRunner):
         return self.fd >= 0
 
     cdef int count_as(self, int kind) noexcept:
-        """Count this transport in loop.metrics() as an open one of that kind; 0: no more as any."""
+        """Count this transport in loop.metrics() as an open one of that kind; 0: as closed."""
         if self.loop is not None:
             if self.metrics_kind:
                 self.loop.metrics.transports[self.metrics_kind] -= 1

@@ -226,8 +226,9 @@ cdef class ProtocolRunner(Watcher):
         """run() while a callback of this protocol runs the loop.
 
         asyncio has a handle for reading and one for writing, each with a context of its own. So it can read while it
-        writes, and the other way round; what is under way itself it refuses, with this error. It polls until it can do
-        that. Here `events` keeps it, and what is under way looks there when its callback has returned."""
+        writes, and the other way round. An event for what is under way it refuses with this error, and each poll
+        reports the event again. Here the event stays in `events`, where the method that is under way looks when its
+        callback has returned."""
         cdef int waiting = events & self.running
         cdef object context
         try:

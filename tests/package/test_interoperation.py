@@ -11,7 +11,6 @@ from support.stepping import run_once
 
 pytestmark = pytest.mark.promise("P22")
 
-MIXES = list(itertools.product(("own", "asyncio"), repeat=2))
 mixed = pytest.mark.parametrize("classes", ["own", "asyncio", "mixed"])
 
 

@@ -186,7 +186,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return delegate(coroutine, own_wait(coroutine.owner, timeout=timeout, return_when=return_when))
     coroutine.position = WAITING
     futures = steal(new_coroutine(inner_operation, futures, timeout))
-    (<Coroutine>futures).extra = new_waiting(loop, task, return_when)
+    (<Coroutine>futures).extra = new_waiting(task, return_when)
     return await_object(coroutine, futures)
 
 
@@ -203,7 +203,7 @@ cdef object usual_futures(object given, object loop):
     return set(given)
 
 
-cdef Waiting new_waiting(object loop, object task, object return_when):
+cdef Waiting new_waiting(object task, object return_when):
     cdef Waiting waiting = Waiting.__new__(Waiting)
     waiting.caller = task
     waiting.return_when = return_when

@@ -26,7 +26,6 @@ cdef extern from "loop/metrics.h":
 
     ctypedef struct poll_backoff:
         uint64_t polled_at
-        uint64_t pause
         uint64_t slice
 
     ctypedef struct loop_metrics:
@@ -36,9 +35,6 @@ cdef extern from "loop/metrics.h":
         uint64_t last_reading
         poll_backoff backoff
         uint64_t slice_began
-        uint64_t batch_began
-        uint64_t before_last_batch
-        bint knows_last_batch
         bint time_items
         int slices_to_time
         bint running

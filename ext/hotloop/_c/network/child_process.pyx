@@ -170,7 +170,7 @@ cdef int finish_process_exit(object transport) except -1:
     return 0
 
 
-def report_exit(loop, pid, transport, returncode=None):
+def report_exit(loop, pid, transport, returncode):
     """Tell the transport the exit code; reap its process first if that is not known yet."""
     if returncode is None:
         returncode = reap(pid, transport, 0)

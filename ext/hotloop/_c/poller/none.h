@@ -9,7 +9,6 @@
 
 typedef struct {
     int fd;
-    int wake_fd;
 } poller;
 
 typedef struct {
@@ -24,11 +23,11 @@ typedef struct {
 
 static inline int poller_open(poller *p)
 {
-    p->fd = p->wake_fd = -1;
+    p->fd = -1;
     return -ENOSYS;
 }
 
-static inline void poller_close(poller *p) { p->fd = p->wake_fd = -1; }
+static inline void poller_close(poller *p) { p->fd = -1; }
 static inline void poller_close_inherited(poller *p) { poller_close(p); }
 static inline int poller_add(poller *p, int fd, int events, unsigned generation)
     POLLER_MISSING((void)p, (void)fd, (void)events, (void)generation)

@@ -24,7 +24,6 @@ cdef class ReadPipeTransport(PipeTransport):
 cdef class WritePipeTransport(PipeTransport):
     cdef write_queue unsent         # written, and not yet taken by the kernel
     cdef Py_ssize_t ignored_writes  # writes since the transport began to close
-    cdef bint device                # a character device, which may give a meaning to each single write
     cdef bint shows_hang_up         # the descriptor becomes readable when the reader closes
 
     cdef object ask_for_memory(self, object data)

@@ -503,8 +503,7 @@ cdef WritePipeTransport open_write_pipe(LoopCore loop, object pipe, object proto
     status = os.fstat(fd)
     if not can_be_polled(status.st_mode):
         raise ValueError("Pipe transport is only for pipes, sockets and character devices")
-    transport.device = stat.S_ISCHR(status.st_mode)
-    transport.shows_hang_up = not transport.device and not (
+    transport.shows_hang_up = not stat.S_ISCHR(status.st_mode) and not (
         FIFOS_MISLEAD and stat.S_ISFIFO(status.st_mode) and status.st_nlink > 0
     )
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)

@@ -40,7 +40,7 @@ from hotloop._asyncio.classes import assign_class, likeness
 
 cdef bint uncancel_clears_must_cancel = sys.version_info >= (3, 13)
 cdef bint checks_context = sys.version_info >= (3, 15)
-cdef bint starts_eagerly = sys.version_info >= (3, 12)
+cdef bint takes_eager_start = sys.version_info >= (3, 12)
 # True if all_tasks() still shows a task that was garbage in a cycle and that the exception handler has saved. Up to
 # 3.13 asyncio knows tasks by weak references, which the garbage collector clears first.
 cdef bint lists_resurrected_tasks = sys.version_info >= (3, 14)
@@ -152,7 +152,7 @@ cdef class Task(TaskCore):
         task_number_init(&self.number)
 
     def __init__(self, coro, *, loop=None, name=None, context=None, eager_start=False):
-        if eager_start and not starts_eagerly:
+        if eager_start and not takes_eager_start:
             raise TypeError("'eager_start' is an invalid keyword argument for Task()")
         self.initialize(loop)
         self.prepare(coro, name, context)

@@ -317,6 +317,7 @@ cdef class PollerSelector(Poller):
             return False
         return instance_dict_is_absent(self) or "select" not in instance_dict_get(self)
 
+
 cdef int check_events(object events) except -1:
     if not events or events & ~(POLLER_READ | POLLER_WRITE):
         raise ValueError(f"Invalid events: {events!r}")

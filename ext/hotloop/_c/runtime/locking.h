@@ -11,8 +11,8 @@
  *   must not crash.
  * - Attributes of a loop or a transport that other threads read, such as the task factory, are replaced and read in a
  *   critical section of the object: the reader's reference must be counted before the object can be freed.
- * - Transports and the poller have no other locks. While the loop runs, a call from another thread is posted to the loop's
- *   thread.
+ * - Transports and the poller have no other locks. While the loop runs, a call from another thread is posted to the
+ *   loop's thread.
  * - All else that other threads read are numbers, each set by one thread only or in a critical section (load_acquire,
  *   store_release, published).
  */
@@ -29,8 +29,8 @@ static inline int shared_get(shared_flag *flag) { return atomic_load(flag); }
 static inline int shared_exchange(shared_flag *flag, int value) { return atomic_exchange(flag, value); }
 static inline int shared_peek(shared_flag *flag) { return atomic_load_explicit(flag, memory_order_acquire); }
 
-/* `number` points to an int, unsigned int, unsigned long or Py_ssize_t. A thread that reads the new value also sees all stores made
- * before it. */
+/* `number` points to an int, unsigned int, unsigned long or Py_ssize_t. A thread that reads the new value also sees all
+ * stores made before it. */
 #define store_release(number, value) __atomic_store_n(number, value, __ATOMIC_RELEASE)
 #define load_acquire(number) __atomic_load_n(number, __ATOMIC_ACQUIRE)
 

@@ -6,7 +6,6 @@ from hotloop._c.transports.write_queue cimport write_queue
 cdef class StreamTransport(StreamReceiver):
     cdef object server              # the asyncio.Server to which the connection belongs, or None
     cdef write_queue unsent         # written, and not yet taken by the kernel
-
     cdef bint eof_written           # write_eof() was called
     cdef bint unflushed             # on the loop's list of what to flush at the end of the turn
     cdef bint write_failing         # the kernel has refused a write, and the connection is being closed because of it

@@ -518,6 +518,7 @@ cdef class StreamTransport(StreamReceiver):
     def _server(self):
         return self.server
 
+
 cdef StreamTransport open_stream(
     LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
     object waiter, object extra, object server

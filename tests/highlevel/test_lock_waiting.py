@@ -1,6 +1,8 @@
 """Waiting for asyncio's locks, and waking the waiters: the compiled ones do what asyncio's own do."""
 
 import asyncio
+import gc
+import weakref
 from collections import deque
 
 import pytest
@@ -252,3 +254,38 @@ def test_waiters_of_a_semaphore_that_the_program_removes(loop, method):
         return found
 
     same_on_both(loop, use)
+
+
+class Local:
+    """What a task has on its stack."""
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_condition_and_cancelled_waiter_are_freed_without_the_collector(loop, held):
+    """The waiter gets the lock again at once, or waits for it."""
+
+    async def wait(condition, local):
+        async with condition:
+            await condition.wait()
+
+    async def use(module):
+        condition, local = module.Condition(), Local()
+        known = [weakref.ref(condition), weakref.ref(local)]
+        waiting = asyncio.ensure_future(wait(condition, local))
+        await turns(2)
+        if held:
+            await condition.acquire()
+        waiting.cancel()
+        del waiting, local
+        await turns(2)
+        if held:
+            condition.release()
+        del condition
+        await turns(3)
+        return [reference() for reference in known]
+
+    gc.disable()
+    try:
+        assert same_on_both(loop, use) == [None, None]
+    finally:
+        gc.enable()

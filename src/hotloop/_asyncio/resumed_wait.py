@@ -24,7 +24,14 @@ class _HalfWaited:
         self._condition = condition
         self._waiter = waiter
         self._error = error
-        self._waiters = self._loop = self  # wait() calls append() and remove() of one, create_future() of the other
+
+    @property
+    def _waiters(self) -> "_HalfWaited":  # whose append() and remove() are called
+        return self
+
+    @property
+    def _loop(self) -> "_HalfWaited":  # whose create_future() is called
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._condition, name)
@@ -61,5 +68,8 @@ class _HalfWaited:
 
     def _raise_error(self) -> None:
         error, self._error = self._error, None
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            error = None  # it has a reference to this frame

@@ -347,8 +347,11 @@ class PipeNetwork:
                 infos += socket.getaddrinfo(address, port, family, type, proto, flags)
             except socket.gaierror as failed:
                 error = failed
-        if not infos and error is not None:
-            raise error
+        try:
+            if not infos and error is not None:
+                raise error
+        finally:
+            error = None  # it has a reference to this frame
         return infos
 
     def _name_of(self, sockaddr: tuple[Any, ...], flags: int) -> tuple[str, str]:

@@ -39,8 +39,8 @@ cdef extern from *:
 
 # LoopCore's own methods, by name: see declare_originals().
 cdef dict ORIGINALS = {}
-# Settings that the loop's __dict__ shows, as asyncio's does: there mock.patch.object() looks for what it has to put back.
-# All are set by name only.
+# Settings that the loop's __dict__ shows, as asyncio's does: there mock.patch.object() looks for what it has to put
+# back. All are set by name only.
 cdef frozenset SHOWN = frozenset(
     ("_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration")
 )

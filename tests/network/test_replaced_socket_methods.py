@@ -5,8 +5,9 @@ import inspect
 import socket
 
 import pytest
-from support.endpoints import close
+from support.endpoints import close, until
 from support.recording import Recorder
+from support.serving import Made, serving, stop
 
 
 @pytest.fixture
@@ -287,6 +288,29 @@ def test_replaced_methods_by_which_a_socket_is_made_and_closed(loop, listener, m
     called = []
     monkeypatch.setattr(socket.socket, name, recording(getattr(socket.socket, name), called, name))
     loop.run_until_complete(connected(loop, listener))
+    assert name in called
+
+
+@pytest.mark.parametrize("name", ["__init__", "setblocking", "getsockname", "shutdown", "close", "_real_close"])
+def test_replaced_methods_of_an_accepted_connections_socket(loop, monkeypatch, name):
+    called = []
+
+    class Ending(Recorder):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            transport.get_extra_info("sockname")
+            transport.write_eof()
+
+    async def main():
+        made = Made(Ending)
+        server, address = await serving(loop, made)
+        with socket.create_connection(address), monkeypatch.context() as patch:
+            patch.setattr(socket.socket, name, recording(getattr(socket.socket, name), called, name))
+            await until(lambda: made.protocols and made.protocols[0].transport)
+            await close(made.protocols[0].transport)
+        await stop(server)
+
+    loop.run_until_complete(main())
     assert name in called
 
 

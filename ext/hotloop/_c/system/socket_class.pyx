@@ -29,8 +29,9 @@ cdef bint found_socket_functions = socket_object_find_functions(base_of_socket)
 cdef dict REPLACEABLE = {
     name: getattr(socket_class, name)
     for name in (
-        "fileno", "family", "type", "proto", "gettimeout", "getpeername", "getsockopt", "setsockopt", "connect",
-        "accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendmsg", "sendto",
+        "__init__", "fileno", "family", "type", "proto", "gettimeout", "setblocking", "getsockname", "getpeername",
+        "getsockopt", "setsockopt", "connect", "accept", "recv", "recv_into", "recvfrom", "recvfrom_into", "send",
+        "sendmsg", "sendto", "shutdown", "close", "_real_close",
     )
 }
 # The version tag that socket.socket had when none of them was replaced; 0: unknown.

@@ -1,9 +1,10 @@
-"""add_done_callback() and remove_done_callback() while comparing callbacks runs code."""
+"""add_done_callback() and remove_done_callback() of odd callbacks, such as those whose comparing runs code."""
 
 import asyncio
 import itertools
 
 import pytest
+from support.endpoints import reports_of
 from support.stepping import run_once
 
 
@@ -221,3 +222,17 @@ def test_a_finalizer_of_the_callback_that_is_removed_adds_one(loop):
     future.set_result(None)
     run_once(loop)
     assert called == [future]
+
+
+def test_none_is_a_callback_that_fails(loop):
+    """It is kept, counted and removed as any other."""
+    future = loop.create_future()
+    seen = []
+    future.add_done_callback(None)
+    assert future.remove_done_callback(None) == 1
+    future.add_done_callback(None)
+    future.add_done_callback(seen.append)
+    future.set_result(1)
+    with reports_of(loop) as reports:
+        run_once(loop)
+    assert seen == [future] and [type(report["exception"]) for report in reports] == [TypeError]

@@ -217,7 +217,8 @@ cdef class FutureCore(Runnable):
         cdef PyObject *task = waiting_task(waiting_behind(callback))
         cdef object_section section
         section_enter(&section, self)
-        if self.state == PENDING and self.first is None and self.others is None:
+        # None can be added, and fails when it is called, but in `first` it stands for no callback.
+        if self.state == PENDING and self.first is None and self.others is None and callback is not None:
             self.first = callback
             self.first_context = context
             self.awaited_by = task

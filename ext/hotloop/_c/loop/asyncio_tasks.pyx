@@ -19,7 +19,7 @@ class AsyncioTasks:
     def create_task(self, coro, *, name=..., context=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         cdef LoopCore loop = self
-        if loop.task_factory is not None or loop.debug or kwargs or loop.tasks_are_asyncios():
+        if loop.task_factory is not None or loop.debug or kwargs or loop.creation_is_replaced():
             kwargs |= {key: value for key, value in (("name", name), ("context", context)) if value is not ...}
             return base_events.BaseEventLoop.create_task(self, coro, **kwargs)
         loop.check_open()

@@ -24,8 +24,8 @@ cdef class Polling(TaskCreation):
     cdef int leave_current_task(self) except -1
     cdef int end_slice(self) noexcept
     cdef double wait_time(self) except? -2
-    cdef int poll_own_selector(self, double wait) except -1
-    cdef int poll_foreign_selector(self, double wait) except -1
+    cdef int poll_natively(self, double wait) except -1
+    cdef int poll_as_asyncio(self, double wait) except -1
     cdef bint gil_is_due(self) noexcept
     cdef double fall_asleep(self, double wait) noexcept
     cdef int end_poll(self, bint found) noexcept

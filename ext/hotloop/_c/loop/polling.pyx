@@ -100,8 +100,8 @@ cdef class Polling(TaskCreation):
         self.end_slice()
         self.metrics.waiting = wait != 0
         if self.poller is not None and self.process_events_is_original and self.poller.select_is_original():
-            return self.poll_own_selector(wait)
-        return self.poll_foreign_selector(wait)
+            return self.poll_natively(wait)
+        return self.poll_as_asyncio(wait)
 
     cdef int expire_timers(self, uint64_t polled_before) except -1:
         """Queue what is due."""
@@ -144,7 +144,7 @@ cdef class Polling(TaskCreation):
         wait = (earliest(self.timers) if FREE_THREADED else timer_heap_first(&self.timers.heap).deadline) - now
         return min(wait, LONGEST_WAIT) if wait > 0 else 0
 
-    cdef int poll_own_selector(self, double wait) except -1:
+    cdef int poll_natively(self, double wait) except -1:
         cdef PollerSelector poller = self.poller
         cdef poller_batch *batch
         cdef int64_t nanoseconds
@@ -216,7 +216,7 @@ cdef class Polling(TaskCreation):
         metrics_polled(&self.metrics, now, self.metrics.waiting)
         return 0
 
-    cdef int poll_foreign_selector(self, double wait) except -1:
+    cdef int poll_as_asyncio(self, double wait) except -1:
         """Poll by the methods of asyncio's loop: for another selector than hotloop's, and for overridden methods."""
         if wait:
             self.program_selects = True

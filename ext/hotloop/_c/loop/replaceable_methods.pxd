@@ -15,7 +15,7 @@ cdef class ReplaceableMethods(LoopState):
     cdef int count_replacement(self) except -1
     cdef int find_overrides(self) except -1
     cdef int note_overrides(self, set replaced, unsigned int version) except -1
-    cdef bint tasks_are_asyncios(self) except -1
+    cdef bint creation_is_replaced(self) except -1
     cdef double current_time(self, bint *patched) except? -1
     cdef double due_until(self, double now) noexcept
 

@@ -104,18 +104,18 @@ cdef class ReplaceableMethods(LoopState):
         cdef Py_ssize_t known = published_size(&self.replacements)
         cdef unsigned int version
         cdef set replaced
-        cdef bint asyncio_creates_tasks
+        cdef bint creation_replaced
         # The interpreter assigns a tag at a lookup.
         getattr(cls, "time")
         version = type_version_of(self)
         replaced = {name for name, original in ORIGINALS.items() if getattr(cls, name) is not original}
         replaced |= self.replaced_methods
         time_replacement = self.time if "time" in replaced else None
-        asyncio_creates_tasks = not create_task_is_asyncios()
+        creation_replaced = not create_task_is_asyncios()
         with cython.critical_section(self):
             # The earlier one is dropped on return.
             self.time_replacement, time_replacement = time_replacement, self.time_replacement
-            self.asyncio_creates_tasks = asyncio_creates_tasks
+            self.creation_replaced = creation_replaced
             self.note_overrides(replaced, version if known == self.replacements else 0)
         return 0
 
@@ -130,11 +130,11 @@ cdef class ReplaceableMethods(LoopState):
         self.update_short_cuts()
         return 0
 
-    cdef bint tasks_are_asyncios(self) except -1:
+    cdef bint creation_is_replaced(self) except -1:
         """Whether a program has replaced BaseEventLoop.create_task(), which makes all tasks then."""
         if self.type_version != type_version_of(self):
             self.find_overrides()
-        return self.asyncio_creates_tasks
+        return self.creation_replaced
 
     cdef double current_time(self, bint *patched) except? -1:
         """The loop's time, and whether a program has replaced the clock."""

@@ -86,7 +86,7 @@ cdef class LoopState:
     cdef unsigned int type_version  # of the class when it was last searched for overrides; other threads read it
     cdef bint call_soon_is_original  # call_soon() is not overridden
     cdef bint create_task_is_original
-    cdef bint asyncio_creates_tasks  # a program has replaced BaseEventLoop.create_task(), as tracers do
+    cdef bint creation_replaced  # a program has replaced BaseEventLoop.create_task(), as tracers do
     cdef bint debug
     cdef bint closed                # other threads read it
     cdef bint stopping              # end run_forever() after this iteration

@@ -55,7 +55,7 @@ cdef class LoopState:
         """See may_queue_directly() and may_create_directly()."""
         self.ready.direct_version = self.type_version if self.call_soon_is_original and not self.debug else NO_VERSION
         self.ready.creates_plain_tasks = (
-            self.create_task_is_original and not self.asyncio_creates_tasks and self.task_factory is None
+            self.create_task_is_original and not self.creation_replaced and self.task_factory is None
         )
         return 0
 

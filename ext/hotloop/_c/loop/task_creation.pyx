@@ -65,17 +65,17 @@ cdef class TaskCreation(ReplaceableMethods):
     def create_task(self, coro, *, name=..., context=..., eager_start=..., **kwargs):
         """Run a coroutine as a Task. See loop.create_task()."""
         cdef object factory = None
-        by_asyncio = self.tasks_are_asyncios()
+        is_replaced = self.creation_is_replaced()
         if self.task_factory is not None:
             # Another thread may drop it.
             with cython.critical_section(self):
                 factory = self.task_factory
         by_factory = factory is not None and (not self.starts_eagerly or eager_start is not ... or kwargs)
-        if by_factory or by_asyncio:
+        if by_factory or is_replaced:
             # An explicit None too: since 3.14 a factory gets exactly the keywords that the caller gave.
             given = (("name", name), ("context", context), ("eager_start", eager_start))
             kwargs |= {key: value for key, value in given if value is not ...}
-            if by_asyncio or not factory_gets_all:
+            if is_replaced or not factory_gets_all:
                 return super().create_task(coro, **kwargs)
             self._check_closed()
             return factory(self, coro, **kwargs)
@@ -114,7 +114,7 @@ cdef bint can_create_plain_task(PyObject *loop) noexcept:
     return (
         (creator.task_factory is None or creator.starts_eagerly)
         and creator.type_version == type_version_of(creator)
-        and not (creator.asyncio_creates_tasks or creator.closed or creator.debug)
+        and not (creator.creation_replaced or creator.closed or creator.debug)
     )
 
 

@@ -88,7 +88,7 @@ cdef class NetworkCore(LoopCore):
         self.connected_socket = None
         return False
 
-    cdef bint has_own_transport_for(self, object sock) except -1:
+    cdef bint has_native_transport_for(self, object sock) except -1:
         """Whether hotloop has a transport for this socket. RuntimeError if the socket has a transport already."""
         cdef object entry
         if self.poller is None or type(sock) is not Socket or socket_class_is_patched():
@@ -103,7 +103,7 @@ cdef class NetworkCore(LoopCore):
         return False
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
-        if not self.has_own_transport_for(sock):
+        if not self.has_native_transport_for(sock):
             return super()._make_socket_transport(
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
@@ -125,7 +125,7 @@ cdef class NetworkCore(LoopCore):
         **timeouts,
     ):
         cdef TlsProtocol tls
-        if not self.has_own_transport_for(rawsock):
+        if not self.has_native_transport_for(rawsock):
             return super()._make_ssl_transport(
                 rawsock,
                 protocol,
@@ -199,7 +199,7 @@ cdef class NetworkCore(LoopCore):
         return transport
 
     def _make_datagram_transport(self, sock, protocol, address=None, waiter=None, extra=None):
-        if not self.has_own_transport_for(sock):
+        if not self.has_native_transport_for(sock):
             return super()._make_datagram_transport(sock, protocol, address, waiter, extra)
         return open_datagram(self, sock, protocol, address, waiter, extra)
 
@@ -353,7 +353,7 @@ cdef tuple CREATE_TASK = (NetworkCore.create_task, AsyncioTasks.create_task)
 cdef bint accepting_is_overridden(NetworkCore loop) except -1:
     """Whether a method that asyncio would call for an accepted connection is overridden, or replaced on the loop, or if
     the program makes the tasks."""
-    if loop.task_factory is not None or "create_task" in loop.replaced_methods or loop.tasks_are_asyncios():
+    if loop.task_factory is not None or "create_task" in loop.replaced_methods or loop.creation_is_replaced():
         return True
     return not (
         type(loop).create_task in CREATE_TASK

@@ -36,12 +36,13 @@ cdef class Poller:
     cdef unsigned int stale_generation, stale_wait
     cdef bint renewal_due           # the kernel reports a file that cannot be removed from the set
     cdef bint number_taken          # the program knows the set's number, and may watch the set
-    cdef unsigned int process       # the fork_count() of the process that owns the kernel's set
+    cdef unsigned int fork_number   # of the process that owns the kernel's set
 
     # Registrations.
     cdef object entry(self, int fd)
     cdef bint is_registered(self, int fd) noexcept
     cdef int attach(self, int fd, Watcher watcher, int events) except -1
+    cdef unsigned int next_generation(self) noexcept
     cdef int reserve(self, int fd) except -1
     cdef bint take_over(self, int fd, Watcher watcher, int events) except -1
     cdef int change(self, int fd, int events) except -1

@@ -60,7 +60,7 @@ cdef class Poller:
         self.entries = []
         self.registrations = NULL
         self.registered = 0
-        self.process = fork_count()
+        self.fork_number = fork_count()
         error = poller_open(&self.poller)
         if error < 0:
             raise_errno(error)
@@ -90,26 +90,30 @@ cdef class Poller:
         """attach() in one system call instead of two, if the descriptor's registered file is still open under this
         number. The kernel reports the file's state again, with the new generation."""
         cdef registration *registered
+        cdef unsigned int generation
         if not self.is_registered(fd) or self.registrations[fd].events == 0:
             return False
         self.ensure_own_set()
         registered = &self.registrations[fd]
-        self.last_generation = self.last_generation + 1 or 1
-        if poller_modify(&self.poller, fd, registered.events, events, self.last_generation) < 0:
+        generation = self.next_generation()
+        if poller_modify(&self.poller, fd, registered.events, events, generation) < 0:
             return False
-        registered.generation = self.last_generation
+        registered.generation = generation
         registered.events = events
         registered.watched = True
         self.entries[fd] = watcher
         return True
+
+    cdef unsigned int next_generation(self) noexcept:
+        self.last_generation = self.last_generation + 1 or 1
+        return self.last_generation
 
     cdef int reserve(self, int fd) except -1:
         """Give the descriptor a suspended registration for a watcher that will resume() it. The kernel is not told yet.
         """
         self.detach(fd)
         self.grow_tables(fd)
-        self.last_generation = self.last_generation + 1 or 1
-        self.registrations[fd].generation = self.last_generation
+        self.registrations[fd].generation = self.next_generation()
         self.registrations[fd].events = 0
         self.registrations[fd].watched = True
         self.registered += 1
@@ -210,10 +214,10 @@ cdef class Poller:
         return 0
 
     cdef int add_entry(self, int fd, object entry, int events, bint watched) except -1:
-        cdef unsigned generation
+        cdef unsigned int generation
         cdef int error
         self.ensure_own_set()
-        self.last_generation = generation = self.last_generation + 1 or 1
+        generation = self.next_generation()
         # First, because the kernel refuses numbers that are too large for a table.
         error = poller_add(&self.poller, fd, events, generation)
         if error < 0:
@@ -240,7 +244,7 @@ cdef class Poller:
 
     cdef bint owns_set(self) noexcept:
         """True if the kernel's set belongs to this process, not to the parent that forked it."""
-        return self.process == fork_count()
+        return self.fork_number == fork_count()
 
     cdef int close_set(self) noexcept:
         if self.poller.fd < 0:
@@ -267,7 +271,7 @@ cdef class Poller:
             raise_errno(error)
         self.close_set()
         self.poller = fresh
-        self.process = fork_count()
+        self.fork_number = fork_count()
         for fd in range(len(self.entries)):
             registered = &self.registrations[fd]
             if is_in_set(registered):

@@ -8,7 +8,6 @@ from hotloop._c.scheduler.ready_queue cimport ReadyQueue
 cdef extern from "scheduler/timer_heap.h":
     ctypedef struct timer_due:
         double deadline
-        Py_ssize_t slot
 
     ctypedef struct timer_heap:
         Py_ssize_t live

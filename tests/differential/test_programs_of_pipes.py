@@ -114,6 +114,7 @@ class PipeStage(Stage):
     def __init__(self, loop, program, reactions, *, kinds):
         super().__init__(loop, program, reactions)
         self.resuming = False
+        self.paused_in = self.reader_acted_in = 0
         self.written = self.peer_written = 0
         self.at_peer = bytearray()
         self.reading, self.writing = Side(self, "reading"), Side(self, "writing")
@@ -193,9 +194,13 @@ class PipeStage(Stage):
 
     def pause_reading(self):
         self.reading.transport.pause_reading()
+        self.paused_in = self.turn
 
     def resume_reading(self):
-        self.reading.transport.resume_reading()
+        """Where the writing end's reader has acted since a pause in this turn, asyncio's poll reports that before what
+        there is to read, because asyncio has told the kernel of the pause."""
+        if self.paused_in != self.turn or self.reader_acted_in != self.turn:
+            self.reading.transport.resume_reading()
 
     def close_reading(self):
         self.reading.transport.close()
@@ -218,6 +223,7 @@ class PipeStage(Stage):
         self.note("peer wrote", count)
 
     def peer_read(self, size, quietly=False):
+        self.reader_acted_in = self.turn
         before = len(self.at_peer)
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
             while self.peer_to_read in self.peers and (data := os.read(self.peer_to_read, size)):
@@ -231,6 +237,7 @@ class PipeStage(Stage):
         self.close_peer(self.peer_to_write)
 
     def peer_stops_reading(self):
+        self.reader_acted_in = self.turn
         self.close_peer(self.peer_to_read)
 
     def close_peer(self, fd):
@@ -325,9 +332,13 @@ class TerminalStage(Stage):
 
     def pause_reading(self):
         self.reading.transport.pause_reading()
+        self.paused_in = self.turn
 
     def resume_reading(self):
-        self.reading.transport.resume_reading()
+        """Where the writing end's reader has acted since a pause in this turn, asyncio's poll reports that before what
+        there is to read, because asyncio has told the kernel of the pause."""
+        if self.paused_in != self.turn or self.reader_acted_in != self.turn:
+            self.reading.transport.resume_reading()
 
     def close_reading(self):
         self.reading.transport.close()

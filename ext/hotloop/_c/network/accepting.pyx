@@ -21,7 +21,7 @@ from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
-from hotloop._c.transports.stream cimport open_stream
+from hotloop._c.transports.stream cimport open_accepted
 
 import os
 import socket
@@ -118,9 +118,7 @@ cdef class AcceptedConnection(Runnable):
             protocol = make_protocol(self.loop, self.arguments, context)
             fd = self.fd
             self.fd = -1
-            open_stream(
-                self.loop, None, False, fd, self.peer, self.tcp, protocol, context, None, None, self.arguments[SERVER]
-            )
+            open_accepted(self.loop, fd, self.peer, self.tcp, protocol, context, self.arguments[SERVER])
         finally:
             PyContext_Exit(context)
         return protocol

@@ -108,7 +108,7 @@ cdef class NetworkCore(LoopCore):
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )
         exposed = self.is_held_by_program(sock, server)
-        return open_stream(self, sock, exposed, -1, None, False, protocol, context, waiter, extra, server)
+        return open_stream(self, sock, exposed, protocol, context, waiter, extra, server)
 
     def _make_ssl_transport(
         self,
@@ -143,7 +143,7 @@ cdef class NetworkCore(LoopCore):
         )
         transport = new_tls_transport(tls)
         exposed = self.is_held_by_program(rawsock, server)
-        open_stream(self, rawsock, exposed, -1, None, False, tls, tls.context, None, extra, server)
+        open_stream(self, rawsock, exposed, tls, tls.context, None, extra, server)
         return transport
 
     def _make_tls_protocol(self, transport, protocol, sslcontext, waiter, server_side, server_hostname, timeouts):

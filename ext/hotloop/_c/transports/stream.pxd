@@ -32,6 +32,9 @@ cdef class StreamTransport(StreamReceiver):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
-    object waiter, object extra, object server
+    LoopCore loop, object sock, bint exposed, object protocol, object context, object waiter, object extra,
+    object server
+)
+cdef StreamTransport open_accepted(
+    LoopCore loop, int fd, bytes peer, bint tcp, object protocol, object context, object server
 )

@@ -520,27 +520,40 @@ cdef class StreamTransport(StreamReceiver):
 
 
 cdef StreamTransport open_stream(
-    LoopCore loop, object sock, bint exposed, int fd, bytes peer, bint tcp, object protocol, object context,
-    object waiter, object extra, object server
+    LoopCore loop, object sock, bint exposed, object protocol, object context, object waiter, object extra,
+    object server
 ):
-    """A transport for a connected, non-blocking socket. It is given as a Python socket object, `exposed` if the program
-    has it, too; or, with `sock` None, as a descriptor with the address of the `peer`. The transport owns the descriptor
-    from here on. `tcp`: the caller knows that it is a TCP socket."""
+    """A transport for a connected, non-blocking socket object, `exposed` if the program has it, too."""
+    cdef StreamTransport transport = StreamTransport.__new__(StreamTransport)
+    cdef bint tcp
+    transport.adopt_socket(sock, extra, exposed)
+    # What the object says of a socket that create_connection() has made is true of the kernel's socket, too.
+    tcp = transport.set_no_delay() and not exposed and server is None
+    transport.edge_triggered = tcp or transport.is_tcp()
+    return opened(transport, loop, exposed, protocol, context, waiter, server)
+
+
+cdef StreamTransport open_accepted(
+    LoopCore loop, int fd, bytes peer, bint tcp, object protocol, object context, object server
+):
+    """A transport for a connection that was accepted from `peer`, and whose descriptor it owns from here on. `tcp`: the
+    caller knows that it is a TCP socket."""
     cdef StreamTransport transport
     try:
         transport = StreamTransport.__new__(StreamTransport)
     except MemoryError:
-        if sock is None:
-            socket_close(fd)
+        socket_close(fd)
         raise
-    if sock is None:
-        transport.fd = fd
-        transport.peer = peer
-    else:
-        transport.adopt_socket(sock, extra, exposed)
-        # What the object says of a socket that create_connection() has made is true of the kernel's socket, too.
-        tcp = transport.set_no_delay() and not exposed and server is None
+    transport.fd = fd
+    transport.peer = peer
     transport.edge_triggered = tcp or transport.is_tcp()
+    return opened(transport, loop, False, protocol, context, None, server)
+
+
+cdef StreamTransport opened(
+    StreamTransport transport, LoopCore loop, bint exposed, object protocol, object context, object waiter,
+    object server
+):
     try:
         transport.replace_protocol(protocol)
         if server is not None:

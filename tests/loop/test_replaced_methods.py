@@ -287,6 +287,23 @@ def test_a_dict_that_the_program_keeps_is_the_loops(loop):
     assert loop.anything == 2
 
 
+def test_a_subclass_keeps_a_setting_in_its_dict(impl):
+    class Doubling(impl.EventLoop):
+        @property
+        def slow_callback_duration(self):
+            return 2 * self.__dict__["slow_callback_duration"]
+
+        @slow_callback_duration.setter
+        def slow_callback_duration(self, seconds):
+            vars(self)["slow_callback_duration"] = seconds
+
+    loop = Doubling()
+    assert loop.slow_callback_duration == 0.2
+    loop.slow_callback_duration = 1.0
+    assert loop.slow_callback_duration == 2.0 and vars(loop)["slow_callback_duration"] == 1.0
+    loop.close()
+
+
 def test_a_subclass_may_run_all_its_callbacks_itself(impl):
     """trio-asyncio's loop, for example, has queues of its own, and these names."""
 

@@ -93,7 +93,7 @@ cdef object TimeoutError_ = exceptions.TimeoutError
 
 cdef class IteratorFields:
     """What as_completed() returns consists of. The class that programs see derives from this one and from asyncio's."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     # All of them may be missing: before __init__().
     cdef object _done               # a Queue of futures; None in it: the timeout has expired

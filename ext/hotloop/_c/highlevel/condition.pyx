@@ -85,7 +85,7 @@ cdef object AsyncioLock = locks.Lock
 
 cdef class ConditionFields:
     """What a Condition consists of. The class that programs see derives from this one and from asyncio.Condition."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _loop               # None: not bound to one yet
     cdef object _lock

@@ -2,7 +2,7 @@ from cpython.object cimport PyObject
 
 
 cdef class EventFields:
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _loop               # None: not bound to one yet
     cdef object _waiters            # a deque of futures

@@ -4,7 +4,7 @@ from hotloop._c.highlevel.coroutine cimport Coroutine, Operation
 
 
 cdef class LockFields:
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _loop               # None: not bound to one yet
     cdef object _waiters            # a deque of futures; None: nothing has waited yet

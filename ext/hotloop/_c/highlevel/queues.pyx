@@ -107,7 +107,7 @@ cdef object QueueShutDown = getattr(queues, "QueueShutDown", None)
 
 cdef class QueueFields:
     """What a queue consists of. The classes that programs see derive from this one and from asyncio's."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _loop               # None: not bound to one yet
     cdef object _maxsize

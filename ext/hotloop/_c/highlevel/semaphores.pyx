@@ -121,7 +121,7 @@ cdef object CancelledError = exceptions.CancelledError
 
 cdef class SemaphoreFields:
     """What a semaphore consists of. The classes that programs see derive from this one and from asyncio's."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _loop               # None: not bound to one yet
     cdef object _waiters            # a deque of futures; None: nothing has waited yet

@@ -2,7 +2,7 @@ from cpython.object cimport PyObject
 
 
 cdef class StreamReaderFields:
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _limit
     cdef object _loop

@@ -51,7 +51,7 @@ from hotloop._c.highlevel.stream_reader import StreamReader
 cdef class StreamWriterFields:
     """What a StreamWriter consists of. The class that programs see derives from this one and from
     asyncio.StreamWriter."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object _transport
     cdef object _protocol

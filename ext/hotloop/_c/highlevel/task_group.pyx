@@ -80,7 +80,7 @@ cdef object CONTEXT = "context"
 
 cdef class TaskGroupFields:
     """What a TaskGroup consists of. The class that programs see derives from this one and from asyncio.TaskGroup."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     cdef object context             # of the latest create_task(); None: none. Not an attribute
     cdef object _entered

@@ -73,7 +73,7 @@ cdef object EXITED = timeouts._State.EXITED
 
 cdef class TimeoutFields:
     """What a Timeout consists of. The class that programs see derives from this one and from asyncio.Timeout."""
-    cdef object attributes          # the instance's __dict__, see instance_dict.h
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h
     cdef object __weakref__
     # All of them may be missing: before __init__(), and `_cancelling` before __aenter__().
     cdef object _state              # a timeouts._State

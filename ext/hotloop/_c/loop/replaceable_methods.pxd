@@ -2,7 +2,7 @@ from hotloop._c.loop.state cimport LoopState
 
 
 cdef class ReplaceableMethods(LoopState):
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set or asked for
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set or asked for
     cdef object time_replacement    # a replacement of time(); None: time() is time.monotonic()
     cdef bint run_once_is_original  # _run_once() is not overridden; other threads read it
     cdef bint process_events_is_original

@@ -6,7 +6,7 @@ clock may also set how early timers fire, _clock_resolution, or take the place o
 """
 
 cimport cython
-from cpython.dict cimport PyDict_GetItemWithError
+from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_SetItem
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from libc.math cimport INFINITY, nextafter
 
@@ -35,15 +35,20 @@ cdef extern from "system/clock.h":
 cdef extern from *:
     """
     #define INSTANCE_DICT_OWNER struct __pyx_obj_7hotloop_2_c_4loop_19replaceable_methods_ReplaceableMethods
+
+    /* Whether the attribute of this name in the object's class is `attribute`. */
+    static inline int is_in_class(PyObject *object, PyObject *name, PyObject *attribute)
+    {
+        return _PyType_Lookup(Py_TYPE(object), name) == attribute;
+    }
     """
+    bint is_in_class(object, object name, object attribute) noexcept
 
 # LoopCore's own methods, by name: see declare_originals().
 cdef dict ORIGINALS = {}
-# Settings that the loop's __dict__ shows, as asyncio's does: there mock.patch.object() looks for what it has to put
-# back. All are set by name only.
-cdef frozenset SHOWN = frozenset(
-    ("_clock_resolution", "_debug", "_selector", "_task_factory", "slow_callback_duration")
-)
+# LoopCore's descriptors of the settings that the loop's __dict__ shows, as asyncio's does: there mock.patch.object()
+# looks for what it has to put back. All are set by name only.
+cdef dict SHOWN = {}
 # What asyncio sets _clock_resolution to.
 cdef double RESOLUTION = time.get_clock_info("monotonic").resolution
 cdef dict time_names = time.__dict__
@@ -60,8 +65,9 @@ cdef class ReplaceableMethods(LoopState):
     @property
     def __dict__(self):
         attributes = instance_dict_get(self)
-        for name in SHOWN:
-            attributes[name] = getattr(self, name)
+        for name, setting in SHOWN.items():
+            if not PyDict_Contains(attributes, name) and is_in_class(self, name, setting):
+                PyDict_SetItem(attributes, name, setting.__get__(self))
         return attributes
 
     @__dict__.setter
@@ -70,9 +76,9 @@ cdef class ReplaceableMethods(LoopState):
 
     def __setattr__(self, name, value):
         PyObject_GenericSetAttr(self, name, value)
-        if name in SHOWN and not instance_dict_is_absent(self):
+        if name in SHOWN and not instance_dict_is_absent(self) and is_in_class(self, name, SHOWN[name]):
             # The dictionary keeps nothing that was replaced.
-            instance_dict_get(self)[name] = value
+            PyDict_SetItem(instance_dict_get(self), name, value)
         if name in ORIGINALS:
             self.replaced_methods.add(name)
             self.count_replacement()
@@ -182,12 +188,14 @@ cdef bint is_the_clock(object function) except -1:
 
 
 cdef int declare_originals(type core) except -1:
-    """Tell which class has the original methods."""
+    """Tell which class has the original methods and settings."""
     for name in (
         *("time", "call_soon", "call_at", "create_task", "_process_events"),
         *("_run_once", "_run_forever_setup", "_run_forever_cleanup"),
     ):
         ORIGINALS[name] = getattr(core, name)
+    for name in ("_clock_resolution", "_debug", "slow_callback_duration", "_task_factory", "_selector"):
+        SHOWN[name] = getattr(core, name)
     return 0
 
 

@@ -36,6 +36,20 @@ from hotloop._c.transports.datagram cimport open_datagram
 from hotloop._c.transports.pipe cimport open_read_pipe, open_write_pipe
 from hotloop._c.transports.stream cimport StreamTransport, open_stream
 
+cdef extern from *:
+    """
+    /* Whether its class says nothing of its truth. */
+    static inline int cannot_be_false(PyObject *object)
+    {
+        PyTypeObject *type = Py_TYPE(object);
+
+        return (type->tp_as_number == NULL || type->tp_as_number->nb_bool == NULL)
+               && (type->tp_as_mapping == NULL || type->tp_as_mapping->mp_length == NULL)
+               && (type->tp_as_sequence == NULL || type->tp_as_sequence->sq_length == NULL);
+    }
+    """
+    bint cannot_be_false(object) noexcept
+
 import inspect
 import socket
 import sys
@@ -45,15 +59,8 @@ from asyncio import constants, exceptions, selector_events, tasks, unix_events
 from hotloop._c.loop.asyncio_tasks import AsyncioTasks
 from hotloop._c.network.socket_methods import send_file
 
-try:
-    import ssl
-except ImportError:
-    ssl = None
-
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
-# None where the interpreter was built without OpenSSL.
-cdef object SSLContext = getattr(ssl, "SSLContext", None)
 # In newer versions a second cancellation of a start does not disturb the wait for the process's end.
 cdef bint shields_end = "shield" in unix_events._UnixSelectorEventLoop._make_subprocess_transport.__code__.co_names
 
@@ -225,9 +232,9 @@ cdef class NetworkCore(LoopCore):
             or type(sock) is not Socket
             or socket_class_is_patched()
             or not can_accept(sock)
-            # asyncio takes any false value for no TLS. Its own code asks other objects whether they are false: one that
-            # raises then costs the connection, and the server goes on.
-            or not (sslcontext is None or type(sslcontext) is SSLContext)
+            # asyncio takes any false value for no TLS. Its own code asks what may be false: an object that raises then
+            # costs the connection, and the server goes on.
+            or not (sslcontext is None or cannot_be_false(sslcontext))
             or accepting_is_overridden(self)
         ):
             super()._accept_connection(*arguments)

@@ -2,7 +2,7 @@ from hotloop._c.poller.poller cimport Poller
 
 
 cdef class PollerSelector(Poller):
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object map                 # what get_map() returns; None once closed
     cdef unsigned int type_version  # the version tag of the class when `class_select_is_original` was last found

@@ -24,7 +24,7 @@ cdef extern from "runtime/locking.h":
 # Tools outside the process read `awaited_by` and the two flags after `state`. tasks_in_view.h says why they must stay
 # where they are.
 cdef class FutureCore(Runnable):
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object loop                # None: __init__() was never called
     cdef ReadyQueue queue           # the loop's ready queue, if that is a ReadyQueue; else None

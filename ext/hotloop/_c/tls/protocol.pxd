@@ -3,7 +3,7 @@ from hotloop._c.tls.handshake cimport TlsHandshake
 
 
 cdef class TlsProtocol(TlsHandshake):
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef object sslcontext
     cdef bytearray receive_buffer   # what get_buffer() returns; None: it was not called yet

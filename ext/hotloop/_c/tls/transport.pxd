@@ -2,7 +2,7 @@ from hotloop._c.tls.protocol cimport TlsProtocol
 
 
 cdef class SSLTransport:
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef TlsProtocol tls
 

@@ -6,7 +6,7 @@ cdef Py_ssize_t SILENT_LOST_WRITES
 
 
 cdef class Transport(ProtocolRunner):
-    cdef object attributes          # the instance's __dict__, see instance_dict.h; absent until one is set
+    cdef bytes attributes           # the instance's __dict__, see instance_dict.h; absent until one is set
     cdef object __weakref__
     cdef dict extra                 # the answers of get_extra_info() known so far; may be None
     cdef int fd                     # -1: closed, or not opened

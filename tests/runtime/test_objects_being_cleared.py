@@ -1,7 +1,7 @@
 """A weak reference's callback runs in the middle of an object's tp_clear, finds the object and uses its attributes.
 
-A finalizer makes the weak reference: those that were there before the collection are gone by then. Since CPython 3.14 its
-callback is not called. Each kind of object is tried in a process of its own.
+A finalizer makes the weak reference: those that were there before the collection are gone by then. Since CPython 3.14
+its callback is not called. Each kind of object is tried in a process of its own.
 """
 
 import pytest

@@ -72,6 +72,8 @@ class Stage:
         try:
             getattr(self, step.name)(*([] if step.argument is None else [step.argument]))
         except Exception as error:
+            if getattr(error, "obj", None) is self:
+                raise  # a mistake in the stage
             self.note(step.name, type(error).__name__, getattr(error, "errno", None))
 
     def take_turn(self):

@@ -332,13 +332,9 @@ class TerminalStage(Stage):
 
     def pause_reading(self):
         self.reading.transport.pause_reading()
-        self.paused_in = self.turn
 
     def resume_reading(self):
-        """Where the writing end's reader has acted since a pause in this turn, asyncio's poll reports that before what
-        there is to read, because asyncio has told the kernel of the pause."""
-        if self.paused_in != self.turn or self.reader_acted_in != self.turn:
-            self.reading.transport.resume_reading()
+        self.reading.transport.resume_reading()
 
     def close_reading(self):
         self.reading.transport.close()

@@ -6,7 +6,7 @@ clock may also set how early timers fire, _clock_resolution, or take the place o
 """
 
 cimport cython
-from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetItem
 from cpython.object cimport PyObject, PyObject_GenericSetAttr, PyTypeObject
 from libc.math cimport INFINITY, nextafter
 
@@ -66,7 +66,7 @@ cdef class ReplaceableMethods(LoopState):
     def __dict__(self):
         attributes = instance_dict_get(self)
         for name, setting in SHOWN.items():
-            if not PyDict_Contains(attributes, name) and is_in_class(self, name, setting):
+            if is_in_class(self, name, setting):
                 PyDict_SetItem(attributes, name, setting.__get__(self))
         return attributes
 

@@ -14,7 +14,8 @@ the writes of a turn, begin after bytes were read (start_tls()), or run over ano
 Source: the ssl module's documentation, "Memory BIO Support"; SSL_read(3), SSL_write(3), SSL_shutdown(3).
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 from hotloop._c.runtime.borrowed_buffer cimport readable_buffer, writable_buffer
@@ -95,14 +96,11 @@ cdef class TlsEngine:
     cdef Py_ssize_t read_by_ssl_module(self, char *place, Py_ssize_t room) except -2:
         """Decrypt one record or its next part. Returns how many bytes; 0 may also mean `peer_closed` or `failure`."""
         cdef Py_ssize_t count = 0
-        cdef object data
         try:
             if self.native:
                 count = self.ssl.read(room, writable_buffer(place, room))
             else:
-                data = self.ssl.read(room)
-                count = PyBytes_GET_SIZE(data)
-                memcpy(place, PyBytes_AS_STRING(data), count)
+                count = copy_into(place, room, self.ssl.read(room))
             self.peer_closed = count == 0
         except NOT_NOW:
             pass
@@ -124,10 +122,13 @@ cdef class TlsEngine:
         raise NotImplementedError
 
     cdef Py_ssize_t write_by_ssl_module(self, const char *data, Py_ssize_t size) except -2:
+        cdef Py_ssize_t taken
         try:
-            return self.ssl.write(readable_buffer(data, size) if self.native else PyBytes_FromStringAndSize(data, size))
+            taken = self.ssl.write(readable_buffer(data, size) if self.native else PyBytes_FromStringAndSize(data, size))
         except NOT_NOW:
             return -1
+        # The write() of a program's SSLObject may return anything.
+        return min(taken, size) if taken > 0 else -1
 
     cdef Py_ssize_t unsent(self) except -1:
         """How many bytes of ciphertext are to be sent to the peer."""
@@ -145,3 +146,18 @@ cdef class TlsEngine:
         """Whether encrypt_record() and move_unsent() neither run Python code nor release the GIL if OpenSSL takes the
         data."""
         return False
+
+
+cdef Py_ssize_t copy_into(char *place, Py_ssize_t room, object data) except -1:
+    """Copy what the read() of a program's SSLObject has returned, which may be anything. Returns how many bytes."""
+    cdef Py_buffer view
+    if not data:
+        return 0
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > room:
+            raise ValueError(f"read() returned {view.len} bytes, more than the {room} that it was asked for")
+        memcpy(place, view.buf, view.len)
+        return view.len
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,67 @@
+"""TLS by an SSLObject class of the program's, whose methods may return anything."""
+
+import ssl
+
+import pytest
+from support.tls_connections import every_protocol, every_side, numbered
+
+
+def context_of(tls, side, **methods):
+    context = tls.certificates.context(side)
+    context.sslobject_class = type("Own", (ssl.SSLObject,), methods)
+    return context
+
+
+def reading(convert):
+    """A read() that returns something else than what was received."""
+
+    def read(self, length=1024, buffer=None):
+        data = ssl.SSLObject.read(self, length)
+        return convert(data) if data else data
+
+    return read
+
+
+@every_side
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_reading_bytes_of_another_kind(tls, side, kind):
+    connection = tls.open(side, context=context_of(tls, side, read=reading(kind)))
+    connection.deliver(numbered(50_000))
+    assert connection.protocol.received == numbered(50_000)
+
+
+@every_side
+@pytest.mark.parametrize("nothing", [None, 0, "", b""], ids=repr)
+def test_reading_what_is_false_is_the_end(tls, side, nothing):
+    connection = tls.open(side, context=context_of(tls, side, read=reading(lambda data: nothing)))
+    connection.peer.write(b"data")
+    connection.run_until_lost()
+    assert connection.protocol.calls == ["connection_made", "eof_received", "connection_lost"] and connection.protocol.error is None
+
+
+@pytest.mark.only("c", reason="asyncio passes on whatever it gets")
+@every_side
+@every_protocol
+@pytest.mark.parametrize(
+    ("convert", "error"),
+    [(lambda data: data * 20_000, ValueError), (lambda data: data * 1_000_000, ValueError), (bytes.decode, TypeError)],
+    ids=["more", "much more", "text"],
+)
+def test_reading_more_than_was_asked_for_or_no_bytes(tls, side, make_protocol, convert, error):
+    connection = tls.open(side, make_protocol(), context=context_of(tls, side, read=reading(convert)))
+    connection.peer.write(b"data")
+    connection.run_until_lost()
+    (report,) = tls.take_reports()
+    assert type(report["exception"]) is error and connection.protocol.error is report["exception"]
+    assert not connection.protocol.received
+
+
+@every_side
+def test_writing_more_than_there_was(tls, side):
+    def write(self, data):
+        return ssl.SSLObject.write(self, data) + 1_000_000
+
+    connection = tls.open(side, context=context_of(tls, side, write=write))
+    for part in (numbered(50_000), b"and more"):
+        connection.transport.write(part)
+    assert connection.receive(50_008) == numbered(50_000) + b"and more"

@@ -75,6 +75,11 @@ def a_selector(held):
     made.register(reading, 1, held)
     return made
 
+def a_timeout(held):
+    made = aio.timeout(None)
+    made._when = held
+    return made
+
 def with_loop(made):
     def make(held):
         target = made()
@@ -91,9 +96,9 @@ def make_protocol():
 def make_writer():
     return aio.StreamWriter(Transport(), make_protocol(), None, loop)
 
-KINDS = [a_loop, a_future, a_future_that_calls, a_future_of_a_subclass, a_selector]
+KINDS = [a_loop, a_future, a_future_that_calls, a_future_of_a_subclass, a_selector, a_timeout]
 KINDS += map(with_loop, [aio.Lock, aio.Event, aio.Condition, aio.Semaphore, aio.Queue, make_reader, make_protocol])
-KINDS += [with_loop(make_writer)]
+KINDS += [with_loop(make_writer), with_loop(aio.TaskGroup)]
 
 def make(kind):
     held = Held()
@@ -115,6 +120,6 @@ for end in ends:
 
 
 @pytest.mark.only("c", reason="it is about the compiled classes' tp_clear")
-@pytest.mark.parametrize("kind", range(13))
+@pytest.mark.parametrize("kind", range(15))
 def test_attributes_of_an_object_that_is_being_cleared(impl, kind):
     impl.run_script(PROGRAM % kind)

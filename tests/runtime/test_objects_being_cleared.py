@@ -76,7 +76,7 @@ def a_selector(held):
     return made
 
 def a_timeout(held):
-    made = aio.timeout(None)
+    made = aio.Timeout(None)
     made._when = held
     return made
 

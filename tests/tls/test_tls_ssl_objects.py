@@ -36,7 +36,8 @@ def test_reading_what_is_false_is_the_end(tls, side, nothing):
     connection = tls.open(side, context=context_of(tls, side, read=reading(lambda data: nothing)))
     connection.peer.write(b"data")
     connection.run_until_lost()
-    assert connection.protocol.calls == ["connection_made", "eof_received", "connection_lost"] and connection.protocol.error is None
+    assert connection.protocol.calls == ["connection_made", "eof_received", "connection_lost"]
+    assert connection.protocol.error is None
 
 
 @pytest.mark.only("c", reason="asyncio passes on whatever it gets")

@@ -104,7 +104,7 @@ cdef class Polling(TaskCreation):
         return self.poll_as_asyncio(wait)
 
     cdef int expire_timers(self, uint64_t polled_before) except -1:
-        """Queue what is due."""
+        """Queue what is due. Where no poll came before it, the lateness is not counted: it has one sample a poll."""
         cdef bint patched
         cdef double now = self.current_time(&patched), due, first
         if patched:

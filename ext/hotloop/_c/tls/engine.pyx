@@ -122,9 +122,10 @@ cdef class TlsEngine:
         raise NotImplementedError
 
     cdef Py_ssize_t write_by_ssl_module(self, const char *data, Py_ssize_t size) except -2:
+        cdef object given = readable_buffer(data, size) if self.native else PyBytes_FromStringAndSize(data, size)
         cdef Py_ssize_t taken
         try:
-            taken = self.ssl.write(readable_buffer(data, size) if self.native else PyBytes_FromStringAndSize(data, size))
+            taken = self.ssl.write(given)
         except NOT_NOW:
             return -1
         # The write() of a program's SSLObject may return anything.

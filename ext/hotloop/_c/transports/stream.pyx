@@ -554,6 +554,7 @@ cdef StreamTransport opened(
     StreamTransport transport, LoopCore loop, bint exposed, object protocol, object context, object waiter,
     object server
 ):
+    """Connect a new transport, which has its descriptor, to the others. If that fails, the descriptor is closed."""
     try:
         transport.replace_protocol(protocol)
         if server is not None:

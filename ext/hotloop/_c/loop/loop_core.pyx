@@ -290,22 +290,17 @@ cdef class LoopCore(Polling):
         """Run items until one raises. run_batches() then gets a reference to it in `running`, and goes on with the
         rest: so the usual item costs no try statement."""
         cdef ReadyQueue ready = self.ready
-        cdef bint nothing_left, over
+        cdef bint over
         while todo[0]:
-            if FREE_THREADED:
-                # If this counted first, another thread could empty the queue in between.
-                running[0] = pop(ready)
-            nothing_left = running[0] == NULL if FREE_THREADED else queued(ready) == 0
-            if nothing_left:
+            running[0] = pop(ready)
+            if running[0] == NULL:
                 # The loop was closed, or the program emptied the queue.
                 todo[0] = 0
                 self.metrics.last_reading = clock_ticks()
                 break
             todo[0] -= 1
-            if not FREE_THREADED:
-                running[0] = pop(ready)
-                if todo[0] >= PREFETCHED_FROM:
-                    prefetch_item(ready)
+            if not FREE_THREADED and todo[0] >= PREFETCHED_FROM:
+                prefetch_item(ready)
             self.metrics.items += 1
             if ready.entered_task is not None and not isinstance(<object>running[0], Task):
                 self.leave_current_task()

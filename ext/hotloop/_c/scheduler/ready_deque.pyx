@@ -111,7 +111,7 @@ cdef class ReadyDeque(ReadyQueue):
 
     def popleft(self):
         """Remove and return the oldest handle; IndexError if there is none."""
-        cdef PyObject *item = pop(self) if queued(self) else NULL
+        cdef PyObject *item = pop(self)
         if item == NULL:
             raise IndexError("pop from an empty deque")
         return unwrap(steal(item))

@@ -3,7 +3,6 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 
 from hotloop._c.runtime.locking cimport (
-    FREE_THREADED,
     object_section,
     publish_size,
     published_size,
@@ -111,12 +110,11 @@ cdef inline int schedule(ReadyQueue queue, Runnable item) except -1:
 
 
 cdef inline PyObject *pop(ReadyQueue queue) noexcept:
-    """Remove the oldest item; return a new reference. The caller has checked that there is one; NULL: another thread
-    has removed it since."""
+    """Remove the oldest item and return a new reference; NULL if there is none."""
     cdef PyObject *item
     cdef object_section section
     section_enter(&section, queue)
-    if FREE_THREADED and queue.count == 0:
+    if queue.count == 0:
         section_leave(&section)
         return NULL
     item = queue.ring[queue.head]

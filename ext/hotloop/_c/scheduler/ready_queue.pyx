@@ -115,7 +115,7 @@ cdef class ReadyQueue:
     cdef int drop_all(self) noexcept:
         """Drop what is queued, but not what finalizers queue meanwhile."""
         cdef Py_ssize_t left = queued(self)
-        while left and queued(self):
+        while left:
             left -= 1
             Py_XDECREF(pop(self))
         return 0

@@ -16,17 +16,9 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_install,
     instance_dict_set,
 )
+from hotloop._c.runtime.locking cimport FREE_THREADED, object_section, section_enter, section_leave
 from hotloop._c.scheduler.handles cimport new_handle
-from hotloop._c.scheduler.ready_queue cimport (
-    FREE_THREADED,
-    ReadyQueue,
-    Runnable,
-    may_queue_directly,
-    object_section,
-    schedule,
-    section_enter,
-    section_leave,
-)
+from hotloop._c.scheduler.ready_queue cimport ReadyQueue, Runnable, may_queue_directly, schedule
 from hotloop._c.tasks.asyncio_waiters cimport waiting_behind
 from hotloop._c.tasks.thrown_exceptions cimport (
     is_exception,

@@ -19,11 +19,11 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.scheduler.handles cimport copy_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
+from hotloop._c.system.os_errors cimport os_error
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
 from hotloop._c.transports.stream cimport open_accepted
 
-import os
 import socket
 from _socket import socket as socket_base
 from asyncio import constants, trsock
@@ -75,7 +75,7 @@ cdef int accept_connections(
         if fd == -EAGAIN or fd == -EINTR:
             break
         if fd < 0:
-            handle_accept_error(loop, sock, OSError(-fd, os.strerror(-fd)), arguments)
+            handle_accept_error(loop, sock, os_error(fd), arguments)
             break
         connection.fd = fd
         # Only TCP sockets have TCP_NODELAY; an accepted socket has its listener's protocol.

@@ -14,6 +14,7 @@ from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
 from hotloop._c.scheduler.handles cimport run_reporting
 from hotloop._c.scheduler.ready_queue cimport push
+from hotloop._c.system.os_errors cimport os_error
 
 import asyncio
 import os
@@ -29,7 +30,7 @@ def pidfd_open(pid):
     """A descriptor that becomes readable when the process ends. OSError if the kernel does not supply one."""
     cdef int fd = process_open(pid)
     if fd < 0:
-        raise OSError(-fd, os.strerror(-fd))
+        raise os_error(fd)
     return fd
 
 

@@ -18,10 +18,10 @@ from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.python_api cimport PyLong_CheckExact, PySys_Audit
 from hotloop._c.runtime.references cimport Py_NewRef, steal
 from hotloop._c.system.address cimport address_from_python, sockaddr_storage, socklen_t
+from hotloop._c.system.os_errors cimport os_error
 from hotloop._c.system.socket_class cimport socket_object_protocol, socket_object_type
 
 import _socket
-import os
 import socket
 from asyncio import base_events
 
@@ -138,7 +138,7 @@ cdef PyObject *begin_connecting(SocketOperation self) except? NULL:
     # These become BlockingIOError and InterruptedError, after which asyncio waits.
     if status in (-EINPROGRESS, -EAGAIN, -EALREADY, -EINTR):
         return NULL
-    raise OSError(-status, os.strerror(-status))
+    raise os_error(status)
 
 
 cdef PyObject *finish_connecting(SocketOperation self) except? NULL:
@@ -147,7 +147,7 @@ cdef PyObject *finish_connecting(SocketOperation self) except? NULL:
     if can_call_kernel(self):
         status = socket_take_error(self.fd, &number)
         if status < 0:
-            raise OSError(-status, os.strerror(-status))
+            raise os_error(status)
     else:
         answer = call_method(self, "getsockopt", (socket.SOL_SOCKET, socket.SO_ERROR))
         # As in asyncio, which waits again if the method says so.

@@ -28,6 +28,7 @@ from hotloop._c.system.address cimport (
     sockaddr_storage,
     socklen_t,
 )
+from hotloop._c.system.os_errors cimport os_error
 from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.system.socket_class cimport socket_class_is_patched
 
@@ -149,7 +150,7 @@ cdef bint would_block(SocketOperation self, Py_ssize_t count) except -1:
     if count >= 0:
         return False
     if count != -EAGAIN:
-        raise OSError(-count, os.strerror(-count))
+        raise os_error(count)
     self.may_register = socket_object_is_non_blocking(self.sock)
     return True
 

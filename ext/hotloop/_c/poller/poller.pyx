@@ -18,8 +18,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, Watcher
+from hotloop._c.system.os_errors cimport os_error
 
-import os
 
 cdef extern from "poller/poller.h":
     const int POLLER_EVENTS_EACH
@@ -44,11 +44,6 @@ if fork_watch() != 0:
     raise MemoryError("pthread_atfork() failed")
 
 
-cdef int raise_errno(int error) except -1:
-    """Raise the OSError, or its subclass, for a negative errno."""
-    raise OSError(-error, os.strerror(-error))
-
-
 @cython.no_gc_clear
 cdef class Poller:
     """The descriptors that a loop watches, and their events. Its tp_clear is clear_poller()."""
@@ -63,7 +58,7 @@ cdef class Poller:
         self.fork_number = fork_count()
         error = poller_open(&self.poller)
         if error < 0:
-            raise_errno(error)
+            raise os_error(error)
 
     def __dealloc__(self):
         self.close_set()
@@ -157,7 +152,7 @@ cdef class Poller:
         """The kernel has refused to change a registration: drop it, and raise the OSError."""
         poller_remove(&self.poller, fd, self.registrations[fd].events)
         self.drop_entry(fd)
-        return raise_errno(error)
+        raise os_error(error)
 
     cdef int suspend(self, int fd) except -1:
         """Drop the reference to a watcher that waits for nothing now, so that it may be freed; undone by resume().
@@ -221,7 +216,7 @@ cdef class Poller:
         # First, because the kernel refuses numbers that are too large for a table.
         error = poller_add(&self.poller, fd, events, generation)
         if error < 0:
-            raise_errno(error)
+            raise os_error(error)
         try:
             self.grow_tables(fd)
         except MemoryError:
@@ -268,7 +263,7 @@ cdef class Poller:
         # First, so that a child that is out of descriptors can try again.
         error = poller_open(&fresh)
         if error < 0:
-            raise_errno(error)
+            raise os_error(error)
         self.close_set()
         self.poller = fresh
         self.fork_number = fork_count()
@@ -328,7 +323,7 @@ cdef class Poller:
         if count[0] < 0:
             try:
                 if count[0] != -EINTR:
-                    raise_errno(count[0])
+                    raise os_error(count[0])
                 PyErr_CheckSignals()
             except BaseException:
                 self.recycle_batch(batch)
@@ -402,7 +397,7 @@ cdef class Poller:
             return 0
         error = poller_wake(&self.poller)
         if error < 0:
-            raise_errno(error)
+            raise os_error(error)
         return 0
 
 

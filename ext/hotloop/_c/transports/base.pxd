@@ -41,4 +41,3 @@ cdef class Transport(ProtocolRunner):
 
 
 cdef Py_ssize_t as_size(object limit) except? -1
-cdef object os_error(Py_ssize_t error)

@@ -19,7 +19,6 @@ from hotloop._c.runtime.instance_dict cimport (
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 
-import os
 from asyncio import base_events, constants, transports
 
 cdef extern from "Python.h":
@@ -463,16 +462,6 @@ cdef Py_ssize_t as_size(object limit) except? -1:
     if limit >= <object>PY_SSIZE_T_MAX:
         return PY_SSIZE_T_MAX
     return <Py_ssize_t>limit if isinstance(limit, int) else <Py_ssize_t><double>limit
-
-
-cdef object os_error(Py_ssize_t error):
-    """The exception for a negative errno, with a traceback, as one that was caught has."""
-    cdef object caught
-    try:
-        raise OSError(-error, os.strerror(-error))
-    except OSError as raised:
-        caught = raised
-    return caught
 
 
 instance_dict_install(<PyTypeObject *>Transport)

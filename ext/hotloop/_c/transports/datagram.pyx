@@ -37,8 +37,8 @@ from hotloop._c.system.address cimport (
     sockaddr_storage,
     socklen_t,
 )
+from hotloop._c.system.os_errors cimport os_error
 from hotloop._c.system.receive cimport READ_SIZE
-from hotloop._c.transports.base cimport os_error
 from hotloop._c.transports.socket_transport cimport SocketTransport
 from hotloop._c.transports.write_queue cimport as_plain_data
 

@@ -25,8 +25,9 @@ from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, receiver_o
 from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.handles cimport copy_context
+from hotloop._c.system.os_errors cimport caught_os_error
 from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
-from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport, os_error
+from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport
 from hotloop._c.transports.write_queue cimport (
     as_plain_data,
     iovec,
@@ -206,7 +207,7 @@ cdef class ReadPipeTransport(PipeTransport):
         elif count == 0:
             self.on_eof()
         elif count != -EAGAIN:
-            self.fatal_error(os_error(count), "Fatal read error on pipe transport")
+            self.fatal_error(caught_os_error(count), "Fatal read error on pipe transport")
         return 0
 
     cdef bytes read(self, Py_ssize_t *count):
@@ -393,7 +394,7 @@ cdef class WritePipeTransport(PipeTransport):
             return 0
         if sent < 0 and sent != -EAGAIN:
             self.ignored_writes += 1
-            return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+            return self.fatal_error(caught_os_error(sent), "Fatal write error on pipe transport")
         self.add_interest(POLLER_WRITE)
         return self.enqueue(data, max(sent, 0))
 
@@ -423,7 +424,7 @@ cdef class WritePipeTransport(PipeTransport):
             sent = write_queue_send(&self.unsent, self.fd, pipe_write_slices, &full)
             if sent < 0 and not full:
                 self.ignored_writes += 1
-                return self.fatal_error(os_error(sent), "Fatal write error on pipe transport")
+                return self.fatal_error(caught_os_error(sent), "Fatal write error on pipe transport")
             if sent > 0:
                 metrics_sent(&self.loop.metrics, sent)
         return self.add_interest(POLLER_WRITE) if full else self.remove_interest(POLLER_WRITE)

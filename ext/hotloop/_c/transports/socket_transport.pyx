@@ -19,8 +19,9 @@ from libc.errno cimport EBADF
 from hotloop._c.poller.watcher cimport POLLER_EDGE, POLLER_MORE, POLLER_READ, POLLER_WRITE
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.system.address cimport address_is_native, address_to_python, sockaddr, sockaddr_storage, socklen_t
+from hotloop._c.system.os_errors cimport os_error
 from hotloop._c.system.socket_class cimport socket_object_protocol, socket_object_type, socket_class_is_patched
-from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.transports.base cimport Transport
 
 import socket
 import weakref

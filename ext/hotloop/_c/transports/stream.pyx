@@ -19,7 +19,8 @@ from hotloop._c.loop.state cimport METRICS_STREAM, METRICS_TCP, backoff_reset, m
 from hotloop._c.poller.descriptor_callbacks cimport detach_if_unused, remove_receiver, set_receiver
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.scheduler.ready_queue cimport queued
-from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.system.os_errors cimport caught_os_error, os_error
+from hotloop._c.transports.base cimport Transport
 from hotloop._c.transports.protocol_kind cimport COMPILED, ByteProtocol
 from hotloop._c.transports.server_connections cimport attach_to_server, detach_from_server
 from hotloop._c.transports.stream_receiver cimport StreamReceiver
@@ -232,7 +233,7 @@ cdef class StreamTransport(StreamReceiver):
         finally:
             PyBuffer_Release(&view)
         if count < 0 and count != -EAGAIN:
-            self.write_failed(os_error(count))
+            self.write_failed(caught_os_error(count))
         return count == view.len
 
     cdef int send_soon(self) except -1:
@@ -303,7 +304,7 @@ cdef class StreamTransport(StreamReceiver):
         while self.unsent.bytes and not full:
             sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_slices, &full)
             if sent < 0 and not full:
-                self.write_failed(os_error(sent))
+                self.write_failed(caught_os_error(sent))
                 return 0
             if sent > 0:
                 metrics_sent(&self.loop.metrics, sent)

@@ -19,8 +19,9 @@ from libc.string cimport memcpy
 from hotloop._c.loop.polling cimport waiting_work
 from hotloop._c.loop.state cimport metrics_received
 from hotloop._c.poller.watcher cimport POLLER_MORE, POLLER_READ
+from hotloop._c.system.os_errors cimport caught_os_error
 from hotloop._c.system.receive cimport DIRECT_READ, READ_SIZE, next_size, receive_bytes
-from hotloop._c.transports.base cimport Transport, os_error
+from hotloop._c.transports.base cimport Transport
 from hotloop._c.transports.protocol_kind cimport BUFFERED, COMPILED, PLAIN, ByteProtocol, kind_of
 from hotloop._c.transports.socket_transport cimport SocketTransport
 from hotloop._c.transports.reader_feed cimport reader_to_feed, reserve_space, return_space, wake_reader
@@ -137,7 +138,7 @@ cdef class StreamReceiver(SocketTransport):
         elif count == -EAGAIN:
             self.events &= ~(POLLER_READ | POLLER_MORE)
         else:
-            self.fatal_error(os_error(count), "Fatal read error on socket transport")
+            self.fatal_error(caught_os_error(count), "Fatal read error on socket transport")
         return False
 
     cdef int receive_plain(self) except -1:

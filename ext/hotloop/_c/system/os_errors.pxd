@@ -1,0 +1,2 @@
+cdef object os_error(Py_ssize_t result)
+cdef object caught_os_error(Py_ssize_t result)

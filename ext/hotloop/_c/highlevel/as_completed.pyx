@@ -86,8 +86,8 @@ from asyncio import events, exceptions, tasks
 from hotloop._asyncio.compiled_classes import compiled_class
 from hotloop._c.highlevel.queues import Queue
 
-cdef object own_as_completed = tasks.as_completed
-cdef object OwnIterator = getattr(tasks, "_AsCompletedIterator", None)
+cdef object asyncio_as_completed = tasks.as_completed
+cdef object AsyncioIterator = getattr(tasks, "_AsCompletedIterator", None)
 cdef object TimeoutError_ = exceptions.TimeoutError
 
 
@@ -215,7 +215,7 @@ cdef object anext_step(Coroutine coroutine, object outcome, object error):
             raise_again(error)
         return outcome
     if not is_plain_iterator(<PyObject *>iterator):
-        return delegate(coroutine, own_anext(iterator))
+        return delegate(coroutine, asyncio_anext(iterator))
     if not count_one(iterator):
         raise StopAsyncIteration
     coroutine.position = WAITING
@@ -229,7 +229,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     if coroutine.position != WAITING:
         if not is_plain_iterator(<PyObject *>iterator) or not is_plain((<IteratorFields>iterator)._done):
-            return delegate(coroutine, own_wait(iterator, coroutine.argument))
+            return delegate(coroutine, asyncio_wait(iterator, coroutine.argument))
         done = (<IteratorFields>iterator)._done
         if has_no_item(done):
             coroutine.position = WAITING
@@ -274,7 +274,7 @@ cdef PyObject *as_completed_(PyObject **arguments, Py_ssize_t count, PyObject *k
             or not class_is_unchanged(&iterator_class)
             or not may_create_directly(queue, loop)
         ):
-            return Py_NewRef(own_as_completed(given, timeout=timeout))
+            return Py_NewRef(asyncio_as_completed(given, timeout=timeout))
     elif not are_usual(given, loop):
         return NULL
     return Py_NewRef(new_iterator(given, timeout, loop, queue, task))
@@ -331,37 +331,37 @@ cdef object new_iterator(object given, object timeout, object loop, ReadyQueue q
     return made
 
 
-cdef object own_anext = None, own_wait = None, handle_completion_function = None
+cdef object asyncio_anext = None, asyncio_wait = None, handle_completion_function = None
 cdef Operation anext_operation, wait_operation
 cdef bint counts_failed_waits = False
 
 
-def own_attributes():
+def asyncio_attributes():
     """Those of asyncio's own iterator, which asks for a running loop."""
     running = events._get_running_loop()
     events._set_running_loop(object())
     try:
-        return set(vars(OwnIterator([], None)))
+        return set(vars(AsyncioIterator([], None)))
     finally:
         events._set_running_loop(running)
 
 
 def make_iterator_class():
     """The compiled class; None if this Python has none like it."""
-    global own_anext, own_wait, handle_completion_function, anext_operation, wait_operation, counts_failed_waits
-    if OwnIterator is None or own_attributes() != set(IteratorFields.__slots__):
+    global asyncio_anext, asyncio_wait, handle_completion_function, anext_operation, wait_operation, counts_failed_waits
+    if AsyncioIterator is None or asyncio_attributes() != set(IteratorFields.__slots__):
         return None
-    own_anext = OwnIterator.__anext__
-    own_wait = OwnIterator._wait_for_one
-    anext_operation = new_operation(anext_step, own_anext)
-    wait_operation = new_operation(wait_step, own_wait)
-    counts_failed_waits = "_todo_left" in own_wait.__code__.co_names
-    handle_completion_function = compiled_function(OwnIterator._handle_completion, handle_completion)
+    asyncio_anext = AsyncioIterator.__anext__
+    asyncio_wait = AsyncioIterator._wait_for_one
+    anext_operation = new_operation(anext_step, asyncio_anext)
+    wait_operation = new_operation(wait_step, asyncio_wait)
+    counts_failed_waits = "_todo_left" in asyncio_wait.__code__.co_names
+    handle_completion_function = compiled_function(AsyncioIterator._handle_completion, handle_completion)
     return compiled_class(
         IteratorFields,
-        OwnIterator,
-        __next__=compiled_function(OwnIterator.__next__, next_),
-        __anext__=compiled_function(own_anext, anext_),
+        AsyncioIterator,
+        __next__=compiled_function(AsyncioIterator.__next__, next_),
+        __anext__=compiled_function(asyncio_anext, anext_),
         _handle_completion=handle_completion_function,
     )
 
@@ -370,5 +370,9 @@ AsCompletedIterator = make_iterator_class()
 if AsCompletedIterator is not None:
     plain_class_record(&iterator_class, AsCompletedIterator)
 
-as_completed = own_as_completed if AsCompletedIterator is None else compiled_function(own_as_completed, as_completed_)
+as_completed = (
+    asyncio_as_completed
+    if AsCompletedIterator is None
+    else compiled_function(asyncio_as_completed, as_completed_)
+)
 remove_constructor(<PyTypeObject *>CompletionCallback)

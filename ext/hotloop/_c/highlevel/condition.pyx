@@ -156,14 +156,14 @@ cdef PyObject *init(PyObject **arguments, Py_ssize_t count, PyObject *keywords) 
             return NULL
         lock = Lock()
     if not is_unchanged(arguments[0], &condition_class) or not is_plain_lock(<PyObject *>lock):
-        return Py_NewRef(own_init(<object>arguments[0], lock))
+        return Py_NewRef(asyncio_init(<object>arguments[0], lock))
     condition = <ConditionFields>arguments[0]
     locked = PyMethod_New(lock_locked, lock)
     acquire = PyMethod_New(lock_acquire, lock)
     release = PyMethod_New(lock_release, lock)
     waiters = deque_new()
     if not fill_condition_fields(condition):
-        return Py_NewRef(own_init(condition, lock))
+        return Py_NewRef(asyncio_init(condition, lock))
     condition._lock = lock
     condition.locked = locked
     condition.acquire = acquire
@@ -220,7 +220,7 @@ cdef PyObject *notify_plain_condition(ConditionFields condition, Py_ssize_t limi
         if not is_our_future(waiter):
             if woken == 0:
                 return NULL
-            return Py_NewRef(own_notify(condition, min(limit, len(waiters)) - woken))
+            return Py_NewRef(asyncio_notify(condition, min(limit, len(waiters)) - woken))
         if state_of(<Future>waiter) == PENDING:
             woken += 1
             (<Future>waiter).finish(False)
@@ -275,7 +275,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         return True
     waiter = waiter_if_it_may_wait(condition)
     if waiter is None or not is_plain_condition(<PyObject *>condition):
-        return delegate(coroutine, own_wait(condition))
+        return delegate(coroutine, asyncio_wait(condition))
     waiters = (<ConditionFields>condition)._waiters
     # Nothing sees it there before the lock is released, and there may be no memory for it: then the lock stays held.
     before = deque_size(waiters)
@@ -413,28 +413,28 @@ cdef object exit_step(Coroutine coroutine, object outcome, object error):
     return None
 
 
-cdef object own_init = locks.Condition.__init__
-cdef object own_wait = locks.Condition.wait
-cdef object own_wait_for = locks.Condition.wait_for
+cdef object asyncio_init = locks.Condition.__init__
+cdef object asyncio_wait = locks.Condition.wait
+cdef object asyncio_wait_for = locks.Condition.wait_for
 cdef bint passes_on = hasattr(locks.Condition, "_notify")
-cdef object own_notify = locks.Condition.notify
-cdef object own_enter = locks.Condition.__aenter__
-cdef object own_exit = locks.Condition.__aexit__
-cdef Operation wait_operation = new_operation(wait_step, own_wait, NULL, acquire_operation)
-cdef Operation wait_for_operation = new_operation(wait_for_step, own_wait_for)
-cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
-cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
+cdef object asyncio_notify = locks.Condition.notify
+cdef object asyncio_enter = locks.Condition.__aenter__
+cdef object asyncio_exit = locks.Condition.__aexit__
+cdef Operation wait_operation = new_operation(wait_step, asyncio_wait, NULL, acquire_operation)
+cdef Operation wait_for_operation = new_operation(wait_for_step, asyncio_wait_for)
+cdef Operation enter_operation = new_operation(enter_step, asyncio_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, asyncio_exit, exit_at_once)
 
 
 Condition = compiled_class(
     ConditionFields,
     locks.Condition,
-    __init__=compiled_function(own_init, init),
-    wait=compiled_function(own_wait, wait),
-    wait_for=compiled_function(own_wait_for, wait_for),
-    notify=compiled_function(own_notify, notify),
+    __init__=compiled_function(asyncio_init, init),
+    wait=compiled_function(asyncio_wait, wait),
+    wait_for=compiled_function(asyncio_wait_for, wait_for),
+    notify=compiled_function(asyncio_notify, notify),
     notify_all=compiled_function(locks.Condition.notify_all, notify_all),
-    __aenter__=compiled_function(own_enter, enter),
-    __aexit__=compiled_function(own_exit, exit_),
+    __aenter__=compiled_function(asyncio_enter, enter),
+    __aexit__=compiled_function(asyncio_exit, exit_),
 )
 plain_class_record(&condition_class, Condition)

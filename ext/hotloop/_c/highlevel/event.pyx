@@ -170,7 +170,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
         forget_waiter(event, coroutine.extra)
         return True
     if not is_usual_event(<PyObject *>event):
-        return delegate(coroutine, own_wait(event))
+        return delegate(coroutine, asyncio_wait(event))
     if (<EventFields>event)._value:
         return True
     coroutine.extra = add_waiter(event, (<EventFields>event)._waiters, (<EventFields>event)._loop)
@@ -186,14 +186,14 @@ cdef int forget_waiter(object event, object waiter) except -1:
     return 0
 
 
-cdef object own_wait = locks.Event.wait
-cdef Operation wait_operation = new_operation(wait_step, own_wait)
+cdef object asyncio_wait = locks.Event.wait
+cdef Operation wait_operation = new_operation(wait_step, asyncio_wait)
 
 
 cdef dict wait_method():
     """wait(), on Python 3.11 alone. Later ones run asyncio's own within its caller's evaluation, and take a compiled
     coroutine's result from a StopIteration: `await event.wait()` on a set event would take a quarter longer."""
-    return {"wait": compiled_function(own_wait, wait)} if sys.version_info < (3, 12) else {}
+    return {"wait": compiled_function(asyncio_wait, wait)} if sys.version_info < (3, 12) else {}
 
 
 Event = compiled_class(

@@ -78,12 +78,12 @@ from hotloop._asyncio.gather_callback import gather_callback
 
 cdef object get_running_loop = events._get_running_loop
 cdef object current_task = tasks.current_task
-cdef object own_gather = tasks.gather
-cdef object own_cancel = tasks._GatheringFuture.cancel
-cdef object OwnGatheringFuture = tasks._GatheringFuture
-cdef object own_callback = gather_callback(own_gather)
-cdef bint takes_caller = own_callback is not None and own_callback.takes_caller
-cdef bint is_called_for_done_children = own_callback is not None and own_callback.is_called_for_done_children
+cdef object asyncio_gather = tasks.gather
+cdef object asyncio_cancel = tasks._GatheringFuture.cancel
+cdef object AsyncioGatheringFuture = tasks._GatheringFuture
+cdef object asyncio_callback = gather_callback(asyncio_gather)
+cdef bint takes_caller = asyncio_callback is not None and asyncio_callback.takes_caller
+cdef bint is_called_for_done_children = asyncio_callback is not None and asyncio_callback.is_called_for_done_children
 
 
 cdef class _GatheringFuture(Future):
@@ -101,7 +101,9 @@ cdef class _GatheringFuture(Future):
 
     @property
     def __class__(self):
-        return OwnGatheringFuture if type(self) is _GatheringFuture else likeness(type(self), OwnGatheringFuture)
+        if type(self) is _GatheringFuture:
+            return AsyncioGatheringFuture
+        return likeness(type(self), AsyncioGatheringFuture)
 
     @__class__.setter
     def __class__(self, value):
@@ -112,7 +114,7 @@ cdef class _GatheringFuture(Future):
 
     def cancel(self, msg=None):
         """Cancel all children that are not done; False if there are none."""
-        return own_cancel(self, msg)
+        return asyncio_cancel(self, msg)
 
 
 @cython.no_gc_clear
@@ -138,7 +140,7 @@ cdef class Gathering:
                 "outer": self.outer,
                 "return_exceptions": self.return_exceptions,
             }
-            callback, cell = own_callback.make(variables, self.caller)
+            callback, cell = asyncio_callback.make(variables, self.caller)
             if self.callback is None:
                 self.callback = callback
                 self.cell = cell
@@ -288,5 +290,5 @@ cdef PyObject *gather_short_cut(PyObject **arguments, Py_ssize_t count, PyObject
     return Py_NewRef(gather_all(arguments, count, loop, queue, return_exceptions))
 
 
-gather = own_gather if own_callback is None else compiled_function(own_gather, gather_short_cut)
+gather = asyncio_gather if asyncio_callback is None else compiled_function(asyncio_gather, gather_short_cut)
 remove_constructor(<PyTypeObject *>ChildCallback)

@@ -265,11 +265,11 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         end_wait(lock, coroutine.extra, error)
         return True
     if not is_usual_lock(<PyObject *>lock, 0):
-        return delegate(coroutine, own_acquire(lock))
+        return delegate(coroutine, asyncio_acquire(lock))
     if take_if_free(lock):
         return True
     if not is_usual_lock(<PyObject *>lock, 0):
-        return delegate(coroutine, own_acquire(lock))
+        return delegate(coroutine, asyncio_acquire(lock))
     coroutine.extra = begin_wait(<LockFields>lock)
     coroutine.position = WOKEN
     return await_object(coroutine, coroutine.extra)
@@ -339,12 +339,12 @@ cdef object exit_step(Coroutine coroutine, object outcome, object error):
     return None
 
 
-cdef object own_acquire = locks.Lock.acquire
-cdef object own_enter = locks.Lock.__aenter__
-cdef object own_exit = locks.Lock.__aexit__
-cdef Operation acquire_operation = new_operation(acquire_step, own_acquire, acquire_at_once)
-cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
-cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
+cdef object asyncio_acquire = locks.Lock.acquire
+cdef object asyncio_enter = locks.Lock.__aenter__
+cdef object asyncio_exit = locks.Lock.__aexit__
+cdef Operation acquire_operation = new_operation(acquire_step, asyncio_acquire, acquire_at_once)
+cdef Operation enter_operation = new_operation(enter_step, asyncio_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, asyncio_exit, exit_at_once)
 
 
 Lock = compiled_class(
@@ -352,10 +352,10 @@ Lock = compiled_class(
     locks.Lock,
     __init__=compiled_function(locks.Lock.__init__, init),
     locked=compiled_function(locks.Lock.locked, locked),
-    acquire=compiled_function(own_acquire, acquire),
+    acquire=compiled_function(asyncio_acquire, acquire),
     release=compiled_function(locks.Lock.release, release),
-    __aenter__=compiled_function(own_enter, enter),
-    __aexit__=compiled_function(own_exit, exit_),
+    __aenter__=compiled_function(asyncio_enter, enter),
+    __aexit__=compiled_function(asyncio_exit, exit_),
 )
 plain_class_record_names(&lock_class, Lock, ("acquire", "release", "locked"))
 constructor_install(Lock, construct)

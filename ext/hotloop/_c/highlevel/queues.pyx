@@ -442,7 +442,7 @@ cdef object get_step(Coroutine coroutine, object outcome, object error):
         stop_getting(queue, coroutine.extra, error)
     found = replaced_in_plain(<PyObject *>queue)
     if found & OTHER_NAMES:
-        return delegate(coroutine, own_get(queue))
+        return delegate(coroutine, asyncio_get(queue))
     if not is_empty(<QueueFields>queue, found):
         if found & EMPTY:
             found = replaced_in_plain(<PyObject *>queue)
@@ -467,7 +467,7 @@ cdef object put_step(Coroutine coroutine, object outcome, object error):
         stop_putting(queue, coroutine.extra, error)
     found = replaced_in_counted(<PyObject *>queue)
     if found & OTHER_NAMES:
-        return delegate(coroutine, own_put(queue, coroutine.argument))
+        return delegate(coroutine, asyncio_put(queue, coroutine.argument))
     if not is_full(<QueueFields>queue, found):
         if found & ASKED_BY_PUT:
             found = replaced_in_counted(<PyObject *>queue)
@@ -533,15 +533,15 @@ cdef object join_step(Coroutine coroutine, object outcome, object error):
     queue = coroutine.owner
     if not replaced_in_counted(<PyObject *>queue) & OTHER_NAMES and (<QueueFields>queue)._unfinished_tasks <= 0:
         return None
-    return delegate(coroutine, own_join(queue))
+    return delegate(coroutine, asyncio_join(queue))
 
 
-cdef object own_get = queues.Queue.get
-cdef object own_put = queues.Queue.put
-cdef object own_join = queues.Queue.join
-cdef Operation get_operation = new_operation(get_step, own_get)
-cdef Operation put_operation = new_operation(put_step, own_put)
-cdef Operation join_operation = new_operation(join_step, own_join)
+cdef object asyncio_get = queues.Queue.get
+cdef object asyncio_put = queues.Queue.put
+cdef object asyncio_join = queues.Queue.join
+cdef Operation get_operation = new_operation(get_step, asyncio_get)
+cdef Operation put_operation = new_operation(put_step, asyncio_put)
+cdef Operation join_operation = new_operation(join_step, asyncio_join)
 
 Queue = compiled_class(
     QueueFields,
@@ -550,12 +550,12 @@ Queue = compiled_class(
     qsize=compiled_function(queues.Queue.qsize, qsize),
     empty=compiled_function(queues.Queue.empty, empty),
     full=compiled_function(queues.Queue.full, full),
-    put=compiled_function(own_put, put),
+    put=compiled_function(asyncio_put, put),
     put_nowait=compiled_function(queues.Queue.put_nowait, put_nowait),
-    get=compiled_function(own_get, get),
+    get=compiled_function(asyncio_get, get),
     get_nowait=compiled_function(queues.Queue.get_nowait, get_nowait),
     task_done=compiled_function(queues.Queue.task_done, task_done),
-    join=compiled_function(own_join, join),
+    join=compiled_function(asyncio_join, join),
 )
 PriorityQueue = compiled_class(Queue, queues.PriorityQueue)
 LifoQueue = compiled_class(Queue, queues.LifoQueue)

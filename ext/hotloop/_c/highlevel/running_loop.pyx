@@ -8,7 +8,7 @@ from hotloop._c.tasks.task cimport Task
 from asyncio import base_events, events
 
 cdef object get_running_loop = events._get_running_loop
-cdef object own_timer_handle_cancelled = base_events.BaseEventLoop._timer_handle_cancelled
+cdef object asyncio_timer_handle_cancelled = base_events.BaseEventLoop._timer_handle_cancelled
 
 
 cdef object running_loop():
@@ -46,7 +46,7 @@ cdef int cancel_handle(object handle) except -1:
     elif (<TimerHandle>handle).timers is not None:
         (<TimerHandle>handle).withdraw()
         (<TimerHandle>handle).cancel_now()
-    elif type((<TimerHandle>handle).loop)._timer_handle_cancelled is own_timer_handle_cancelled:
+    elif type((<TimerHandle>handle).loop)._timer_handle_cancelled is asyncio_timer_handle_cancelled:
         # Which does nothing for a timer that is not pending.
         (<TimerHandle>handle).cancel_now()
     else:

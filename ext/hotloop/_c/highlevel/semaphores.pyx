@@ -349,11 +349,11 @@ cdef object acquire_step(Coroutine coroutine, object outcome, object error):
         end_wait(semaphore, coroutine.extra, error)
         return True
     if not is_usual_semaphore(<PyObject *>semaphore, LOCKED):
-        return delegate(coroutine, own_acquire(semaphore))
+        return delegate(coroutine, asyncio_acquire(semaphore))
     if take_if_free(semaphore):
         return True
     if not is_usual_semaphore(<PyObject *>semaphore, LOCKED):
-        return delegate(coroutine, own_acquire(semaphore))
+        return delegate(coroutine, asyncio_acquire(semaphore))
     coroutine.extra = begin_wait(<SemaphoreFields>semaphore)
     coroutine.position = WOKEN
     return await_object(coroutine, coroutine.extra)
@@ -450,13 +450,13 @@ cdef object exit_step(Coroutine coroutine, object outcome, object error):
 
 # -- asyncio's own, and ours -------------------------------------------------------------------------------------------
 
-cdef object own_init = locks.Semaphore.__init__
-cdef object own_acquire = locks.Semaphore.acquire
-cdef object own_enter = locks.Semaphore.__aenter__
-cdef object own_exit = locks.Semaphore.__aexit__
-cdef Operation acquire_operation = new_operation(acquire_step, own_acquire, acquire_at_once)
-cdef Operation enter_operation = new_operation(enter_step, own_enter, enter_at_once, acquire_operation)
-cdef Operation exit_operation = new_operation(exit_step, own_exit, exit_at_once)
+cdef object asyncio_init = locks.Semaphore.__init__
+cdef object asyncio_acquire = locks.Semaphore.acquire
+cdef object asyncio_enter = locks.Semaphore.__aenter__
+cdef object asyncio_exit = locks.Semaphore.__aexit__
+cdef Operation acquire_operation = new_operation(acquire_step, asyncio_acquire, acquire_at_once)
+cdef Operation enter_operation = new_operation(enter_step, asyncio_enter, enter_at_once, acquire_operation)
+cdef Operation exit_operation = new_operation(exit_step, asyncio_exit, exit_at_once)
 
 # The names that acquire() uses, and whether it ends by waking every waiter that may run (gh-111693), not just one.
 cdef dict known_versions = {
@@ -469,7 +469,7 @@ cdef dict known_versions = {
         "exceptions", "CancelledError", "done", "cancelled", "_wake_up_next",
     ): True,
 }   # fmt: skip
-cdef tuple version = own_acquire.__code__.co_names
+cdef tuple version = asyncio_acquire.__code__.co_names
 cdef bint wakes_all = known_versions.get(version, False)
 cdef bint has_short_cuts = version in known_versions
 
@@ -478,22 +478,22 @@ cdef dict short_cuts():
     if not has_short_cuts:
         return {}
     return {
-        "__init__": compiled_function(own_init, init),
+        "__init__": compiled_function(asyncio_init, init),
         "locked": compiled_function(locks.Semaphore.locked, locked),
-        "acquire": compiled_function(own_acquire, acquire),
+        "acquire": compiled_function(asyncio_acquire, acquire),
         "release": compiled_function(locks.Semaphore.release, release),
-        "__aenter__": compiled_function(own_enter, enter),
-        "__aexit__": compiled_function(own_exit, exit_),
+        "__aenter__": compiled_function(asyncio_enter, enter),
+        "__aexit__": compiled_function(asyncio_exit, exit_),
     }
 
 
 cdef dict bounded_short_cuts():
-    own = locks.BoundedSemaphore
+    bounded = locks.BoundedSemaphore
     if not has_short_cuts:
         return {}
     return {
-        "__init__": compiled_function(own.__init__, init),
-        "release": compiled_function(own.release, release),
+        "__init__": compiled_function(bounded.__init__, init),
+        "release": compiled_function(bounded.release, release),
     }
 
 

@@ -34,8 +34,8 @@ from asyncio import events, tasks
 from hotloop._asyncio.nested_functions import NestedFunctions
 
 cdef object get_running_loop = events._get_running_loop
-cdef object own_shield = tasks.shield
-cdef object nested = NestedFunctions(own_shield)
+cdef object asyncio_shield = tasks.shield
+cdef object nested = NestedFunctions(asyncio_shield)
 cdef bint clears_call_graph = "_clear_awaited_by_callback" in nested.names
 
 
@@ -200,8 +200,8 @@ cdef PyObject *shield_(PyObject **arguments, Py_ssize_t count, PyObject *keyword
 KNOWN = {"_inner_done_callback", "_outer_done_callback", "_clear_awaited_by_callback", "_log_on_exception"}
 
 shield = (
-    compiled_function(own_shield, shield_)
+    compiled_function(asyncio_shield, shield_)
     if nested.names <= KNOWN and nested.variables <= {"inner", "outer", "cur_task"}
-    else own_shield
+    else asyncio_shield
 )
 remove_constructor(<PyTypeObject *>ShieldCallback)

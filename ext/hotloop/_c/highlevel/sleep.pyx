@@ -85,15 +85,15 @@ cdef object sleep_step(Coroutine coroutine, object outcome, object error):
         return outcome
     loop = running_loop()
     if loop is None or not runs_on_hotloop(loop, current_task(loop)):
-        return delegate(coroutine, own_sleep(coroutine.owner, coroutine.argument))
+        return delegate(coroutine, asyncio_sleep(coroutine.owner, coroutine.argument))
     future = loop.create_future()
     coroutine.extra = loop.call_later(coroutine.owner, set_result_unless_cancelled, future, coroutine.argument)
     coroutine.position = SLEEPING
     return await_object(coroutine, future)
 
 
-cdef object own_sleep = tasks.sleep
-cdef Operation yield_operation = new_operation(yield_step, own_sleep)
-cdef Operation sleep_operation = new_operation(sleep_step, own_sleep)
+cdef object asyncio_sleep = tasks.sleep
+cdef Operation yield_operation = new_operation(yield_step, asyncio_sleep)
+cdef Operation sleep_operation = new_operation(sleep_step, asyncio_sleep)
 
-sleep = compiled_function(own_sleep, sleep_)
+sleep = compiled_function(asyncio_sleep, sleep_)

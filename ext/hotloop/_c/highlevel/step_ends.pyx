@@ -57,10 +57,10 @@ cdef object await_merged(Coroutine coroutine, int position, object owner, object
     return await_object(coroutine, waiter)
 
 
-cdef object delegate(Coroutine coroutine, object own):
-    """Leave the rest to `own`, a coroutine of asyncio's own function."""
+cdef object delegate(Coroutine coroutine, object asyncio_coroutine):
+    """Leave the rest to a coroutine of asyncio's own function."""
     coroutine.position = DELEGATED
-    coroutine.awaiting = own
+    coroutine.awaiting = asyncio_coroutine
     return None
 
 

@@ -238,7 +238,7 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
             raise_again(error)
         return None
     if not is_plain_protocol(<PyObject *>protocol) or (<StreamReaderProtocolFields>protocol)._connection_lost:
-        return delegate(coroutine, own_drain_helper(protocol))
+        return delegate(coroutine, asyncio_drain_helper(protocol))
     if not (<StreamReaderProtocolFields>protocol)._paused:
         return None
     loop = (<StreamReaderProtocolFields>protocol)._loop
@@ -251,21 +251,21 @@ cdef object drain_helper_step(Coroutine coroutine, object outcome, object error)
 
 # -- the class ---------------------------------------------------------------------------------------------------------
 
-cdef object Own = streams.StreamReaderProtocol
-cdef object connection_made_with_ours = with_compiled_streams(Own.connection_made)
-cdef object own_drain_helper = Own._drain_helper
-cdef object compiled_data_received = compiled_function(Own.data_received, data_received)
-cdef Operation drain_helper_operation = new_operation(drain_helper_step, own_drain_helper)
+cdef object AsyncioProtocol = streams.StreamReaderProtocol
+cdef object connection_made_with_ours = with_compiled_streams(AsyncioProtocol.connection_made)
+cdef object asyncio_drain_helper = AsyncioProtocol._drain_helper
+cdef object compiled_data_received = compiled_function(AsyncioProtocol.data_received, data_received)
+cdef Operation drain_helper_operation = new_operation(drain_helper_step, asyncio_drain_helper)
 
 StreamReaderProtocol = compiled_class(
     StreamReaderProtocolFields,
-    Own,
-    __init__=compiled_function(Own.__init__, init),
-    connection_made=compiled_function(Own.connection_made, connection_made),
+    AsyncioProtocol,
+    __init__=compiled_function(AsyncioProtocol.__init__, init),
+    connection_made=compiled_function(AsyncioProtocol.connection_made, connection_made),
     data_received=compiled_data_received,
-    pause_writing=compiled_function(Own.pause_writing, pause_writing),
-    resume_writing=compiled_function(Own.resume_writing, resume_writing),
-    _drain_helper=compiled_function(own_drain_helper, drain_helper),
+    pause_writing=compiled_function(AsyncioProtocol.pause_writing, pause_writing),
+    resume_writing=compiled_function(AsyncioProtocol.resume_writing, resume_writing),
+    _drain_helper=compiled_function(asyncio_drain_helper, drain_helper),
 )
 cdef object compiled_protocol = StreamReaderProtocol
 plain_class_record(&protocol_class, StreamReaderProtocol)

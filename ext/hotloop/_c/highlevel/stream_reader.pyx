@@ -164,7 +164,7 @@ cdef bint feeds_directly(object reader) except -1:
         return not (<StreamReaderFields>reader)._eof
     return (
         is_method(reader.feed_data, reader, compiled_feed_data)
-        and is_method(reader._wakeup_waiter, reader, own_wakeup_waiter)
+        and is_method(reader._wakeup_waiter, reader, asyncio_wakeup_waiter)
         and not reader._eof
         and PyByteArray_CheckExact(reader._buffer)
     )
@@ -347,10 +347,10 @@ cdef object take(object reader, Py_ssize_t count):
 
 cdef object leave_to_asyncio(Coroutine coroutine):
     """Go on with asyncio's own coroutine, from its beginning."""
-    return delegate(coroutine, own_coroutine(coroutine))
+    return delegate(coroutine, asyncio_coroutine(coroutine))
 
 
-cdef object own_coroutine(Coroutine coroutine):
+cdef object asyncio_coroutine(Coroutine coroutine):
     cdef object function = <object>coroutine.operation.function
     if coroutine.argument is None:
         return function(coroutine.owner)
@@ -366,7 +366,7 @@ cdef object fail_as_asyncio(Coroutine coroutine):
     # It was set since the coroutine was woken. asyncio's looks at it only when it begins.
     reader._exception = None
     try:
-        own_coroutine(coroutine).send(None)
+        asyncio_coroutine(coroutine).send(None)
     finally:
         reader._exception = error
 
@@ -510,30 +510,30 @@ cdef object anext_step(Coroutine coroutine, object outcome, object error):
 
 # -- the class ---------------------------------------------------------------------------------------------------------
 
-cdef object Own = streams.StreamReader
+cdef object AsyncioReader = streams.StreamReader
 # Whether asyncio's own has the buffer's take_bytes() cut off what it returns, as since Python 3.15.
-cdef bint takes_bytes = "take_bytes" in Own.read.__code__.co_names
-cdef object own_wakeup_waiter = Own._wakeup_waiter
-cdef object compiled_feed_data = compiled_function(Own.feed_data, feed_data)
-cdef Operation read_operation = new_operation(read_step, Own.read)
-cdef Operation readexactly_operation = new_operation(readexactly_step, Own.readexactly)
-cdef Operation readuntil_operation = new_operation(readuntil_step, Own.readuntil)
-cdef Operation readline_operation = new_operation(readline_step, Own.readline)
-cdef Operation anext_operation = new_operation(anext_step, Own.__anext__)
+cdef bint takes_bytes = "take_bytes" in AsyncioReader.read.__code__.co_names
+cdef object asyncio_wakeup_waiter = AsyncioReader._wakeup_waiter
+cdef object compiled_feed_data = compiled_function(AsyncioReader.feed_data, feed_data)
+cdef Operation read_operation = new_operation(read_step, AsyncioReader.read)
+cdef Operation readexactly_operation = new_operation(readexactly_step, AsyncioReader.readexactly)
+cdef Operation readuntil_operation = new_operation(readuntil_step, AsyncioReader.readuntil)
+cdef Operation readline_operation = new_operation(readline_step, AsyncioReader.readline)
+cdef Operation anext_operation = new_operation(anext_step, AsyncioReader.__anext__)
 
 StreamReader = compiled_class(
     StreamReaderFields,
-    Own,
-    __init__=compiled_function(Own.__init__, init),
+    AsyncioReader,
+    __init__=compiled_function(AsyncioReader.__init__, init),
     feed_data=compiled_feed_data,
-    feed_eof=compiled_function(Own.feed_eof, feed_eof),
-    at_eof=compiled_function(Own.at_eof, at_eof),
-    exception=compiled_function(Own.exception, exception),
-    read=compiled_function(Own.read, read),
-    readexactly=compiled_function(Own.readexactly, readexactly),
-    readuntil=compiled_function(Own.readuntil, readuntil),
-    readline=compiled_function(Own.readline, readline),
-    __anext__=compiled_function(Own.__anext__, anext_),
+    feed_eof=compiled_function(AsyncioReader.feed_eof, feed_eof),
+    at_eof=compiled_function(AsyncioReader.at_eof, at_eof),
+    exception=compiled_function(AsyncioReader.exception, exception),
+    read=compiled_function(AsyncioReader.read, read),
+    readexactly=compiled_function(AsyncioReader.readexactly, readexactly),
+    readuntil=compiled_function(AsyncioReader.readuntil, readuntil),
+    readline=compiled_function(AsyncioReader.readline, readline),
+    __anext__=compiled_function(AsyncioReader.__anext__, anext_),
 )
 cdef object compiled_reader = StreamReader
 plain_class_record(&reader_class, StreamReader)

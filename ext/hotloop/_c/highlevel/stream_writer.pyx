@@ -190,7 +190,7 @@ cdef object drain_step(Coroutine coroutine, object outcome, object error):
         return None
     if coroutine.position == 0:
         if not is_plain_writer(<PyObject *>writer) or not reads_on((<StreamWriterFields>writer)._reader):
-            return delegate(coroutine, own_drain(writer))
+            return delegate(coroutine, asyncio_drain(writer))
         transport = (<StreamWriterFields>writer)._transport
         if transport.is_closing():
             coroutine.position = TURN_PASSED
@@ -223,31 +223,31 @@ cdef object wait_closed_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == CONNECTION_CLOSED:
         return None
     if not is_plain_writer(<PyObject *>writer):
-        return delegate(coroutine, own_wait_closed(writer))
+        return delegate(coroutine, asyncio_wait_closed(writer))
     coroutine.position = CONNECTION_CLOSED
     return await_object(coroutine, writer._protocol._get_close_waiter(writer))
 
 
 # -- the class, and the functions that make its objects ----------------------------------------------------------------
 
-cdef object Own = streams.StreamWriter
-cdef object own_drain = Own.drain
-cdef object own_wait_closed = Own.wait_closed
-cdef Operation drain_operation = new_operation(drain_step, own_drain)
-cdef Operation wait_closed_operation = new_operation(wait_closed_step, own_wait_closed)
+cdef object AsyncioWriter = streams.StreamWriter
+cdef object asyncio_drain = AsyncioWriter.drain
+cdef object asyncio_wait_closed = AsyncioWriter.wait_closed
+cdef Operation drain_operation = new_operation(drain_step, asyncio_drain)
+cdef Operation wait_closed_operation = new_operation(wait_closed_step, asyncio_wait_closed)
 
 StreamWriter = compiled_class(
     StreamWriterFields,
-    Own,
-    __init__=compiled_function(Own.__init__, init),
-    write=compiled_function(Own.write, write),
-    writelines=compiled_function(Own.writelines, writelines),
-    write_eof=compiled_function(Own.write_eof, write_eof),
-    close=compiled_function(Own.close, close),
-    is_closing=compiled_function(Own.is_closing, is_closing),
-    get_extra_info=compiled_function(Own.get_extra_info, get_extra_info),
-    drain=compiled_function(own_drain, drain),
-    wait_closed=compiled_function(own_wait_closed, wait_closed),
+    AsyncioWriter,
+    __init__=compiled_function(AsyncioWriter.__init__, init),
+    write=compiled_function(AsyncioWriter.write, write),
+    writelines=compiled_function(AsyncioWriter.writelines, writelines),
+    write_eof=compiled_function(AsyncioWriter.write_eof, write_eof),
+    close=compiled_function(AsyncioWriter.close, close),
+    is_closing=compiled_function(AsyncioWriter.is_closing, is_closing),
+    get_extra_info=compiled_function(AsyncioWriter.get_extra_info, get_extra_info),
+    drain=compiled_function(asyncio_drain, drain),
+    wait_closed=compiled_function(asyncio_wait_closed, wait_closed),
 )
 plain_class_record(&writer_class, StreamWriter)
 

@@ -26,7 +26,7 @@ from hotloop._c.tasks.task cimport Task, new_task
 cdef extern from *:
     """
     #define FREE_MEMORY_CAPACITY 1024
-    #include "highlevel/own_task.h"
+    #include "highlevel/asyncio_task.h"
     #include "runtime/fields.h"
     #include "runtime/recycling.h"
 
@@ -67,10 +67,10 @@ from asyncio import events, exceptions, futures, taskgroups, tasks
 from hotloop._asyncio.compiled_classes import compiled_class
 
 cdef object CancelledError = exceptions.CancelledError
-cdef object OwnTaskGroup = taskgroups.TaskGroup
-cdef object OwnTask = tasks.Task
-cdef PyCFunction own_task_done = immutable_method(OwnTask, "done")
-cdef PyCFunction own_task_cancelled = immutable_method(OwnTask, "cancelled")
+cdef object AsyncioTaskGroup = taskgroups.TaskGroup
+cdef object AsyncioTask = tasks.Task
+cdef PyCFunction asyncio_task_done = immutable_method(AsyncioTask, "done")
+cdef PyCFunction asyncio_task_cancelled = immutable_method(AsyncioTask, "cancelled")
 cdef object future_discard_from_awaited_by = getattr(futures, "future_discard_from_awaited_by", None)
 cdef object get_running_loop = events._get_running_loop
 cdef object current_task = tasks.current_task
@@ -167,7 +167,7 @@ cdef object enter_step(Coroutine coroutine, object outcome, object error):
                 group._parent_task = task
                 group._entered = True
                 return group
-    return delegate(coroutine, own_enter(owner))
+    return delegate(coroutine, asyncio_enter(owner))
 
 
 # -- creating tasks ----------------------------------------------------------------------------------------------------
@@ -295,8 +295,8 @@ cdef PyObject *on_task_done(PyObject **arguments, Py_ssize_t count, PyObject *ke
     task = <object>arguments[1]
     if type(task) is Task:
         return Py_NewRef(None) if task_is_done(<TaskGroupFields>arguments[0], <Task>task) else NULL
-    if type(task) is OwnTask:
-        return Py_NewRef(None) if own_task_is_done(<TaskGroupFields>arguments[0], task) else NULL
+    if type(task) is AsyncioTask:
+        return Py_NewRef(None) if asyncio_task_is_done(<TaskGroupFields>arguments[0], task) else NULL
     return NULL
 
 
@@ -304,11 +304,13 @@ cdef inline bint is_true(PyCFunction method, object task) except -1:
     return steal(method(<PyObject *>task, NULL)) is True
 
 
-cdef bint own_task_is_done(TaskGroupFields group, object task) except -1:
+cdef bint asyncio_task_is_done(TaskGroupFields group, object task) except -1:
     """task_is_done(), for a task of asyncio's own class: on another loop, or made by a task factory."""
     cdef bint has_ended
-    if own_task_done != NULL and own_task_cancelled != NULL and has_no_own_attributes(task):
-        has_ended = is_true(own_task_done, task) and (is_true(own_task_cancelled, task) or task.exception() is None)
+    if asyncio_task_done != NULL and asyncio_task_cancelled != NULL and has_no_own_attributes(task):
+        has_ended = is_true(asyncio_task_done, task) and (
+            is_true(asyncio_task_cancelled, task) or task.exception() is None
+        )
     else:
         has_ended = task.done() and (task.cancelled() or task.exception() is None)
         if not is_plain_group(<PyObject *>group):
@@ -368,7 +370,7 @@ cdef object leave_step(Coroutine coroutine, object outcome, object error):
         return None
     if place == ENDED:
         return result_of_leaving
-    return delegate(coroutine, own_leave_at(coroutine.position, coroutine.owner, place, error))
+    return delegate(coroutine, asyncio_leave_at(coroutine.position, coroutine.owner, place, error))
 
 
 cdef object outer_step(Coroutine coroutine, object outcome, object error):
@@ -380,16 +382,16 @@ cdef object outer_step(Coroutine coroutine, object outcome, object error):
     if coroutine.position == WAITING:
         if isinstance(error, GeneratorExit):
             # A coroutine closes what it awaits, and then raises it.
-            return own_leave_at(WAITING, group, UNUSUAL, None).throw(error)
+            return asyncio_leave_at(WAITING, group, UNUSUAL, None).throw(error)
         if error is not None:
-            return delegate(coroutine, own_leave_at(WAITING, group, UNUSUAL, error))
+            return delegate(coroutine, asyncio_leave_at(WAITING, group, UNUSUAL, error))
         if type(outcome) is Handover:
             handover = outcome
-            return delegate(coroutine, own_leave_at(WAITING, group, handover.place, handover.error))
+            return delegate(coroutine, asyncio_leave_at(WAITING, group, handover.place, handover.error))
         group._parent_task = group._errors = group._base_error = None
         return outcome
     if not is_plain_group(<PyObject *>group) or not is_unharmed(group):
-        return delegate(coroutine, own_leave(group, None, None, None))
+        return delegate(coroutine, asyncio_leave(group, None, None, None))
     coroutine.position = WAITING
     return await_object(coroutine, steal(new_coroutine(inner_operation, group, None)))
 
@@ -450,35 +452,35 @@ cdef bint may_go_on(TaskGroupFields group, object error) except -1:
     )
 
 
-cdef object own_leave_at(int position, object group, Place place, object error):
+cdef object asyncio_leave_at(int position, object group, Place place, object error):
     """asyncio's own __aexit__(), which goes on from the same place when it is resumed, with the error if there is one.
 
     Where it still has to await something, it gets to its `await` on stand-ins: what it does until then has been
     done."""
-    cdef object own = own_leave(group, None, None, None)
+    cdef object coroutine = asyncio_leave(group, None, None, None)
     cdef Future stand_in
     if position != WAITING or place == FAILED:
-        return own
+        return coroutine
     stand_in = new_future(NO_LOOP, None)
     if is_plain_group(<PyObject *>group):
-        start_plain(group, own, stand_in)
+        start_plain(group, coroutine, stand_in)
     else:
-        start(group, own, stand_in)
+        start(group, coroutine, stand_in)
     stand_in.blocking = False
     if error is None:
         stand_in.finish(True)
     else:
         stand_in.fail(error)
-    return own
+    return coroutine
 
 
-cdef int start_plain(TaskGroupFields group, object own, Future stand_in) except -1:
+cdef int start_plain(TaskGroupFields group, object coroutine, Future stand_in) except -1:
     cdef object unfinished = group._tasks, waited = group._on_completed_fut, requested = group._parent_cancel_requested
     group._tasks = STAND_INS
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
     try:
-        own.send(None)
+        coroutine.send(None)
     finally:
         group._tasks = unfinished
         group._on_completed_fut = waited
@@ -486,20 +488,20 @@ cdef int start_plain(TaskGroupFields group, object own, Future stand_in) except 
     return 0
 
 
-cdef int start(object group, object own, Future stand_in) except -1:
+cdef int start(object group, object coroutine, Future stand_in) except -1:
     """The same for a group that is not plain: the program may have deleted attributes, and overridden _aexit() since
     __aexit__() called it."""
     cdef dict kept = {name: getattr(group, name) for name in STOOD_IN_FOR if hasattr(group, name)}
     cdef dict attributes = group.__dict__
-    if own_inner is not None:
+    if asyncio_inner is not None:
         if INNER in attributes:
             kept[INNER] = attributes[INNER]
-        attributes[INNER] = PyMethod_New(own_inner, group)
+        attributes[INNER] = PyMethod_New(asyncio_inner, group)
     group._tasks = STAND_INS
     group._on_completed_fut = stand_in
     group._parent_cancel_requested = False
     try:
-        own.send(None)
+        coroutine.send(None)
     finally:
         for name in STOOD_IN_FOR:
             if name in kept:
@@ -521,7 +523,7 @@ cdef bint may_start_anew = sys.version_info >= (3, 13)
 def find_result_of_leaving():
     """What asyncio's own __aexit__() returns for a group without tasks."""
     try:
-        OwnTaskGroup().__aexit__(None, None, None).send(None)
+        AsyncioTaskGroup().__aexit__(None, None, None).send(None)
     except StopIteration as stopped:
         result = stopped.value
     return result
@@ -532,27 +534,27 @@ cdef set STAND_INS = {None}
 cdef object INNER = "_aexit"
 cdef tuple STOOD_IN_FOR = ("_tasks", "_on_completed_fut", "_parent_cancel_requested")
 cdef object result_of_leaving = find_result_of_leaving()
-cdef object own_enter = OwnTaskGroup.__aenter__
-cdef object own_leave = OwnTaskGroup.__aexit__
-cdef object own_inner = getattr(OwnTaskGroup, "_aexit", None)
-cdef Operation enter_operation = new_operation(enter_step, own_enter)
-cdef Operation leave_operation = new_operation(leave_step if own_inner is None else outer_step, own_leave)
-cdef Operation inner_operation = new_operation(inner_step, own_inner)
-cdef object on_task_done_function = compiled_function(OwnTaskGroup._on_task_done, on_task_done)
+cdef object asyncio_enter = AsyncioTaskGroup.__aenter__
+cdef object asyncio_leave = AsyncioTaskGroup.__aexit__
+cdef object asyncio_inner = getattr(AsyncioTaskGroup, "_aexit", None)
+cdef Operation enter_operation = new_operation(enter_step, asyncio_enter)
+cdef Operation leave_operation = new_operation(leave_step if asyncio_inner is None else outer_step, asyncio_leave)
+cdef Operation inner_operation = new_operation(inner_step, asyncio_inner)
+cdef object on_task_done_function = compiled_function(AsyncioTaskGroup._on_task_done, on_task_done)
 
 
 def make_task_group():
     """The compiled class; asyncio's own if that has other attributes than expected."""
     expected = set(TaskGroupFields.__slots__)
-    if set(vars(OwnTaskGroup())) != expected:
-        return OwnTaskGroup
+    if set(vars(AsyncioTaskGroup())) != expected:
+        return AsyncioTaskGroup
     return compiled_class(
         TaskGroupFields,
-        OwnTaskGroup,
-        __init__=compiled_function(OwnTaskGroup.__init__, init),
-        __aenter__=compiled_function(own_enter, enter),
-        __aexit__=compiled_function(own_leave, leave),
-        create_task=compiled_function(OwnTaskGroup.create_task, create_task),
+        AsyncioTaskGroup,
+        __init__=compiled_function(AsyncioTaskGroup.__init__, init),
+        __aenter__=compiled_function(asyncio_enter, enter),
+        __aexit__=compiled_function(asyncio_leave, leave),
+        create_task=compiled_function(AsyncioTaskGroup.create_task, create_task),
         _on_task_done=on_task_done_function,
     )
 

@@ -196,13 +196,13 @@ cdef object close_timeout(object timeout, object outcome, object error):
             raise_again(error)
         return outcome
     if error is None:
-        run_to_end(own_aexit(timeout, None, None, None))
+        run_to_end(asyncio_aexit(timeout, None, None, None))
         return outcome
     try:
         raise_again(error)
     except BaseException:
         # asyncio's function runs where `error` is being handled, so that it is the context of what that raises.
-        suppressed = run_to_end(own_aexit(timeout, type(error), error, error.__traceback__))
+        suppressed = run_to_end(asyncio_aexit(timeout, type(error), error, error.__traceback__))
     if not suppressed:
         raise_again(error)
     return None
@@ -335,7 +335,7 @@ cdef object aenter_step(Coroutine coroutine, object outcome, object error):
         task = current_task(loop)
         if task is not None and not is_debugging(loop, task) and enter_timeout(timeout, loop, task):
             return timeout
-    return delegate(coroutine, own_aenter(timeout))
+    return delegate(coroutine, asyncio_aenter(timeout))
 
 
 cdef object aexit_step(Coroutine coroutine, object outcome, object error):
@@ -343,13 +343,13 @@ cdef object aexit_step(Coroutine coroutine, object outcome, object error):
         return delegated(coroutine, outcome, error)
     if leave_timeout(coroutine.owner):
         return None
-    return delegate(coroutine, own_aexit(coroutine.owner, *(coroutine.argument or (None, None, None))))
+    return delegate(coroutine, asyncio_aexit(coroutine.owner, *(coroutine.argument or (None, None, None))))
 
 
-cdef object own_aenter = timeouts.Timeout.__aenter__
-cdef object own_aexit = timeouts.Timeout.__aexit__
-cdef Operation aenter_operation = new_operation(aenter_step, own_aenter)
-cdef Operation aexit_operation = new_operation(aexit_step, own_aexit)
+cdef object asyncio_aenter = timeouts.Timeout.__aenter__
+cdef object asyncio_aexit = timeouts.Timeout.__aexit__
+cdef Operation aenter_operation = new_operation(aenter_step, asyncio_aenter)
+cdef Operation aexit_operation = new_operation(aexit_step, asyncio_aexit)
 cdef object on_timeout_function = compiled_function(timeouts.Timeout._on_timeout, on_timeout)
 
 Timeout = compiled_class(
@@ -359,8 +359,8 @@ Timeout = compiled_class(
     when=compiled_function(timeouts.Timeout.when, when_),
     reschedule=compiled_function(timeouts.Timeout.reschedule, reschedule),
     expired=compiled_function(timeouts.Timeout.expired, expired),
-    __aenter__=compiled_function(own_aenter, aenter),
-    __aexit__=compiled_function(own_aexit, aexit),
+    __aenter__=compiled_function(asyncio_aenter, aenter),
+    __aexit__=compiled_function(asyncio_aexit, aexit),
     _on_timeout=on_timeout_function,
 )
 plain_class_record(&timeout_class, Timeout)

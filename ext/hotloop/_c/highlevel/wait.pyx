@@ -53,10 +53,10 @@ from asyncio import tasks
 
 from hotloop._asyncio.nested_functions import NestedFunctions
 
-cdef object own_wait = tasks.wait
-cdef object own_inner = tasks._wait
+cdef object asyncio_wait = tasks.wait
+cdef object asyncio_inner = tasks._wait
 cdef object release_waiter = tasks._release_waiter
-cdef object nested = NestedFunctions(own_inner)
+cdef object nested = NestedFunctions(asyncio_inner)
 cdef object FIRST_COMPLETED = tasks.FIRST_COMPLETED
 cdef object FIRST_EXCEPTION = tasks.FIRST_EXCEPTION
 cdef object ALL_COMPLETED = tasks.ALL_COMPLETED
@@ -81,7 +81,7 @@ cdef class Waiting:
     cdef object cell                # of `function`, with the counter
     cdef list callbacks             # of all futures; None: _wait() has not begun or has ended
 
-    cdef object own_function(self):
+    cdef object asyncio_function(self):
         cdef dict variables
         if self.function is None:
             variables = {
@@ -134,7 +134,7 @@ cdef class WaitCallback(DoneCallback):
         return self.waiting.future_is_done(self.future)
 
     cdef object function(self):
-        return self.waiting.own_function()
+        return self.waiting.asyncio_function()
 
 
 free_memory_install(<PyTypeObject *>WaitCallback)
@@ -183,7 +183,7 @@ cdef object wait_step(Coroutine coroutine, object outcome, object error):
     if futures is None or (
         return_when is not ALL_COMPLETED and return_when is not FIRST_COMPLETED and return_when is not FIRST_EXCEPTION
     ):
-        return delegate(coroutine, own_wait(coroutine.owner, timeout=timeout, return_when=return_when))
+        return delegate(coroutine, asyncio_wait(coroutine.owner, timeout=timeout, return_when=return_when))
     coroutine.position = WAITING
     futures = steal(new_coroutine(inner_operation, futures, timeout))
     (<Coroutine>futures).extra = new_waiting(task, return_when)
@@ -252,7 +252,7 @@ cdef object end(Waiting waiting, object error):
     for callback in callbacks:
         if state_of(callback.future) == PENDING:
             if waiting.function is not None or not callback.future.stop_waiting(callback):
-                callback.future.remove_done_callback(waiting.own_function())
+                callback.future.remove_done_callback(waiting.asyncio_function())
     if error is not None:
         raise_again(error)
     done, pending = set(), set()
@@ -261,14 +261,14 @@ cdef object end(Waiting waiting, object error):
     return done, pending
 
 
-cdef Operation wait_operation = new_operation(wait_step, own_wait)
-cdef Operation inner_operation = new_operation(inner_step, own_inner)
+cdef Operation wait_operation = new_operation(wait_step, asyncio_wait)
+cdef Operation inner_operation = new_operation(inner_step, asyncio_inner)
 
 KNOWN = {"counter", "cur_task", "return_when", "timeout_handle", "waiter"}
 
 wait = (
-    compiled_function(own_wait, wait_)
+    compiled_function(asyncio_wait, wait_)
     if nested.names == {"_on_completion"} and nested.variables <= KNOWN
-    else own_wait
+    else asyncio_wait
 )
 remove_constructor(<PyTypeObject *>WaitCallback)

@@ -83,7 +83,7 @@ cdef object wait_for_step(Coroutine coroutine, object outcome, object error):
         return close_timeout(coroutine.extra, outcome, error)
     timeout = entered_timeout(coroutine.owner, coroutine.argument)
     if timeout is None:
-        return delegate(coroutine, own_wait_for(coroutine.owner, coroutine.argument))
+        return delegate(coroutine, asyncio_wait_for(coroutine.owner, coroutine.argument))
     coroutine.extra = timeout
     coroutine.position = AWAITED
     return await_object(coroutine, coroutine.owner)
@@ -101,7 +101,7 @@ cdef object entered_timeout(object awaitable, object seconds):
     return timeout if enter_timeout(timeout, loop, task) else None
 
 
-cdef object own_wait_for = tasks.wait_for
-cdef Operation wait_for_operation = new_operation(wait_for_step, own_wait_for)
+cdef object asyncio_wait_for = tasks.wait_for
+cdef Operation wait_for_operation = new_operation(wait_for_step, asyncio_wait_for)
 
-wait_for = compiled_function(own_wait_for, wait_for_) if sys.version_info >= (3, 12) else own_wait_for
+wait_for = compiled_function(asyncio_wait_for, wait_for_) if sys.version_info >= (3, 12) else asyncio_wait_for

@@ -16,15 +16,15 @@ cdef extern from "Python.h":
     PyObject *PyFunction_GET_DEFAULTS(object) noexcept
 
 # What those callbacks consist of.
-cdef object OwnTaskGroup = None
-cdef object own_gather_code = None
+cdef object AsyncioTaskGroup = None
+cdef object asyncio_gather_code = None
 if sys.version_info >= (3, 14):
-    from asyncio.taskgroups import TaskGroup as OwnTaskGroup
+    from asyncio.taskgroups import TaskGroup as AsyncioTaskGroup
 
     from hotloop._asyncio.gather_callback import gather_callback
-    own_gather_callback = gather_callback(asyncio.tasks.gather)
-    if own_gather_callback is not None and own_gather_callback.takes_caller:
-        own_gather_code = own_gather_callback.code
+    asyncio_gather_callback = gather_callback(asyncio.tasks.gather)
+    if asyncio_gather_callback is not None and asyncio_gather_callback.takes_caller:
+        asyncio_gather_code = asyncio_gather_callback.code
 
 
 cdef object waiting_behind(object callback):
@@ -33,8 +33,8 @@ cdef object waiting_behind(object callback):
     cdef PyObject *defaults
     if PyMethod_Check(callback):
         owner = <object>PyMethod_GET_SELF(callback)
-        return getattr(owner, "_parent_task", None) if type(owner) is OwnTaskGroup else None
-    if PyFunction_Check(callback) and PyFunction_GET_CODE(callback) == <PyObject *>own_gather_code:
+        return getattr(owner, "_parent_task", None) if type(owner) is AsyncioTaskGroup else None
+    if PyFunction_Check(callback) and PyFunction_GET_CODE(callback) == <PyObject *>asyncio_gather_code:
         defaults = PyFunction_GET_DEFAULTS(callback)
         return (<tuple>defaults)[0] if defaults != NULL and len(<tuple>defaults) == 1 else None
     return None

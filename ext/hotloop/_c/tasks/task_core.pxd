@@ -40,7 +40,7 @@ cdef class TaskCore(Future):
     cdef int wait_on(self, object yielded) except -1
     cdef int wait_on_other_object(self, object yielded) except -1
     cdef int wait_on_future(self, Future awaited) except -1
-    cdef int wait_on_own_future(self, object awaited) except -1
+    cdef int wait_on_asyncio_future(self, object awaited) except -1
     cdef int wait_on_foreign_future(self, object awaited, object blocking) except -1
     cdef bint rejects_awaited(self, object awaited, object loop, bint blocking) except -1
     cdef int cancel_awaited(self) except -1

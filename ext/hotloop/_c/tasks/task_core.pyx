@@ -49,13 +49,13 @@ cdef extern from "tasks/coroutine.h":
     PyObject *coroutine_throw(object coroutine, object error) noexcept
     object coroutine_result(object stopped)
 
-cdef extern from "tasks/own_future.h":
-    int own_future_find(object future, object task, object wakeup) except -1
-    bint is_own_future(object) noexcept
-    object own_future_loop(object future)
-    bint own_future_is_blocking(object future) except -1
-    int own_future_wait(object future, object task, object context) except -1
-    object own_future_get_result(object future)
+cdef extern from "tasks/asyncio_future.h":
+    int asyncio_future_find(object future, object task, object wakeup) except -1
+    bint is_asyncio_future(object) noexcept
+    object asyncio_future_loop(object future)
+    bint asyncio_future_is_blocking(object future) except -1
+    int asyncio_future_wait(object future, object task, object context) except -1
+    object asyncio_future_get_result(object future)
 
 cdef extern from "tasks/tasks_in_view.h":
     void unlink_task(task_link *)
@@ -162,8 +162,8 @@ cdef class TaskCore(Future):
             error = error_to_throw(future)
         else:
             try:
-                if is_own_future(future):
-                    own_future_get_result(future)
+                if is_asyncio_future(future):
+                    asyncio_future_get_result(future)
                 else:
                     future.result()
             except BaseException as raised:
@@ -268,8 +268,8 @@ cdef class TaskCore(Future):
 
     cdef int wait_on_other_object(self, object yielded) except -1:
         cdef object blocking, text
-        if is_own_future(yielded):
-            return self.wait_on_own_future(yielded)
+        if is_asyncio_future(yielded):
+            return self.wait_on_asyncio_future(yielded)
         blocking = getattr(yielded, "_asyncio_future_blocking", None)
         if blocking is not None:
             return self.wait_on_foreign_future(yielded, blocking)
@@ -292,11 +292,11 @@ cdef class TaskCore(Future):
             self.cancel_awaited()
         return 0
 
-    cdef int wait_on_own_future(self, object awaited) except -1:
+    cdef int wait_on_asyncio_future(self, object awaited) except -1:
         """A future or a task of asyncio's own class."""
-        if self.rejects_awaited(awaited, own_future_loop(awaited), own_future_is_blocking(awaited)):
+        if self.rejects_awaited(awaited, asyncio_future_loop(awaited), asyncio_future_is_blocking(awaited)):
             return 0
-        own_future_wait(awaited, self, self.context)
+        asyncio_future_wait(awaited, self, self.context)
         set_waiter(self, awaited)
         if self.must_cancel:
             self.cancel_awaited()
@@ -339,7 +339,7 @@ cdef class TaskCore(Future):
         return 0
 
 
-own_future_find(futures.Future, tasks.Task, TaskCore._wakeup)
+asyncio_future_find(futures.Future, tasks.Task, TaskCore._wakeup)
 
 
 cdef inline int set_waiter(TaskCore task, object awaited) except -1:

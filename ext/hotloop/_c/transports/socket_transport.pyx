@@ -63,7 +63,7 @@ cdef int SOCK_STREAM = socket.SOCK_STREAM
 cdef int IPPROTO_TCP = socket.IPPROTO_TCP
 cdef object warn_unclosed_socket = unclosed_warning(selector_events._SelectorTransport)
 # asyncio's own function, as it was when this module was imported.
-cdef object own_set_no_delay = base_events._set_nodelay
+cdef object asyncio_set_no_delay = base_events._set_nodelay
 
 
 cdef class SocketTransport(Transport):
@@ -102,7 +102,7 @@ cdef class SocketTransport(Transport):
         """What asyncio's _set_nodelay() does: turn TCP_NODELAY on, if the socket object says that it is one of TCP.
         True if it says so, and the kernel has taken the option."""
         cdef int family
-        if base_events._set_nodelay is own_set_no_delay and not socket_class_is_patched():
+        if base_events._set_nodelay is asyncio_set_no_delay and not socket_class_is_patched():
             family = socket_object_family(self.sock)
             if family != AF_INET and family != AF_INET6:
                 return False

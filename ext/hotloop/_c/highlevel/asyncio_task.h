@@ -1,7 +1,7 @@
 /* What asyncio's own tasks say of themselves, without a lookup of the method and a call of it as of any callable: a
  * group of eager tasks asks each of them twice. */
-#ifndef HOTLOOP_HIGHLEVEL_OWN_TASK_H
-#define HOTLOOP_HIGHLEVEL_OWN_TASK_H
+#ifndef HOTLOOP_HIGHLEVEL_ASYNCIO_TASK_H
+#define HOTLOOP_HIGHLEVEL_ASYNCIO_TASK_H
 
 #include <Python.h>
 

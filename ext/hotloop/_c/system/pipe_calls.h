@@ -30,14 +30,14 @@ static inline ssize_t pipe_write(int fd, const void *data, size_t size)
     return count < 0 ? -errno : count;
 }
 
-static inline ssize_t pipe_write_slices(int fd, struct iovec *slices, int count)
+static inline ssize_t pipe_write_chunks(int fd, struct iovec *chunks, int count)
 {
     ssize_t written;
 
     if (count == 1)
-        return pipe_write(fd, slices->iov_base, slices->iov_len);
+        return pipe_write(fd, chunks->iov_base, chunks->iov_len);
     do {
-        written = writev(fd, slices, count);
+        written = writev(fd, chunks, count);
     } while (written < 0 && errno == EINTR);
     return written < 0 ? -errno : written;
 }

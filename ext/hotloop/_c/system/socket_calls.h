@@ -41,15 +41,15 @@ static inline ssize_t socket_send(int fd, const void *data, size_t size)
     return count < 0 ? -errno : count;
 }
 
-static inline ssize_t socket_send_slices(int fd, struct iovec *slices, int count)
+static inline ssize_t socket_send_chunks(int fd, struct iovec *chunks, int count)
 {
     struct msghdr message;
     ssize_t sent;
 
     if (count == 1)
-        return socket_send(fd, slices->iov_base, slices->iov_len);
+        return socket_send(fd, chunks->iov_base, chunks->iov_len);
     memset(&message, 0, sizeof message);
-    message.msg_iov = slices;
+    message.msg_iov = chunks;
     message.msg_iovlen = (size_t)count;
     do {
         sent = sendmsg(fd, &message, SOCKET_SEND_FLAGS);

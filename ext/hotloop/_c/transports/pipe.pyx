@@ -49,7 +49,7 @@ cdef object warn_unclosed_write_pipe = unclosed_warning(unix_events._UnixWritePi
 cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
     Py_ssize_t pipe_write(int fd, const void *data, size_t size)
-    Py_ssize_t pipe_write_slices(int fd, iovec *slices, int count)
+    Py_ssize_t pipe_write_chunks(int fd, iovec *chunks, int count)
     bint pipe_is_open(int fd)
 
 # On these systems a named FIFO is readable to its writer while it holds unread data (cpython#145030).
@@ -421,7 +421,7 @@ cdef class WritePipeTransport(PipeTransport):
         cdef int full = False
         self.check_descriptor()
         while self.unsent.bytes and not full:
-            sent = write_queue_send(&self.unsent, self.fd, pipe_write_slices, &full)
+            sent = write_queue_send(&self.unsent, self.fd, pipe_write_chunks, &full)
             if sent < 0 and not full:
                 self.ignored_writes += 1
                 return self.fatal_error(caught_os_error(sent), "Fatal write error on pipe transport")

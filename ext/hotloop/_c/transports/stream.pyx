@@ -46,7 +46,7 @@ cdef extern from "system/socket_calls.h":
     int socket_finish_writing(int fd)
     bint socket_can_send(int fd) noexcept
     Py_ssize_t socket_send(int fd, const void *data, size_t size)
-    Py_ssize_t socket_send_slices(int fd, iovec *slices, int count)
+    Py_ssize_t socket_send_chunks(int fd, iovec *chunks, int count)
 
 # In bytes. More than this is sent when the program asks about the connection: it keeps the peer busy for a while.
 cdef size_t MAX_WAITING = 16 * 1024
@@ -276,7 +276,7 @@ cdef class StreamTransport(StreamReceiver):
         if self.blocked or self.lost or self.loop.is_inherited_by_fork():
             return 0
         while self.unsent.bytes and not full:
-            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_slices, &full)
+            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_chunks, &full)
             if sent <= 0:
                 # flush() gets the same error, and reports it.
                 break
@@ -302,7 +302,7 @@ cdef class StreamTransport(StreamReceiver):
         cdef Py_ssize_t sent
         cdef int full = False
         while self.unsent.bytes and not full:
-            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_slices, &full)
+            sent = write_queue_send(&self.unsent, self.usable_fd(), socket_send_chunks, &full)
             if sent < 0 and not full:
                 self.write_failed(caught_os_error(sent))
                 return 0

@@ -15,7 +15,7 @@ cdef extern from "transports/write_queue.h":
         size_t bytes
         int count
 
-    ctypedef Py_ssize_t (*write_queue_sender)(int fd, iovec *slices, int count) noexcept
+    ctypedef Py_ssize_t (*write_queue_sender)(int fd, iovec *chunks, int count) noexcept
 
     int write_queue_append(write_queue *, object owner, const char *, size_t)
     void write_queue_clear(write_queue *)

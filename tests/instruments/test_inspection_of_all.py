@@ -94,6 +94,25 @@ def test_it_lasts_from_the_first_run_until_the_loop_is_closed(impl, asked):
     """)
 
 
+def test_a_loop_that_is_dropped_unclosed(impl, asked):
+    """The garbage collector has it closed: neither its socket nor the thread that answers there stays.
+
+    The collector may run where this thread holds a lock that the other needs to end."""
+    impl.run_script(f"""{PRELUDE}
+    import gc
+    warnings.simplefilter("ignore", ResourceWarning)
+    loop = hotloop.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert path.exists()
+    [thread] = set(threading.enumerate()) - {{threading.main_thread()}}
+    with threading._active_limbo_lock:
+        del loop
+        gc.collect()
+        assert not path.exists()
+    thread.join()
+    """)
+
+
 def test_several_loops_have_numbers(impl, asked):
     impl.run_script(f"""{PRELUDE}
     numbered = [path, path.with_name(f"{{path.stem}}-2"), path.with_name(f"{{path.stem}}-3")]

@@ -74,13 +74,16 @@ class Inspection:
         """Whether this socket shows `loop`."""
         return self._loop() is loop
 
-    def stop(self) -> None:
-        """Close the socket and remove it. Idempotent; from any thread."""
+    def stop(self, *, wait: bool = True) -> None:
+        """Close the socket and remove it. Idempotent; from any thread.
+
+        Without `wait` the file is gone as well, and the thread ends soon afterwards."""
         if self in _inspections:
             _inspections.discard(self)
+            self._remove()
             self._waker.close()
             # If the thread holds the last reference to the loop, dropping it closes the loop, and so calls this method.
-            if self._thread is not threading.current_thread():
+            if wait and self._thread is not threading.current_thread():
                 self._thread.join()
 
     def __enter__(self) -> "Inspection":
@@ -94,9 +97,10 @@ class Inspection:
         self._sockets.close()
 
     def _remove(self) -> None:
-        """Remove the socket's file, unless another has taken its place."""
-        with contextlib.suppress(FileNotFoundError):
-            if self.path.lstat().st_ino == self._inode:
+        """Remove the socket's file, once, unless another has taken its place."""
+        inode, self._inode = self._inode, None
+        with contextlib.suppress(OSError):  # it is gone already, or the folder was locked
+            if self.path.lstat().st_ino == inode:
                 self.path.unlink()
 
     def _run(self) -> None:
@@ -113,7 +117,6 @@ class Inspection:
                 if self._listener in ready:
                     self._accept(clients)
             clients.close()
-        self._remove()
         self._sockets.close()
 
     def _accept(self, clients: "_Clients") -> None:
@@ -193,7 +196,7 @@ def _stop_all() -> None:
 def _forget_in_child() -> None:
     global _lock
     _lock = threading.Lock()
-    _by_themselves.clear()
+    _decided.clear()
     for inspection in copy_of(_inspections):
         inspection.forget()
     _inspections.clear()
@@ -343,12 +346,16 @@ def _open_at_free_path(loop: asyncio.AbstractEventLoop, first: Path) -> Inspecti
 # -- loops that open a socket on their own -----------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_by_themselves: "weakref.WeakKeyDictionary[Any, Inspection | None]" = weakref.WeakKeyDictionary()
-"""The sockets that HOTLOOP_INSPECT has opened, by loop. None: opening it has failed, or the loop is excluded."""
+_decided: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""The loops that HOTLOOP_INSPECT is done with: it has opened a socket, or that has failed, or the loop is excluded."""
 
 
 class InspectedLoop(Behind):  # type: ignore[misc]
     """Part of hotloop.EventLoop if HOTLOOP_INSPECT is set: has a socket from the first run until the loop is closed."""
+
+    # The loop's own, and not by loop in a weak mapping: the garbage collector empties that before it has __del__()
+    # close a loop that the program has dropped.
+    _inspection_by_itself: Inspection | None = None
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
@@ -358,14 +365,22 @@ class InspectedLoop(Behind):  # type: ignore[misc]
     def close(self) -> None:
         """Close the loop, and then its socket. Idempotent."""
         super().close()
-        inspection = _by_themselves.pop(self, None)
+        self._stop_inspection(wait=True)
+
+    def __del__(self) -> None:
+        # It may be called wherever the garbage collector may run, also where a lock is held that the thread needs.
+        self._stop_inspection(wait=False)
+        super().__del__()
+
+    def _stop_inspection(self, *, wait: bool) -> None:
+        inspection, self._inspection_by_itself = self._inspection_by_itself, None
         if inspection is not None:
-            inspection.stop()
+            inspection.stop(wait=wait)
 
 
 def leave_alone(loop: asyncio.AbstractEventLoop) -> None:
     """Exclude this loop from HOTLOOP_INSPECT."""
-    _by_themselves[loop] = None
+    _decided.add(loop)
 
 
 def _open_by_itself(loop: Any) -> None:
@@ -373,14 +388,14 @@ def _open_by_itself(loop: Any) -> None:
 
     Errors are logged, because the program can run without it."""
     asked = os.environ.get("HOTLOOP_INSPECT", "")
-    if asked.lower() in OFF or loop in _by_themselves or loop.is_closed():
+    if asked.lower() in OFF or loop in _decided or loop.is_closed():
         return
     if any(each.shows(loop) for each in copy_of(_inspections)):
         return
     with _lock:
-        _by_themselves[loop] = None
+        _decided.add(loop)
         try:
-            _by_themselves[loop] = inspection = _open_where(loop, asked)
+            loop._inspection_by_itself = inspection = _open_where(loop, asked)
         except (OSError, RuntimeError, ValueError) as error:
             logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
         else:

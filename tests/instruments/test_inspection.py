@@ -101,6 +101,39 @@ def test_a_loop_that_is_gone(impl, path):
 
 
 @ONLY_OURS
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork()")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_a_client_is_answered(loop, path, monkeypatch):
+    """The client does not wait until the child has ended, and the child has no copy of the client's connection."""
+
+    def describe(loop):
+        asked.set()
+        forked.wait()
+        return {"pid": os.getpid()}
+
+    asked, forked = threading.Event(), threading.Event()
+    monkeypatch.setattr(inspection, "describe", describe)
+    monkeypatch.setattr(top, "_SECONDS_FOR_AN_ANSWER", 5.0)
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(top.fetch(path)))
+    ends, ending = os.pipe()
+    with allow_inspection(loop, path):
+        client.start()
+        asked.wait()
+        child = os.fork()
+        if child == 0:
+            os.close(ending)
+            os.read(ends, 1)
+            os._exit(0)
+        forked.set()
+        client.join()
+    os.close(ending)
+    os.close(ends)
+    os.waitpid(child, 0)
+    assert answers == [{"pid": os.getpid()}]
+
+
+@ONLY_OURS
 def test_clients_that_do_not_read(loop, path, monkeypatch, caplog):
     """Such clients get no answer, and do not disturb later ones."""
     monkeypatch.setattr(inspection, "_SECONDS_FOR_A_CLIENT", 0.01)

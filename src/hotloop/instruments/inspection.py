@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class Inspection:
         self.path = path.absolute()
         self._loop = weakref.ref(loop)
         self._inode: int | None = None  # of the socket's file, once it is there
+        self._connections: set[socket.socket] = set()  # of the clients
         self._sockets = contextlib.ExitStack()
         try:
             self._waker, self._woken = map(self._sockets.enter_context, socket.socketpair())
@@ -93,8 +94,11 @@ class Inspection:
         self.stop()
 
     def forget(self) -> None:
-        """In a forked child: close the sockets, for which the parent goes on answering."""
+        """In a forked child: close the sockets, for which the parent goes on answering. The clients would otherwise
+        wait until the child has ended, too."""
         self._sockets.close()
+        for connection in self._connections:
+            connection.close()
 
     def _remove(self) -> None:
         """Remove the socket's file, once, unless another has taken its place."""
@@ -108,7 +112,7 @@ class Inspection:
         with selectors.PollSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
-            clients = _Clients(selector)
+            clients = _Clients(selector, self._hang_up)
             while True:
                 ready = [key.fileobj for key, _ in selector.select(clients.timeout())]
                 if self._woken in ready:
@@ -127,18 +131,25 @@ class Inspection:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 time.sleep(_SECONDS_BEFORE_THE_NEXT)
             return
+        self._connections.add(connection)
         try:
             clients.add(connection, json.dumps(describe(self._loop())).encode())
         except Exception:
-            connection.close()
+            self._hang_up(connection)
             logger.exception("an event loop could not be inspected")
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        """Close a client's connection."""
+        connection.close()
+        self._connections.discard(connection)
 
 
 class _Clients:
     """The clients that are being sent their answers, the oldest first."""
 
-    def __init__(self, selector: selectors.BaseSelector) -> None:
+    def __init__(self, selector: selectors.BaseSelector, hang_up: Callable[[socket.socket], object]) -> None:
         self._selector = selector
+        self._hang_up = hang_up
         # The rest of the answer, and the time.monotonic() by which the client has to read something of it.
         self._unsent: dict[Any, tuple[memoryview, float]] = {}
 
@@ -181,7 +192,7 @@ class _Clients:
     def _drop(self, connection: socket.socket) -> None:
         del self._unsent[connection]
         self._selector.unregister(connection)
-        connection.close()
+        self._hang_up(connection)
 
 
 _inspections: "weakref.WeakSet[Inspection]" = weakref.WeakSet()

@@ -53,6 +53,7 @@ class Interpreter:
             [sys.executable, *words],
             cwd=self.folder,
             env=environ | environment,
+            stdin=subprocess.DEVNULL,  # python -i reads it
             capture_output=True,
             text=True,
             timeout=SECONDS_BEFORE_A_PROGRAM_HANGS,
@@ -253,6 +254,7 @@ class TestEnd:
 
             def hook(kind, error, tb):
                 print("hook", kind, error, error.__traceback__ is tb, traceback.format_tb(tb))
+                print(sys.last_value is error, traceback.format_tb(sys.last_traceback))
 
             sys.excepthook = hook
             atexit.register(lambda: print(sys.excepthook is hook, sys.last_value))
@@ -260,6 +262,20 @@ class TestEnd:
             """,
         )
         assert python.assert_same("program.py").returncode == 1
+
+    def test_the_exception_hook_after_an_exit(self, python):
+        python.write(
+            "program.py",
+            """
+            import atexit, sys
+            atexit.register(lambda: print(sys.excepthook is sys.__excepthook__))
+            sys.exit(3)
+            """,
+        )
+        for words in (["program.py"], ["-m", "program"]):
+            assert python.assert_same(*words).returncode == 3
+            assert "in <module>" in python.plain(*words, options=("-i",)).stderr
+            python.assert_same(*words, options=("-i",))
 
     def test_failing_exception_hook(self, python):
         python.write(

@@ -88,8 +88,11 @@ def _call(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
     """Call into the program. The tracebacks of its exceptions begin below this frame."""
     try:
         return function(*arguments, **options)
-    except BaseException:
-        _report_without_our_frames()
+    except BaseException as error:
+        # The interpreter shows no SystemExit, except under python -i: then sys.excepthook stays what it was, for
+        # what runs at exit.
+        if not isinstance(error, SystemExit) or sys.flags.inspect:
+            _report_without_our_frames()
         raise
 
 
@@ -100,6 +103,8 @@ def _report_without_our_frames() -> None:
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         sys.excepthook = hook
         rest = _below_our_frames(traceback)
+        if getattr(sys, "last_traceback", None) is traceback:
+            sys.last_traceback = rest  # for post-mortem debuggers and the program's own hook
         hook(kind, error.with_traceback(rest), rest)
 
     sys.excepthook = excepthook

@@ -89,8 +89,8 @@ def _call(function: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
     try:
         return function(*arguments, **options)
     except BaseException as error:
-        # The interpreter shows no SystemExit, except under python -i: then sys.excepthook stays what it was, for
-        # what runs at exit.
+        # A SystemExit is not shown, except under python -i, so sys.excepthook stays as it is: a program may look at it
+        # in an atexit function.
         if not isinstance(error, SystemExit) or sys.flags.inspect:
             _report_without_our_frames()
         raise

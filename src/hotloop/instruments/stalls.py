@@ -129,7 +129,8 @@ class StallWatch:
         self._stopped: float | None = None
 
     def stop(self) -> None:
-        """Stop watching. The end of a present stall is still reported. Idempotent; callable from any thread."""
+        """Stop watching. The end of a stall that is over by now is still reported; that of a stall which lasts on, as
+        of the callback that calls stop() itself, is not. Idempotent; callable from any thread."""
         if self._stopped is None:
             self._stopped = monotonic()
             WATCHDOG.hurry(self)

@@ -184,13 +184,16 @@ def test_every_loop_of_the_process(started, answered):
 @by_the_interpreter
 @pytest.mark.parametrize("imports", ["asyncio", "asyncio, hotloop.loop"])
 def test_a_program_without_a_loop_of_ours(answered, imports):
+    """It is not told that it was asked, by a ResourceWarning for instance."""
     line = f"import {imports}; print(flush=True); asyncio.run(asyncio.sleep(60))"
-    with subprocess.Popen([sys.executable, "-c", line], stdout=subprocess.PIPE) as process:
+    command = [sys.executable, "-W", "always", "-c", line]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
         try:
             assert answered("ps", process.pid) == ["the process has no event loop of hotloop's"]
         finally:
             process.kill()
+        assert process.stderr.read() == b""
 
 
 def test_without_any_way_in(monkeypatch, capsys):

@@ -20,7 +20,8 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 _LOOKS_PER_INTERRUPTION = 10
 _LINE = (
     '__import__("hotloop.instruments.snapshot", fromlist=["*"]).write({path!r}) '
-    'if "hotloop.loop" in __import__("sys").modules else open({path!r}, "x").write("[]") and None\n'
+    'if "hotloop.loop" in __import__("sys").modules '
+    'else (lambda file: (file.write("[]"), file.close()))(open({path!r}, "x"))\n'
 )
 """An expression, because a statement's names would stay in the program's __main__ module."""
 

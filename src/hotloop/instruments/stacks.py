@@ -1,6 +1,5 @@
 """The Python stack of a loop's thread, read from any thread: all of it, or the part that belongs to a callback."""
 
-import sys
 import threading
 import traceback
 from collections.abc import Sequence
@@ -9,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from hotloop.instruments.origins import is_of_the_loop, ownership
+from hotloop.instruments.threads import current_frames
 
 _RUNNING = ("run_until_complete", "run_forever", "_run_once", "_run")
 """The functions of asyncio's and of hotloop's under which a loop runs its callbacks."""
@@ -18,7 +18,7 @@ def stack_of_thread(thread_id: int) -> list[tuple[FrameType, int]]:
     """The frames of a thread and their current lines, the innermost last; none if there is no such thread.
 
     If that thread itself asks, as in a signal handler, the frames of the instruments are left out."""
-    frame = sys._current_frames().get(thread_id)
+    frame = current_frames().get(thread_id)
     if thread_id == threading.get_ident():
         while frame is not None and frame.f_globals.get("__package__") == __package__:
             frame = frame.f_back

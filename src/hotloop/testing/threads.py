@@ -7,14 +7,13 @@ anyio's list of idle workers. Of all others it is only known that they are alive
 
 import asyncio
 import concurrent.futures
-import sys
 import threading
 from concurrent.futures import thread as pools
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from hotloop.instruments.threads import InstrumentThread
+from hotloop.instruments.threads import InstrumentThread, current_frames
 
 _TIME_TO_START = 0.05
 """How long, in real seconds, a future may stay pending while its executor's threads seem idle: a thread needs a moment
@@ -78,7 +77,7 @@ def _is_idle(thread: threading.Thread) -> bool:
     queue = pools._threads_queues.get(thread)
     if queue is None or queue.qsize():
         return False
-    frame = sys._current_frames().get(thread.ident or 0)
+    frame = current_frames().get(thread.ident or 0)
     return frame is not None and frame.f_code is pools._worker.__code__
 
 

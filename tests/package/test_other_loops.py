@@ -92,3 +92,8 @@ def test_another_loop_is_named_at_the_end(python, source, code):
 def test_nothing_is_said_if_hotloop_ran(python, source):
     files = {"program.py": source, "uvloop.py": ""}
     assert python("program.py", files=files) == (0, "", "")
+
+
+def test_a_program_that_has_closed_its_standard_error_ends_as_it_would(python):
+    source = "import sys, uvloop; sys.stderr.close(); sys.exit(3)"
+    assert python("program.py", files={"program.py": source, "uvloop.py": ""}) == (3, "", "")

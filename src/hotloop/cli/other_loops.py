@@ -1,6 +1,7 @@
 """Programs that choose an event loop by themselves: a server that can be told is told to take hotloop's. For any other
 one, a line at the end says that its loop was another."""
 
+import contextlib
 import os
 import sys
 
@@ -34,4 +35,5 @@ def report_another_loop() -> None:
     loaded = [name for name in _OTHERS if name in sys.modules]
     if loaded and not loop.any_was_made and sys.stderr is not None:
         what = f"the program made no loop of hotloop's, but loaded {loaded[0]}"
-        print(f"hotloop: {what}: name {_LOOP} where it takes a loop", file=sys.stderr)
+        with contextlib.suppress(OSError, ValueError):  # the program may have closed it
+            print(f"hotloop: {what}: name {_LOOP} where it takes a loop", file=sys.stderr)

@@ -163,3 +163,37 @@ def test_a_finalizer_that_takes_the_descriptor_of_the_next_event(loop):
         for fd in (first, first_end, second, second_end):
             os.close(fd)
     assert set(called) <= {"second"}
+
+
+def test_a_finalizer_that_closes_the_selector_while_its_tables_grow(impl):
+    """Up to CPython 3.11 the garbage collector may run wherever an object is made."""
+    impl.run_script("""
+import gc
+
+class Garbage:
+    def __init__(self, selector):
+        self.selector, self.itself = selector, self
+
+    def __del__(self):
+        self.selector.close()
+
+reading, writing = os.pipe()
+for first in 256, 512:
+    for threshold in range(1, 15):
+        selector = impl.DefaultSelector()
+        for fd in first - 1, first:
+            os.dup2(reading, fd)
+        selector.register(first - 1, 1)
+        gc.collect()
+        Garbage(selector)
+        gc.set_threshold(threshold)
+        try:
+            selector.register(first, 1)
+        except ValueError:
+            assert "closed" in str(sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1])
+        finally:
+            gc.set_threshold(700)
+        selector.close()
+        for fd in first - 1, first:
+            os.close(fd)
+""")

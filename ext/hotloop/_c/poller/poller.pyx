@@ -198,8 +198,10 @@ cdef class Poller:
         # Double the size, so that ascending descriptors do not cost a copy each.
         missing = max(missing, before)
         more = [None] * missing
-        # Making the list may have run a finalizer that registers a descriptor.
+        # Making the list may have run a finalizer that registers a descriptor, or that closes the selector.
         before = len(self.entries)
+        if before + missing <= fd:
+            raise ValueError("I/O operation on closed selector")
         grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
         if grown == NULL:
             raise MemoryError()

@@ -1,8 +1,10 @@
 """TLS by an SSLObject class of the program's, whose methods may return anything."""
 
+import asyncio
 import ssl
 
 import pytest
+from support.endpoints import until
 from support.tls_connections import every_protocol, every_side, numbered
 
 
@@ -66,3 +68,40 @@ def test_writing_more_than_there_was(tls, side):
     for part in (numbered(50_000), b"and more"):
         connection.transport.write(part)
     assert connection.receive(50_008) == numbered(50_000) + b"and more"
+
+
+def test_an_interrupt_in_the_last_step_of_a_handshake(tls):
+    """As a signal's handler may raise it. When the loop runs again, what OpenSSL has taken does not come twice."""
+    steps = []
+
+    def do_handshake(self):
+        # 1: nothing has arrived, 2: the client's first message, 3: its last
+        steps.append(len(steps) + 1)
+        ssl.SSLObject.do_handshake(self)
+        if steps[-1] == 3:
+            raise KeyboardInterrupt
+
+    async def serve(reader, writer):
+        writer.write(await reader.readline())
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(
+            serve, "127.0.0.1", 0, ssl=context_of(tls, "server", do_handshake=do_handshake)
+        )
+        async with server:
+            host, port = server.sockets[0].getsockname()
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=tls.certificates.context("client"), server_hostname="localhost"
+            )
+            # Otherwise asyncio may have data in the engine, and decrypts none before more arrives.
+            await until(lambda: len(steps) == 3)
+            writer.write(b"line\n")
+            answer = await reader.readline()
+            writer.close()
+            return answer
+
+    task = tls.loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        tls.loop.run_until_complete(task)
+    assert tls.loop.run_until_complete(task) == b"line\n"

@@ -37,8 +37,11 @@ cdef class TlsHandshake(TlsSender):
         cdef ciphertext source
         self.find_held(&source, owner)
         try:
-            done = self.engine.handshake(&source)
-            self.hold_rest(&source, owner)
+            try:
+                done = self.engine.handshake(&source)
+            finally:
+                # After an interrupt, too: the loop may run again, and what OpenSSL has taken must not come twice.
+                self.hold_rest(&source, owner)
             if done and self.state == HANDSHAKE:
                 self.peercert = self.engine.sslobject.getpeercert()
         except Exception as error:

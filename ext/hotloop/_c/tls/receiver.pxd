@@ -28,6 +28,7 @@ cdef class TlsReceiver(ByteProtocol):
     cdef int find_held(self, ciphertext *source, bytes owner) noexcept
     cdef int hold_rest(self, ciphertext *source, bytes owner) except -1
     cdef bint deliver(self, ciphertext *source, bytes owner) except -1
+    cdef Py_ssize_t decrypt(self, char *place, Py_ssize_t room, ciphertext *source, bytes owner) except -1
     cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1
     cdef Py_ssize_t deliver_bytes(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1
     cdef Py_ssize_t deliver_to_reader(self, object reader, Py_ssize_t room, ciphertext *source, bytes owner) except -1

@@ -122,10 +122,17 @@ cdef class TlsReceiver(ByteProtocol):
                 count = self.deliver_bytes(room, source, owner)
         return count > 0 and self.engine.failure is None and not self.engine.peer_closed and not self.rest_queued
 
+    cdef Py_ssize_t decrypt(self, char *place, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
+        """Decrypt up to `room` bytes, and hold what is left of the source."""
+        try:
+            return self.engine.decrypt_into(place, room, source)
+        finally:
+            # After an interrupt, too: the loop may run again, and what OpenSSL has taken must not come twice.
+            self.hold_rest(source, owner)
+
     cdef Py_ssize_t deliver_small(self, Py_ssize_t room, ciphertext *source, bytes owner) except -1:
         cdef char place[SMALL]
-        cdef Py_ssize_t count = self.engine.decrypt_into(place, room, source)
-        self.hold_rest(source, owner)
+        cdef Py_ssize_t count = self.decrypt(place, room, source, owner)
         if count:
             self.app.data_received(PyBytes_FromStringAndSize(place, count))
         return count
@@ -134,10 +141,9 @@ cdef class TlsReceiver(ByteProtocol):
         cdef Py_ssize_t count
         cdef PyObject *data = bytes_of_size(NULL, room)
         try:
-            count = self.engine.decrypt_into(PyBytes_AS_STRING(<object>data), room, source)
+            count = self.decrypt(PyBytes_AS_STRING(<object>data), room, source, owner)
             if count < room:
                 _PyBytes_Resize(&data, count)
-            self.hold_rest(source, owner)
             if count:
                 self.app.data_received(<object>data)
         finally:
@@ -155,11 +161,10 @@ cdef class TlsReceiver(ByteProtocol):
         # moved meanwhile, but the reader may get another one.
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         try:
-            count = self.engine.decrypt_into(place, room, source)
+            count = self.decrypt(place, room, source, owner)
         finally:
             PyBuffer_Release(&view)
             byte_array_shorten(buffer, PyByteArray_GET_SIZE(buffer) - (room - count))
-        self.hold_rest(source, owner)
         if count:
             wake_reader(reader)
         return count
@@ -192,9 +197,8 @@ cdef class TlsReceiver(ByteProtocol):
                 return 1
             owner = self.held
             self.find_held(source, owner)
-            count = self.engine.decrypt_into(<char *>view.buf, view.len, source)
+            count = self.decrypt(<char *>view.buf, view.len, source, owner)
             is_full = count == view.len
-            self.hold_rest(source, owner)
         finally:
             PyBuffer_Release(&view)
         if is_full and not self.at_end and self.has_unread():
@@ -209,17 +213,14 @@ cdef class TlsReceiver(ByteProtocol):
     cdef Py_ssize_t deliver_compiled(self, ciphertext *source, bytes owner) except -1:
         # TLS over TLS. The loop's buffer cannot be used, because the source may lie in it.
         cdef char place[MAX_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.decrypt_into(place, MAX_PLAINTEXT, source)
-        self.hold_rest(source, owner)
+        cdef Py_ssize_t count = self.decrypt(place, MAX_PLAINTEXT, source, owner)
         if count:
             (<ByteProtocol>self.app).bytes_received(place, count)
         return count
 
     cdef Py_ssize_t decrypt_and_discard(self, ciphertext *source, bytes owner) except -1:
         cdef char nowhere[MAX_PLAINTEXT]
-        cdef Py_ssize_t count = self.engine.decrypt_into(nowhere, MAX_PLAINTEXT, source)
-        self.hold_rest(source, owner)
-        return count
+        return self.decrypt(nowhere, MAX_PLAINTEXT, source, owner)
 
     cdef Py_ssize_t unread_bytes(self) noexcept:
         """How many bytes of ciphertext, in whole records, wait for the application."""

@@ -1,7 +1,10 @@
 """Thousands of timers that are due at once: their order, what is cancelled and set meanwhile, lack of memory."""
 
+import asyncio
 import contextvars
 import random
+import threading
+import tracemalloc
 
 import pytest
 from support.interpreter import limits_memory
@@ -47,6 +50,55 @@ def test_deadlines_of_every_size(loop, clock):
         loop.call_at(min(when, clock.now), seen.append, number)
     run_once(loop)
     assert seen == sorted(range(len(deadlines)), key=lambda number: (min(deadlines[number], clock.now), number))
+
+
+@pytest.mark.parametrize("left", [0, 1, 100])
+def test_the_memory_of_a_burst_is_given_back(loop, left):
+    """Also if it was cancelled, and while other timers stay."""
+
+    async def main():
+        kept = [loop.call_later(3600, print) for _ in range(left)]
+        tracemalloc.start()
+        try:
+            timers = [loop.call_later(60, print) for _ in range(100_000)]
+            peak, _ = tracemalloc.get_traced_memory()
+            while timers:
+                timers.pop().cancel()
+            await asyncio.sleep(0.001)
+            assert tracemalloc.get_traced_memory()[0] < peak / 20
+        finally:
+            tracemalloc.stop()
+        for timer in kept:
+            timer.cancel()
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.only("c", "python", reason="asyncio runs timers of one deadline in any order")
+@pytest.mark.parametrize("left", [1, 63, 64, 4000])
+def test_order_after_the_memory_of_a_burst_is_given_back(loop, clock, left):
+    generator = random.Random(left)
+    seen, expected = [], []
+    timers = [loop.call_at(clock.now + generator.randrange(100, 120), seen.append, number) for number in range(100_000)]
+    for number in sorted(generator.sample(range(100_000), left)):
+        expected.append((timers[number].when(), number))
+        timers[number] = None
+    for timer in filter(None, timers):
+        timer.cancel()
+    waker = threading.Timer(0.01, loop.call_soon_threadsafe, (loop.stop,))
+    waker.start()
+    loop.run_forever()  # waits
+    waker.join()
+    for number in range(100_000, 100_500):
+        when = clock.now + generator.randrange(100, 120)
+        timer = loop.call_at(when, seen.append, number)
+        if number % 5:
+            expected.append((when, number))
+        else:
+            timer.cancel()
+    clock.advance(200)
+    run_once(loop)
+    assert seen == [number for _, number in sorted(expected)]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -133,6 +133,7 @@ cdef class Polling(TaskCreation):
         if published_size(&self.ready.count) or self.stopping:
             return 0
         self.ready.shrink()
+        self.timers.shrink()
         if not self.timers.heap.live:
             return -1
         now = self.current_time(&patched)

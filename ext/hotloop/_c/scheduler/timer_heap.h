@@ -343,4 +343,36 @@ static inline void timer_heap_free(timer_heap *heap)
     PyMem_Free(heap->run);
 }
 
+/* Move all timers to the first slots and free the memory that this leaves; `move` tells a timer its new slot. Not while
+ * there is a run. Without memory for it nothing changes. */
+static inline void timer_heap_compact(timer_heap *heap, void (*move)(PyObject *handle, Py_ssize_t slot))
+{
+    timer_heap compact;
+    Py_ssize_t slot;
+
+    if (heap->run != NULL)
+        return;
+    memset(&compact, 0, sizeof compact);
+    timer_heap_remove_dead(heap);
+    while (compact.capacity <= heap->count)
+        if (timer_heap_grow(&compact) < 0) {
+            timer_heap_free(&compact);
+            return;
+        }
+    for (slot = 0; slot < heap->count; slot++) {
+        timer_key key = heap->keys[slot];
+
+        compact.orders[slot] = key.order;
+        compact.handles[slot] = heap->handles[key.slot];
+        move(compact.handles[slot], slot);
+        key.slot = slot;
+        compact.keys[slot] = key;
+    }
+    compact.count = compact.live = compact.slots = heap->count;
+    compact.pushed = heap->pushed;
+    heap->slots = 0; /* of the handles: they have moved */
+    timer_heap_free(heap);
+    *heap = compact;
+}
+
 #endif

@@ -36,6 +36,7 @@ cdef class TimerQueue:
     cdef int share_context(self, TimerHandle handle) except -1
     cdef int remove(self, TimerHandle handle) except -1
     cdef double expire(self, double now, ReadyQueue ready) except? -1
+    cdef int shrink(self) noexcept
     cdef int clear(self) noexcept
     cdef int replace(self, object handles) except -1
     cdef list in_order(self)

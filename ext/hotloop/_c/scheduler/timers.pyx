@@ -27,6 +27,7 @@ cdef extern from "scheduler/timer_heap.h":
     void timer_heap_prefetch(const timer_heap *)
     PyObject *timer_heap_pop(timer_heap *)
     void timer_heap_free(timer_heap *)
+    void timer_heap_compact(timer_heap *, void (*move)(PyObject *handle, Py_ssize_t slot) noexcept)
 
 cdef extern from *:
     """
@@ -41,8 +42,12 @@ cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
 
 
-# A queue that a burst has grown beyond this frees its memory once it is empty.
+# A queue that a burst has grown beyond this frees memory once few of its timers are left.
 cdef Py_ssize_t RETAINED_SLOTS = 65536
+
+
+cdef void move_to_slot(PyObject *handle, Py_ssize_t slot) noexcept:
+    (<TimerHandle>handle).slot = slot
 
 
 cdef inline void mark_not_pending(TimerQueue queue, TimerHandle handle) noexcept:
@@ -177,13 +182,19 @@ cdef class TimerQueue:
                 # Here, because the last reference may run a finalizer that cancels other timers.
                 handle = None
                 first = timer_heap_first(&self.heap)
-            if self.heap.live == 0 and self.heap.slots > RETAINED_SLOTS:
-                # A burst has taken much memory.
-                timer_heap_free(&self.heap)
-                memset(&self.heap, 0, sizeof(timer_heap))
         finally:
             section_leave(&section)
         return earliest
+
+    cdef int shrink(self) noexcept:
+        """Free the memory of a burst, if few timers are left. Without memory for that the loop tries again before its
+        next wait."""
+        cdef object_section section
+        if self.heap.slots > RETAINED_SLOTS and self.heap.live < self.heap.slots // 16:
+            section_enter(&section, self)
+            timer_heap_compact(&self.heap, move_to_slot)
+            section_leave(&section)
+        return 0
 
     cdef int clear(self) noexcept:
         """Drop all handles."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events, unix_events
 from hotloop._pure.loop.metrics import Measurements
+from hotloop._pure.transports.views import as_single_bytes
 
 if TYPE_CHECKING:
     _Reading = Any
@@ -67,6 +68,7 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         assert isinstance(data, (bytes, bytearray, memoryview)), repr(data)
         if isinstance(data, bytearray):
             data = memoryview(data)
+        data = as_single_bytes(data)
         if not data:
             return
         if self._conn_lost or self._closing:
@@ -140,3 +142,8 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
         if was_closing:
             self._loop._remove_reader(self._fileno)
             self._call_connection_lost(None)
+
+    def _call_connection_lost(self, exc: BaseException | None) -> None:
+        # abort() in resume_writing() has queued a second call of it.
+        if self._pipe is not None:
+            super()._call_connection_lost(exc)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop._asyncio.internals import selector_events
 from hotloop._asyncio.writelines import SKIPS_FALSY_ITEMS
 from hotloop._pure.transports.protocol_kind import takes_buffers
+from hotloop._pure.transports.views import as_single_bytes
 
 # asyncio's transports allocate 256 KiB for each read and give most of it back at once. glibc maps, faults in and unmaps
 # such a block each time, which costs four times the rest of the read, until it has freed a larger one; from then on it
@@ -33,10 +34,7 @@ class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """See asyncio.WriteTransport."""
-        if isinstance(data, memoryview) and (data.itemsize != 1 or data.ndim != 1):
-            # After a partial send, asyncio's own drops as many items as bytes were sent.
-            data = data.tobytes()
-        super().write(data)
+        super().write(as_single_bytes(data))
 
     if sys.version_info >= (3, 12):
 
@@ -51,7 +49,10 @@ class _SelectorSocketTransport(_SocketTransport):  # type: ignore[misc]
                 self.write(b"lost")  # counts it; as since CPython 3.14.10, the items are not looked at
             elif list_of_data:
                 chunks: Iterable[Any] = filter(None, list_of_data) if SKIPS_FALSY_ITEMS else list_of_data
-                data = b"".join(map(memoryview, chunks))
+                views = [view for view in (memoryview(chunk) for chunk in chunks) if view.nbytes]
+                gapped = [view for view in views if not view.c_contiguous]
+                # As under asyncio the kernel refuses a view with gaps, and nothing is sent.
+                data: Any = gapped[0] if gapped else b"".join(views)
                 # None: until CPython 3.13.0 close() drops it, and asyncio's own raises TypeError.
                 if self._buffer and self._write_ready is not None:
                     # As asyncio's own: the kernel is asked whether it has room again.

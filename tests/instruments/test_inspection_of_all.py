@@ -39,6 +39,40 @@ def asked(socket_path, monkeypatch):
     return socket_path
 
 
+WITH_A_FINALIZER = """
+    import faulthandler, gc
+
+    class Garbage:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            hotloop.run(asyncio.sleep(0))
+
+    faulthandler.dump_traceback_later(20, exit=True)
+"""
+
+
+@pytest.mark.parametrize("where", ["_remove_stale", "_make_private_folder"])
+def test_a_finalizer_that_runs_a_loop_while_anothers_socket_is_opened(impl, monkeypatch, where):
+    """The collector may run it anywhere."""
+    monkeypatch.setenv("HOTLOOP_INSPECT", "1")
+    impl.run_script(
+        PRELUDE.partition("path =")[0]
+        + WITH_A_FINALIZER
+        + f"""
+    original = inspection.{where}
+    def before(*arguments):
+        inspection.{where} = original
+        Garbage()
+        gc.collect()
+        return original(*arguments)
+    inspection.{where} = before
+    hotloop.run(asyncio.sleep(0))
+    """
+    )
+
+
 WAYS = {
     "hotloop.run": "hotloop.run(main())",
     "Runner": """

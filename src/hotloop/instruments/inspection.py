@@ -15,6 +15,7 @@ import os
 import selectors
 import socket
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -29,6 +30,9 @@ from hotloop._asyncio.shared_items import copy_of
 from hotloop._switches import OFF, ON
 from hotloop.instruments.loop_state import describe
 from hotloop.instruments.threads import InstrumentThread
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger("hotloop.inspection")
 
@@ -205,8 +209,6 @@ def _stop_all() -> None:
 
 
 def _forget_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     _decided.clear()
     for inspection in copy_of(_inspections):
         inspection.forget()
@@ -217,13 +219,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
+class _ThreadState(threading.local):
+    holds_a_path = False  # it is inside _locked()
+
+
+_this_thread = _ThreadState()
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other threads and processes from opening a socket at `path`.
 
     Between bind() and listen(), a socket refuses connections like one that was left behind: they would remove it."""
-    from fcntl import LOCK_EX, LOCK_UN, flock  # not on Windows
-
     lock = Path(f"{path}.lock").absolute()
     held = False
     while not held:
@@ -231,15 +238,17 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             if os.fstat(descriptor).st_uid != os.getuid():
                 raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(lock))
-            flock(descriptor, LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             held = _is_file_at(lock, descriptor)  # its last owner may have removed it
             if held:
+                _this_thread.holds_a_path = True
                 try:
                     yield
                 finally:
+                    _this_thread.holds_a_path = False
                     lock.unlink(missing_ok=True)
         finally:
-            flock(descriptor, LOCK_UN)  # closing is not enough if a child has been forked meanwhile
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child has been forked meanwhile
             os.close(descriptor)
 
 
@@ -356,7 +365,6 @@ def _open_at_free_path(loop: asyncio.AbstractEventLoop, first: Path) -> Inspecti
 
 # -- loops that open a socket on their own -----------------------------------------------------------------------------
 
-_lock = threading.Lock()
 _decided: "weakref.WeakSet[Any]" = weakref.WeakSet()
 """The loops that HOTLOOP_INSPECT is done with: it has opened a socket, or that has failed, or the loop is excluded."""
 
@@ -401,16 +409,18 @@ def _open_by_itself(loop: Any) -> None:
     asked = os.environ.get("HOTLOOP_INSPECT", "")
     if asked.lower() in OFF or loop in _decided or loop.is_closed():
         return
+    if _this_thread.holds_a_path or sys.is_finalizing():
+        # A finalizer runs this loop: while another one's socket is being opened, it would wait for itself.
+        return
     if any(each.shows(loop) for each in copy_of(_inspections)):
         return
-    with _lock:
-        _decided.add(loop)
-        try:
-            loop._inspection_by_itself = inspection = _open_where(loop, asked)
-        except (OSError, RuntimeError, ValueError) as error:
-            logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
-        else:
-            logger.info("an event loop can be looked at: python -m hotloop top %s", inspection.path)
+    _decided.add(loop)
+    try:
+        loop._inspection_by_itself = inspection = _open_where(loop, asked)
+    except (OSError, RuntimeError, ValueError) as error:
+        logger.warning("HOTLOOP_INSPECT: an event loop cannot be looked at: %s", error)
+    else:
+        logger.info("an event loop can be looked at: python -m hotloop top %s", inspection.path)
 
 
 def _open_where(loop: Any, asked: str) -> Inspection:

@@ -1,27 +1,16 @@
 """The threads of the instruments, and what they see of other threads."""
 
-import gc
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 
-from hotloop._impl import in_subinterpreter
+from hotloop._impl import implementation, in_subinterpreter
 
-_COLLECTS_INSIDE = sys.version_info < (3, 11, 9)
-"""Whether sys._current_frames() may run the garbage collector while it holds a lock of the interpreter's. A finalizer
-that releases the GIL there, as one that closes a socket does, hangs the process (CPython issue 106883)."""
-
-
-def current_frames() -> dict[int, FrameType]:
-    """sys._current_frames(), which cannot hang the process."""
-    if not _COLLECTS_INSIDE or not gc.isenabled():
-        return sys._current_frames()
-    gc.disable()
-    try:
-        return sys._current_frames()
-    finally:
-        gc.enable()
+if implementation == "c" and sys.version_info < (3, 11, 9):
+    # There the interpreter's function may hang the process. In Python it cannot be mended.
+    from hotloop._c.runtime.thread_frames import current_frames as current_frames
+else:
+    current_frames = sys._current_frames
 
 
 class InstrumentThread(threading.Thread):

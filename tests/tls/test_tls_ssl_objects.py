@@ -5,6 +5,7 @@ import ssl
 
 import pytest
 from support.endpoints import until
+from support.stepping import run_once
 from support.tls_connections import every_protocol, every_side, numbered
 
 
@@ -68,6 +69,34 @@ def test_writing_more_than_there_was(tls, side):
     for part in (numbered(50_000), b"and more"):
         connection.transport.write(part)
     assert connection.receive(50_008) == numbered(50_000) + b"and more"
+
+
+@pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")
+@every_side
+@every_protocol
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
+    """What was read before it is delivered, and the loop goes on behind it when it runs again."""
+    reads = []
+
+    def read(self, length=1024, buffer=None):
+        reads.append(length)
+        if len(reads) == number:
+            raise KeyboardInterrupt
+        return ssl.SSLObject.read(self, length)
+
+    connection = tls.open(side, make_protocol(), context=context_of(tls, side, read=read))
+    reads.clear()
+    data = numbered(24_000)
+    for start in range(0, len(data), 3000):
+        connection.peer.write(data[start : start + 3000])
+    interrupts = 0
+    while connection.protocol.received != data:
+        try:
+            run_once(tls.loop)
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts == 1
 
 
 def test_an_interrupt_in_the_last_step_of_a_handshake(tls):

@@ -144,12 +144,17 @@ cdef class DirectEngine(TlsEngine):
 
     cdef Py_ssize_t decrypt_into(self, char *place, Py_ssize_t room, ciphertext *source) except -1:
         cdef Py_ssize_t total = 0, count, left
-        while total < room and (self.record_partly_read or source.size):
-            left = source.size
-            count = self.read(place + total, room - total, source)
-            if count == 0 and (source.size == left or self.peer_closed or self.failure is not None):
-                break
-            total += count
+        try:
+            while total < room and (self.record_partly_read or source.size):
+                left = source.size
+                count = self.read(place + total, room - total, source)
+                if count == 0 and (source.size == left or self.peer_closed or self.failure is not None):
+                    break
+                total += count
+        except BaseException as error:
+            if total == 0:
+                raise
+            self.interruption = error
         return total
 
     cdef Py_ssize_t read(self, char *place, Py_ssize_t room, ciphertext *source) except -2:

@@ -18,6 +18,7 @@ cdef class TlsEngine:
     cdef bint record_partly_read    # the last record was not read to its end
     cdef bint peer_closed           # by close_notify
     cdef object failure             # the exception that decrypting has raised and that is not handled yet, or None
+    cdef object interruption        # what was raised when there was plaintext to return first, or None
 
     cdef int adopt(self, object sslobject) except -1
     cdef int release(self) except -1
@@ -27,6 +28,7 @@ cdef class TlsEngine:
     cdef bint succeeds(self, object operation) except -1
     cdef bint has_data(self) noexcept
     cdef Py_ssize_t waiting(self) noexcept
+    cdef int raise_interruption(self) except -1
     cdef Py_ssize_t max_plaintext(self, ciphertext *source) except -1
     cdef Py_ssize_t decrypt_into(self, char *place, Py_ssize_t room, ciphertext *source) except -1
     cdef Py_ssize_t read_by_ssl_module(self, char *place, Py_ssize_t room) except -2

@@ -88,9 +88,17 @@ cdef class TlsEngine:
         up."""
         raise NotImplementedError
 
+    cdef int raise_interruption(self) except -1:
+        """Raise what interrupted decrypt_into() when it had plaintext to return, once that is delivered."""
+        cdef object error = self.interruption
+        self.interruption = None
+        if error is not None:
+            raise error
+        return 0
+
     cdef Py_ssize_t decrypt_into(self, char *place, Py_ssize_t room, ciphertext *source) except -1:
-        """Decrypt until `place` is full, the source is used up, or the peer's close_notify (`peer_closed`) or a
-        `failure` ends it. Returns how many bytes."""
+        """Decrypt until `place` is full, the source is used up, or the peer's close_notify (`peer_closed`), a `failure`
+        or an `interruption` ends it. Returns how many bytes."""
         raise NotImplementedError
 
     cdef Py_ssize_t read_by_ssl_module(self, char *place, Py_ssize_t room) except -2:

@@ -53,18 +53,23 @@ cdef class MemoryEngine(TlsEngine):
 
     cdef Py_ssize_t decrypt_into(self, char *place, Py_ssize_t room, ciphertext *source) except -1:
         cdef Py_ssize_t total = 0, count
-        while total < room:
-            if self.has_data():
-                count = self.read_by_ssl_module(place + total, room - total)
-                self.pending = self.incoming.pending
-                if count > 0:
-                    total += count
-                    continue
-                if self.peer_closed or self.failure is not None:
+        try:
+            while total < room:
+                if self.has_data():
+                    count = self.read_by_ssl_module(place + total, room - total)
+                    self.pending = self.incoming.pending
+                    if count > 0:
+                        total += count
+                        continue
+                    if self.peer_closed or self.failure is not None:
+                        break
+                if source.size == 0:
                     break
-            if source.size == 0:
-                break
-            self.feed_records(source, FEED_AT_LEAST)
+                self.feed_records(source, FEED_AT_LEAST)
+        except BaseException as error:
+            if total == 0:
+                raise
+            self.interruption = error
         return total
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:

@@ -101,7 +101,10 @@ cdef class TlsReceiver(ByteProtocol):
         """Decrypt, and call the protocol if there is data. False if there is nothing more to decrypt now, or if the
         engine has a `failure` or `peer_closed`, which the caller handles."""
         cdef object reader = None
-        cdef Py_ssize_t room = self.engine.max_plaintext(source), count
+        cdef Py_ssize_t room, count
+        if self.engine.interruption is not None:
+            self.engine.raise_interruption()
+        room = self.engine.max_plaintext(source)
         if room == 0:
             self.hold_rest(source, owner)
             return False

@@ -74,6 +74,25 @@ def test_the_memory_of_a_burst_is_given_back(loop, left):
     loop.run_until_complete(main())
 
 
+def test_the_memory_of_a_burst_is_given_back_while_the_loop_never_waits(loop):
+    fired = []
+
+    async def main():
+        tracemalloc.start()
+        try:
+            for _ in range(100_000):
+                loop.call_later(0.001, fired.append, None)
+            peak, _ = tracemalloc.get_traced_memory()
+            while len(fired) < 100_000:
+                await asyncio.sleep(0)
+            fired.clear()
+            assert tracemalloc.get_traced_memory()[0] < peak / 8
+        finally:
+            tracemalloc.stop()
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.only("c", "python", reason="asyncio runs timers of one deadline in any order")
 @pytest.mark.parametrize("left", [1, 63, 64, 4000])
 def test_order_after_the_memory_of_a_burst_is_given_back(loop, clock, left):

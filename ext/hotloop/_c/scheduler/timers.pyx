@@ -184,6 +184,8 @@ cdef class TimerQueue:
                 first = timer_heap_first(&self.heap)
         finally:
             section_leave(&section)
+        # Here as well as before a wait, because a loop that always has something to run never waits.
+        self.shrink()
         return earliest
 
     cdef int shrink(self) noexcept:

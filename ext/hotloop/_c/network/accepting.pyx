@@ -62,13 +62,15 @@ cdef int accept_connections(
     """Accept waiting connections, at most `backlog` + 1; `arguments` are those of loop._start_serving()."""
     cdef sockaddr_storage peer
     cdef socklen_t length = 0
-    cdef int listener = sock.fileno(), fd
+    cdef int fd
     cdef bint no_delay = sock.proto == IPPROTO_TCP
     cdef AcceptedConnection connection
     for _ in range(backlog + 1):
         # Before accept(): if there is no memory for it, the connection goes on waiting in the kernel.
         connection = AcceptedConnection.__new__(AcceptedConnection)
-        fd = socket_accept(listener, &peer, &length)
+        # Each time, because the program may have closed the socket: a finalizer that an allocation here has run, or a
+        # task that starts at once.
+        fd = socket_accept(sock.fileno(), &peer, &length)
         if fd == -ECONNABORTED:
             # The peer closed it before it was accepted.
             continue

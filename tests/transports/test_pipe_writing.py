@@ -193,6 +193,23 @@ def test_abort_when_writing_is_resumed_of_a_transport_that_closes(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.only("c", "python", reason="asyncio reports an AttributeError as well")
+def test_a_program_that_keeps_the_file_of_a_transport(loop):
+    """By setting its private attribute: see the compiled transport's."""
+
+    async def main():
+        reading, writing = pipe_files()
+        transport, protocol = await loop.connect_write_pipe(Recorder, writing)
+        with reading, writing:
+            transport._pipe = None
+            transport.abort()
+            await until(lambda: protocol.lost)
+            assert not writing.closed
+
+    loop.set_exception_handler(lambda loop, context: None)  # in the pure implementation there is the report
+    loop.run_until_complete(main())
+
+
 def test_abort_drops_what_is_queued(loop):
     async def main():
         reading, writing = pipe_files()

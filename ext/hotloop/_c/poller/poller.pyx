@@ -200,7 +200,7 @@ cdef class Poller:
         more = [None] * missing
         # Making the list may have run a finalizer that registers a descriptor, or that closes the selector.
         before = len(self.entries)
-        if before + missing <= fd:
+        if self.poller.fd < 0:
             raise ValueError("I/O operation on closed selector")
         grown = <registration *>realloc(self.registrations, (before + missing) * sizeof(registration))
         if grown == NULL:

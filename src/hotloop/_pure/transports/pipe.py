@@ -145,5 +145,5 @@ class _UnixWritePipeTransport(_Writing):  # type: ignore[misc]
 
     def _call_connection_lost(self, exc: BaseException | None) -> None:
         # abort() in resume_writing() has queued a second call of it.
-        if self._pipe is not None:
+        if self._protocol is not None:
             super()._call_connection_lost(exc)

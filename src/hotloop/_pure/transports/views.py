@@ -6,6 +6,6 @@ from typing import Any
 def as_single_bytes(data: Any) -> Any:
     """The data to write, as bytes if it is a memoryview with larger items: asyncio's transports drop as many items as
     the kernel has taken bytes. A view with gaps stays as it is, for the kernel to refuse."""
-    if isinstance(data, memoryview) and data.c_contiguous and (data.itemsize != 1 or data.ndim != 1):
+    if isinstance(data, memoryview) and data.ndim and data.c_contiguous and (data.itemsize != 1 or data.ndim != 1):
         return data.tobytes()
     return data

@@ -6,7 +6,6 @@ that succeeded is compiled; in all other cases it runs asyncio's own callback, a
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject
 
 from hotloop._c.scheduler.handles cimport Handle, copy_context, new_handle, report_exception, run_reporting
@@ -14,6 +13,7 @@ from hotloop._c.scheduler.ready_queue cimport Runnable
 
 cdef extern from "runtime/context_cache.h":
     int context_cache_install() except -1
+    object context_copy_current()
     bint context_is_like_current(PyObject *context)
 
 cdef extern from *:
@@ -41,7 +41,7 @@ cdef object shared_context(object known):
     """A copy of the current context for any number of callbacks: `known`, an earlier one or None, if it is equal."""
     if known is not None and context_is_like_current(<PyObject *>known):
         return known
-    return PyContext_CopyCurrent()
+    return context_copy_current()
 
 
 cdef bint get_count(object cell, Py_ssize_t *count) noexcept:

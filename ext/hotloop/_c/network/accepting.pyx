@@ -12,11 +12,11 @@ Source: asyncio/selector_events.py, _accept_connection() and _accept_connection2
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from hotloop._c.loop.loop_core cimport LoopCore
-from hotloop._c.scheduler.handles cimport copy_context, run_reporting
+from hotloop._c.scheduler.handles cimport copy_context, copy_current_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport Runnable, push
 from hotloop._c.system.address cimport address_is_native, sockaddr_storage, socklen_t
 from hotloop._c.system.os_errors cimport os_error
@@ -85,7 +85,7 @@ cdef int accept_connections(
         connection.loop = loop
         connection.arguments = arguments
         connection.peer = PyBytes_FromStringAndSize(<const char *>&peer, length)
-        connection.context = PyContext_CopyCurrent() if context is None else copy_context(context)
+        connection.context = copy_current_context() if context is None else copy_context(context)
         if arguments[SSL_CONTEXT] is None:
             push(loop.ready, connection)
         else:

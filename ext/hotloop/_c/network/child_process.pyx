@@ -8,11 +8,11 @@ Source: pidfd_open(2), waitid(2); asyncio/unix_events.py, _PidfdChildWatcher and
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, Watcher
-from hotloop._c.scheduler.handles cimport run_reporting
+from hotloop._c.scheduler.handles cimport copy_current_context, run_reporting
 from hotloop._c.scheduler.ready_queue cimport push
 from hotloop._c.system.os_errors cimport os_error
 
@@ -124,7 +124,7 @@ cdef int watch_process(LoopCore loop, object transport) except -1:
     cdef ProcessWatcher watcher = ProcessWatcher.__new__(ProcessWatcher)
     watcher.loop = loop
     watcher.transport = transport
-    watcher.context = PyContext_CopyCurrent()
+    watcher.context = copy_current_context()
     watcher.pid = transport.get_pid()
     try:
         watcher.fd = pidfd_open(watcher.pid)

@@ -58,6 +58,8 @@ static inline int context_is_like_current(PyObject *context)
 
 static inline PyObject *context_copy(PyObject *context) { return PyContext_Copy(context); }
 
+static inline PyObject *context_copy_current(void) { return PyContext_CopyCurrent(); }
+
 static inline int context_cache_install(void) { return 0; }
 
 #else
@@ -83,12 +85,36 @@ static inline PyObject *context_current(void)
 #endif
 }
 
-/* PyContext_Copy(), also of a context that the garbage collector has cleared: CPython's own crashes there. */
+/* PyContext_Copy(), also of a context that the garbage collector has cleared: CPython's own crashes there.
+ *
+ * Up to CPython 3.11 the collector may run while the copy is allocated. If a finalizer sets a variable in `context`
+ * then, CPython's own copies a mapping that has been freed (compare CPython issue 148891). */
 static inline PyObject *context_copy(PyObject *context)
 {
-    if (context_comparable && PyContext_CheckExact(context) && context_variables(context) == NULL)
+#if PY_VERSION_HEX < 0x030C0000
+    PyObject *variables, *copy;
+#endif
+
+    if (!context_comparable || !PyContext_CheckExact(context))
+        return PyContext_Copy(context);
+    if (context_variables(context) == NULL)
         return PyContext_New();
+#if PY_VERSION_HEX < 0x030C0000
+    variables = Py_NewRef(context_variables(context));
+    copy = PyContext_Copy(context);
+    Py_DECREF(variables);
+    return copy;
+#else
     return PyContext_Copy(context);
+#endif
+}
+
+/* The same for the current context. */
+static inline PyObject *context_copy_current(void)
+{
+    PyObject *current = context_current();
+
+    return current == NULL ? PyContext_CopyCurrent() : context_copy(current);
 }
 
 /* True if a copy of the current context would be equal to `context`, until a variable is set in one of them. */
@@ -175,7 +201,7 @@ static inline void context_cache_reset(PyObject *context)
         context = context_blank;
     if (context_cache_matches(context))
         return;
-    template = PyContext_Copy(context);
+    template = context_copy(context);
     if (template == NULL)
         PyErr_Clear();
     before = context_cache_template;
@@ -250,7 +276,7 @@ static inline PyObject *context_cache_acquire(void)
 {
     PyObject *cached = context_cache_acquire_cached();
 
-    return cached != NULL ? cached : PyContext_CopyCurrent();
+    return cached != NULL ? cached : context_copy_current();
 }
 
 /* True if the caller has the only reference, so that no other code can have entered the context or find out that it is
@@ -297,9 +323,9 @@ static inline PyObject *context_cache_acquire_for(PyObject *template)
     return NULL;
 }
 
-static inline PyObject *context_cache_acquire_copy(PyObject *context) { return PyContext_Copy(context); }
+static inline PyObject *context_cache_acquire_copy(PyObject *context) { return context_copy(context); }
 
-static inline PyObject *context_cache_acquire(void) { return PyContext_CopyCurrent(); }
+static inline PyObject *context_cache_acquire(void) { return context_copy_current(); }
 
 static inline PyObject *context_cache_acquire_cached(void) { return NULL; }
 

@@ -21,6 +21,7 @@ cdef class Handle(Runnable):
 
 
 cdef object copy_context(object context)
+cdef object copy_current_context()
 cdef object acquire_context()
 cdef void release_context(PyObject *context) noexcept
 cdef void begin_caching_contexts() noexcept

@@ -5,7 +5,7 @@ another thread, it acquires one when it runs: see context_cache.h.
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CheckExact, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_CheckExact, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
 
@@ -56,6 +56,7 @@ cdef extern from "runtime/context_cache.h":
     void context_cache_end_run()
     PyObject *context_cache_template_of_current()
     object context_copy(object context)
+    object context_copy_current()
     object context_cache_acquire()
     PyObject *context_cache_acquire_cached()
     object context_cache_acquire_copy(object context)
@@ -128,6 +129,10 @@ cdef object copy_context(object context):
     return context_copy(context)
 
 
+cdef object copy_current_context():
+    return context_copy_current()
+
+
 cdef object acquire_context():
     """A copy of the current context, or a cached one in its place, for one callback or task to run in."""
     return context_cache_acquire()
@@ -176,7 +181,7 @@ cdef Handle new_handle(object callback, tuple args, object loop, object context)
 cdef Handle borrow_template(Handle handle, object callback, tuple args, object loop):
     """Complete a handle that acquires its context when it runs."""
     cdef PyObject *template = context_cache_template_of_current()
-    filled(handle, callback, args, loop, PyContext_CopyCurrent() if template == NULL else <object>template)
+    filled(handle, callback, args, loop, context_copy_current() if template == NULL else <object>template)
     handle.context_shared = template != NULL
     return handle
 
@@ -246,7 +251,7 @@ cdef class Handle(Runnable):
         self.callback = callback
         self.args = tuple(args)
         self.loop = loop
-        self.context = PyContext_CopyCurrent() if context is None else context
+        self.context = context_copy_current() if context is None else context
         if loop.get_debug():
             self.record_source_traceback()
 

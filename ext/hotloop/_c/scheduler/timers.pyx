@@ -4,7 +4,6 @@ Most timeouts are cancelled, so the queue drops a cancelled timer at once; only 
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CopyCurrent
 from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF
 from libc.math cimport INFINITY
@@ -37,6 +36,7 @@ cdef extern from *:
 
 cdef extern from "runtime/context_cache.h":
     bint context_comparable
+    object context_copy_current()
     bint context_is_like_current(PyObject *context)
     bint context_is_blank(PyObject *context)
     int context_cache_install() except -1
@@ -127,10 +127,10 @@ cdef class TimerQueue:
         """Give a new handle a copy of the current context; the previous handles' copy, if that is still the same."""
         cdef object context
         if not context_comparable:
-            handle.context = PyContext_CopyCurrent()
+            handle.context = context_copy_current()
             return 0
         if self.snapshot is None or not context_is_like_current(<PyObject *>self.snapshot):
-            context = PyContext_CopyCurrent()
+            context = context_copy_current()
             # The old snapshot is dropped on return: finalizers of the values in it may set timers.
             self.snapshot, context = context, self.snapshot
             self.sharing = 0

@@ -27,7 +27,7 @@ Source: asyncio/sslproto.py is the reference for the order of callbacks and for 
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Exit
+from cpython.contextvars cimport PyContext_Exit
 from cpython.object cimport PyTypeObject, inquiry
 
 from hotloop._c.loop.loop_core cimport LoopCore
@@ -39,7 +39,7 @@ from hotloop._c.runtime.instance_dict cimport (
 )
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
 from hotloop._c.runtime.no_constructor cimport remove_constructor
-from hotloop._c.scheduler.handles cimport copy_context
+from hotloop._c.scheduler.handles cimport copy_context, copy_current_context
 from hotloop._c.tls.direct_engine cimport new_engine
 from hotloop._c.tls.engine cimport TlsEngine, ciphertext
 from hotloop._c.tls.handshake cimport TlsHandshake
@@ -542,7 +542,7 @@ cdef TlsProtocol new_tls(
     tls.sslcontext = sslcontext
     tls.handshake_timeout = handshake_timeout
     tls.shutdown_timeout = shutdown_timeout
-    tls.context = PyContext_CopyCurrent() if context is None else context
+    tls.context = copy_current_context() if context is None else context
     tls.waiter = waiter
     tls.app_connected = connected
     tls.set_read_limits(None, None)

@@ -12,14 +12,15 @@ while a callback runs the loop, as nest_asyncio does, the protocol's other callb
 Source: asyncio/selector_events.py.
 """
 
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from cpython.exc cimport PyErr_Clear
 from cpython.object cimport PyObject
 
 from hotloop._c.loop.loop_core cimport LoopCore
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE, Watcher
 from hotloop._c.runtime.python_api cimport try_to_enter
-from hotloop._c.scheduler.handles cimport copy_context, new_handle, report_exception, run_reporting
+from hotloop._c.scheduler.handles cimport copy_context, copy_current_context, new_handle
+from hotloop._c.scheduler.handles cimport report_exception, run_reporting
 from hotloop._c.scheduler.ready_queue cimport may_queue_directly, push
 
 
@@ -63,7 +64,7 @@ cdef class ProtocolRunner(Watcher):
         """In the next iteration: call connection_made(), begin to read, then resolve the future `waiter`."""
         self.loop = loop
         self.protocol = protocol
-        self.context = PyContext_CopyCurrent() if context is None else context
+        self.context = copy_current_context() if context is None else context
         self.closing = False
         self.lost = 0
         made = loop.schedule_call(protocol.connection_made, (self,), self.context)

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.only("c", reason="up to CPython 3.11.8 sys._current_frames() hangs, which only C code can avoid")
+pytestmark = pytest.mark.only("c", reason="up to CPython 3.11.8 only C code can avoid the hang")
 
 
 def test_a_finalizer_that_releases_the_gil(impl):

@@ -1,6 +1,6 @@
-"""sys._current_frames() where it may run the garbage collector while it holds a lock of the interpreter's: CPython 3.11.0 to
-3.11.8. A finalizer that releases the GIL there, as one that closes a socket does, hangs the process, because a thread
-that needs the lock waits for it without releasing the GIL. See CPython's issue 106883.
+"""sys._current_frames() for CPython 3.11.0 to 3.11.8, where it may run the garbage collector while it holds a lock of
+the interpreter's. A finalizer that releases the GIL there, as one that closes a socket does, hangs the process, because
+a thread that needs the lock waits for it without releasing the GIL. See CPython's issue 106883.
 """
 
 import sys

@@ -59,9 +59,7 @@ gc.collect()
 """
 
 
-@pytest.mark.parametrize(
-    "way", ["call_soon", "call_later", "call_soon_threadsafe", "create_task", "add_done_callback"]
-)
+@pytest.mark.parametrize("way", ["call_soon", "call_later", "call_soon_threadsafe", "create_task", "add_done_callback"])
 def test_a_finalizer_may_set_a_variable_while_the_context_is_copied(impl, way):
     if sys.version_info < (3, 12) and impl.name != "c":
         pytest.skip("CPython 3.11's own copy_context() crashes")

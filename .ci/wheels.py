@@ -275,7 +275,7 @@ class Workshop:
         """The wheel that is built once, on each of `found`, whose first builds it."""
         rows = [Row(f"{python.name} {python.full_version}") for python in found]
         try:
-            environment = self.configuration.environment | {"HOTLOOP_BUILD_EXT": "no"}
+            environment = self.configuration.environment | {"HOTLOOP_BUILD_EXT": "no", "HOTLOOP_PROFILE": "no"}
             wheel = self.make_wheel("pure", "py3-none-any", found[0], environment)
         except Failed as failure:
             return [Row("every Python", verdict=f"FAILED: {failure}")]

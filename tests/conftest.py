@@ -178,6 +178,7 @@ def asyncio_log():
 def impl(request, asyncio_log, load_implementation):
     """One implementation's facade. A missing C extension is an error here, never a skip."""
     facade = load_implementation(request.param)
+    request.node.user_properties.append(("implementation", facade.name))  # for .ci/check_junit.py
     leftovers = Leftovers()
     # What is captured is lost with the process.
     stderr = request.config.stash[uncaptured_stderr]

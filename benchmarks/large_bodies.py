@@ -61,7 +61,7 @@ def measure(loop: str, bodies: int, setting: dict[str, str]) -> list[float]:
                 client.sendall(body)
                 answer = b""
                 while answer != b"ok":
-                    answer += client.recv(2)
+                    answer += client.recv(2) or sys.exit(f"{loop}: the server has ended")
             return [float(word) for word in server.stdout.readline().split()]
 
 

@@ -40,7 +40,8 @@ LOOPS = {  # name in the table: how to start a program on it
     "asyncio": [sys.executable],
     "hotloop c": [sys.executable, "-m", "hotloop", "--impl", "c"],
     COMPILED: [sys.executable, "-m", "hotloop", "--impl", "c", "--compiled-asyncio"],
-    "hotloop python": [sys.executable, "-m", "hotloop", "--impl", "python"],
+    # With asyncio's tasks, as where no extension is installed: the tasks in Python are for debugging.
+    "hotloop python": [sys.executable, "-m", "hotloop", "--impl", "python", "--tasks", "asyncio"],
 }
 SECONDS_TO_END = 3.0  # for a process that was told to end, before it is killed
 

@@ -195,7 +195,7 @@ def test_abort_when_writing_is_resumed_of_a_transport_that_closes(loop):
 
 @pytest.mark.only("c", "python", reason="asyncio reports an AttributeError as well")
 def test_a_program_that_keeps_the_file_of_a_transport(loop):
-    """By setting its private attribute: see the compiled transport's."""
+    """It sets `_pipe` to None, so that closing the transport leaves the file open."""
 
     async def main():
         reading, writing = pipe_files()

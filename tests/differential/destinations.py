@@ -108,9 +108,10 @@ class Places:
             sock.close()
         return sock, None
 
-    def name_ports(self, text):
+    def name_addresses(self, text):
+        """Names in place of whole addresses: two that differ in their hosts may have the same port."""
         for name, (_, address) in self.addresses.items():
-            text = text.replace(str(address[1]), f"<{name}>")
+            text = text.replace(str(address), f"<{name}>")
         return text
 
 

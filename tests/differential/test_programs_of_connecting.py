@@ -214,7 +214,7 @@ class ConnectingStage(StageOfRuns):
             self.note(None, "reported", self.plain(context["message"])[:21], self.described(context.get("exception")))
 
     def plain(self, text):
-        return VARYING.sub("...", self.places.name_ports(text).replace(self.places.folder, "FOLDER"))
+        return VARYING.sub("...", self.places.name_addresses(text).replace(self.places.folder, "FOLDER"))
 
     def described(self, error):
         if error is None:

@@ -98,6 +98,7 @@ def run_once(item, nextitem):
     """The reports of one run. `nextitem` decides which fixtures of wider scope are kept."""
     item._initrequest()  # as in pytest-rerunfailures: fixtures are made anew
     item._report_sections.clear()
+    item.user_properties.clear()
     # In a copy of the context, in which a variable that is set would stay for good.
     return contextvars.copy_context().run(runner.runtestprotocol, item, log=False, nextitem=nextitem)
 

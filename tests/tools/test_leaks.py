@@ -43,6 +43,9 @@ def test_the_traceback_of_a_parameter_is_no_leak(error):
     except ValueError:
         pass
 
+def test_a_property_of_the_report_is_no_leak(request):
+    request.node.user_properties.append(("name", object()))
+
 def test_an_object_is_kept():
     kept.append([])
 
@@ -96,12 +99,13 @@ def test_leaks_are_found(impl, tmp_path):
         "a_cycle_is_no_leak",
         "a_variable_is_no_leak",
         "the_traceback_of_a_parameter_is_no_leak",
+        "a_property_of_the_report_is_no_leak",
     ], done.stdout
     leaking = [name for name, reason in outcomes.items() if reason.startswith("it leaks")]
     assert leaking == ["an_object_is_kept", "a_reference_is_lost", "a_descriptor_is_left"]
     assert outcomes["a_failure_is_a_failure"].startswith("assert not [")
     assert re.search(r"descriptors: \+1, \+1, \+1, \+1, \+1$", done.stdout, re.MULTILINE)
-    assert "4 failed, 6 passed, 1 skipped" in done.stdout
+    assert "4 failed, 7 passed, 1 skipped" in done.stdout
 
 
 @pytest.mark.skipif(

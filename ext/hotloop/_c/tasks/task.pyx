@@ -178,7 +178,7 @@ cdef class Task(TaskCore):
 
     def __del__(self):
         cdef Py_ssize_t references = Py_REFCNT(<PyObject *>self)    # 1: being freed; more: garbage in a cycle
-        cdef bint linked = self.link.previous != NULL
+        cdef bint listed = self.link.previous != NULL or not all_tasks_reads_list
         # First, so that all_tasks() does not show a half-cleared task, as weak references would not.
         unlink_task(&self.link)
         try:
@@ -186,10 +186,10 @@ cdef class Task(TaskCore):
                 self.report_pending()
             self.report_unretrieved()
         finally:
-            if linked and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
+            if listed and self.state == PENDING and Py_REFCNT(<PyObject *>self) > references:
                 # The exception handler has kept a reference: the task lives on.
                 if references == 1 or lists_resurrected_tasks:
-                    link_task(&self.link)
+                    self.register()
 
     cdef int report_pending(self) except -1:
         context = {"message": "Task was destroyed but it is pending!", "task": self}

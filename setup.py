@@ -62,6 +62,8 @@ TRAINING_SECONDS = 600  # it takes one or two
 # Environment variables that the training does not get: hotloop's own, those that have the counts written elsewhere, and
 # those of debug mode, in which other code runs.
 UNTRAINED_SETTINGS = ("HOTLOOP_", "GCOV_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONINSPECT")
+# Environment variables with which one variant is compiled and linked differently.
+COMPILER_SETTINGS = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "LDSHARED", "ARCHFLAGS")
 
 
 def gcc_version() -> int:
@@ -211,7 +213,7 @@ class SharedObject(Extension):
 def compiled_modules() -> list[Extension]:
     """An Extension for each .pyx file, which has what it is compiled with."""
     headers = (path for folder in INCLUDE for suffix in ("**/*.pxd", "**/*.h") for path in folder.glob(suffix))
-    shared = ["setup.py", *sorted(map(str, headers))]
+    shared = ["setup.py", *[str(TRAINING)] * PROFILED, *sorted(map(str, headers))]
     sources = {f"hotloop._c.{path.parent.name}.{path.stem}": path for path in sorted(SOURCES.glob("*/*.pyx"))}
     macros = {name: [*MACROS, *FLOOR_MACROS.get(path.parent.name, [])] for name, path in sources.items()}
     macros[SHARED_OBJECT].append(("HOTLOOP_MODULES", f'"{" ".join(sources)}"'))
@@ -355,13 +357,24 @@ class BuildExt(BuildSharedObject):
         try:
             for extension in self.extensions:
                 translate(extension.modules, force=bool(self.force), jobs=self.parallel or 0)
-            if not (self.extensions and PROFILED and self.build_with_profile()):
-                super().run()
+            if self.extensions:
+                self.compile()
         except (ExtensionUnavailable, CCompilerError, BaseError) as error:
             if "yes" in (BUILD_EXT, PROFILE):
                 raise
             self.drop_extension()
             print_notice(f"{type(error).__name__}: {error}")
+
+    def compile(self) -> None:
+        """Compile and link what has changed; everything, if it was done with other settings the last time."""
+        compiled_with = Path(self.build_temp, "compiled-with.json")
+        # With a profile the options depend on whether it may be missing.
+        settings = json.dumps([PROFILED and PROFILE, *map(os.environ.get, COMPILER_SETTINGS)])
+        self.force = self.force or not compiled_with.exists() or compiled_with.read_text(encoding="utf-8") != settings
+        compiled_with.unlink(missing_ok=True)  # a failure leaves objects of both
+        if not (PROFILED and self.build_with_profile()):
+            super().run()
+        compiled_with.write_text(settings, encoding="utf-8")
 
     def build_with_profile(self) -> bool:
         """Build with counters, run the training, and build for what was counted. False if that has failed and the
@@ -395,6 +408,7 @@ class BuildExt(BuildSharedObject):
         # has another folder for the objects each time.
         counting.build_lib = str(Path(self.build_temp, "counting"))
         counting.parallel = self.parallel
+        counting.force = self.force
         self.set_compiler_options(COUNTING_ARGS, COUNTING_ARGS)
         counting.ensure_finalized()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(UNTRAINED_SETTINGS)}

@@ -279,21 +279,24 @@ def translate(modules: list[Extension], *, force: bool, jobs: int) -> None:
         force=force or directives_changed,
         nthreads=jobs,
     )
-    for path in folder.rglob("*.c"):
-        mend_saved_exception(path)
+    saving = [path for path in folder.rglob("*.c") if "ExceptionSave" in path.read_text(encoding="utf-8")]
+    if not saving or not all(mend_saved_exception(path) for path in saving):
+        raise ExtensionUnavailable(f"mend_saved_exception() does not know the code of Cython {Cython.__version__}")
     # cythonize returns copies without what setuptools has noted on the originals.
     sources = {module.name: module.sources for module in translated}
     for module in modules:
         module.sources = sources[module.name]
 
 
-def mend_saved_exception(path: Path) -> None:
+def mend_saved_exception(path: Path) -> bool:
     """Mend what Cython's C does to the exception that is being handled.
 
     A function with a `try` saves that exception, and puts it back when a `return` leaves the `try`, or when it has
     caught another one. What Cython saves is the topmost exception, which any caller may handle, but it puts it back
     into the innermost coroutine or generator. That one would have it until it ends: as `sys.exception()`, and as the
     context of its own exceptions. The innermost one's own must be saved.
+
+    False if it is other code than was expected here.
     """
     text = path.read_text(encoding="utf-8")
     before, definition, after = text.partition(
@@ -303,6 +306,10 @@ def mend_saved_exception(path: Path) -> None:
     mended = body.replace("__Pyx_PyErr_GetTopmostException(tstate)", "tstate->exc_info")
     if mended != body:
         path.write_text(before + definition + mended + end + rest, encoding="utf-8")
+    return mended.startswith(
+        "  #if CYTHON_USE_EXC_INFO_STACK && PY_VERSION_HEX >= 0x030B00a4\n"
+        "    _PyErr_StackItem *exc_info = tstate->exc_info;\n"
+    )
 
 
 class BuildSharedObject(build_ext):

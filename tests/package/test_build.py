@@ -1,4 +1,4 @@
-"""setup.py: when it compiles again."""
+"""setup.py: when it compiles again, and what it does with code of Cython's that it does not know."""
 
 import importlib.util
 import os
@@ -111,3 +111,19 @@ def test_a_changed_training_is_a_change_of_a_build_with_a_profile(project):
     assert not project.compiles(HOTLOOP_PROFILE="yes")
     project.training.write_text("from hotloop._c.runtime import shared_object\n")
     assert project.compiles(HOTLOOP_PROFILE="yes")
+
+
+def test_code_of_cythons_that_cannot_be_mended_is_no_extension(project):
+    (project.folder / "setup.py").write_text(SETUP.read_text().replace("GetTopmostException", "GetOtherException"))
+    done = project.build()
+    assert done.returncode != 0
+    assert "mend_saved_exception() does not know the code of Cython" in done.stdout
+    done = project.build(HOTLOOP_BUILD_EXT="auto")
+    assert done.returncode == 0
+    assert "THE COMPILED EXTENSION WAS NOT BUILT" in done.stdout
+    assert "mend_saved_exception() does not know the code of Cython" in done.stdout
+
+
+def test_code_of_cythons_that_is_called_otherwise_is_no_extension(project):
+    (project.folder / "setup.py").write_text(SETUP.read_text().replace('"ExceptionSave"', '"KeepException"'))
+    assert "mend_saved_exception() does not know the code of Cython" in project.build().stdout

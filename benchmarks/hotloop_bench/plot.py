@@ -12,7 +12,7 @@ from functools import partial
 from xml.sax.saxutils import escape
 
 from .report import Run, Section, duration, sections
-from .results import LIMIT, Measurement, Outcome, Outcomes, geometric_mean, speed
+from .results import LIMIT, Measurement, Outcome, Outcomes, mean_over, speed
 
 # In the units of the drawing, which a browser takes for pixels.
 CHARACTER = 7.3  # of the monospaced font, at most
@@ -243,9 +243,7 @@ def drawn_means(tables: Sequence[Outcomes], panel: Section, scale: Scale, y: flo
 
 
 def mean_speed(tables: Sequence[Outcomes], loop: str, baseline: str) -> float | None:
-    """None also where a loop lacks a row that the baseline has: means of different rows cannot be compared."""
-    ratios = [speed(outcomes, loop, baseline) for outcomes in tables if isinstance(outcomes.get(baseline), Measurement)]
-    return None if None in ratios else geometric_mean(ratios)
+    return mean_over(tables, baseline, partial(speed, loop=loop, reference=baseline))
 
 
 def drawn_last(loops: Iterable[str]) -> list[str]:

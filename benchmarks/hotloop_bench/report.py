@@ -12,9 +12,11 @@ from .results import (
     NotMeasured,
     Outcome,
     Outcomes,
+    Ratio,
     best_other,
     comparisons,
     geometric_mean,
+    mean_over,
     processor_time_over_limit,
     speed,
     speed_over_best_other,
@@ -25,8 +27,6 @@ JSON_FORMAT = 1
 
 NETWORKS: tuple[Table, ...] = get_args(Table)
 """The tables of network rows."""
-
-Ratio = Callable[[Outcomes], float | None]
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ def speeds(run: Run, section: Section) -> list[list[str]]:
         lines.append([row.name, *left, section.names[best] if best else "-", *right, noise_cell(outcomes)])
     if len(section.rows) > 1:
         tables = [run.outcomes[row.name] for row in section.rows]
-        left = [ratio_cell(geometric_mean(map(ratio, tables))) for ratio in against_baseline.values()]
-        right = [ratio_cell(geometric_mean(map(ratio, tables))) for ratio in standing.values()]
+        left = [ratio_cell(mean_over(tables, section.baseline, ratio)) for ratio in against_baseline.values()]
+        right = [ratio_cell(mean_over(tables, section.baseline, ratio)) for ratio in standing.values()]
         right += [ratio_cell(geometric_mean(factors.values()))] if bare else []
         lines.append(["geometric mean", *left, "", *right, ""])
     return lines

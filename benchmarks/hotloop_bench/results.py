@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -74,6 +74,7 @@ class NotMeasured:
 
 Outcome = Measurement | NotMeasured
 Outcomes = Mapping[str, Outcome]
+Ratio = Callable[[Outcomes], float | None]
 
 
 def medians(outcomes: Outcomes) -> dict[str, float]:
@@ -108,6 +109,15 @@ def geometric_mean(ratios: Iterable[float | None]) -> float | None:
     """Of the ratios that are not None; None if there are none."""
     present = [ratio for ratio in ratios if ratio is not None]
     return math.exp(statistics.fmean(map(math.log, present))) if present else None
+
+
+def mean_over(tables: Iterable[Outcomes], baseline: str, ratio: Ratio) -> float | None:
+    """The geometric mean of a ratio over the rows that the baseline has.
+
+    None if one of them lacks the ratio: means of different rows cannot be compared.
+    """
+    ratios = [ratio(outcomes) for outcomes in tables if isinstance(outcomes.get(baseline), Measurement)]
+    return None if None in ratios else geometric_mean(ratios)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def test_the_text_in_full(finished_run):
         "                asyncio  uvloop  hotloop-c  best other  hotloop-c/best  noise",
         "wait_for           0.50    1.00       2.00      uvloop            2.00     0%",
         "gather_100            -       -          -     asyncio            4.00     0%",
-        "geometric mean     0.50    1.00       2.00                        2.83",
+        "geometric mean     0.50    1.00       2.00                        2.00",
         "",
         "Selectors: time for one operation, median of 3 rounds",
         "",
@@ -145,6 +145,15 @@ def test_the_text_in_full(finished_run):
         "FAILED: gather_100 on uvloop: Boom",
         "",
     ]
+
+
+def test_a_loop_that_lacks_a_row_of_the_baseline_has_no_mean(finished_run):
+    run = dataclasses.replace(finished_run, baseline="asyncio")
+    [event_loops, _] = report.sections(run)
+    head, *_, last = report.speeds(run, event_loops)
+    means = dict(zip(head, last, strict=True))
+    assert (means["asyncio"], means["uvloop"], means["hotloop-c"]) == ("1.00", "-", "4.00")
+    assert means["hotloop-c/best"] == "2.83"
 
 
 def test_a_loop_that_no_row_of_a_table_applies_to_has_no_column_there(finished_run):

@@ -22,7 +22,8 @@ from .targets import BARE_C, Target, check
 
 USUAL_SECONDS = 0.15
 """Of a round of one loop."""
-SECONDS_BEFORE_A_WORKER_HANGS = 60
+SECONDS_BEFORE_A_WORKER_HANGS = 150
+"""Longer than a worker itself waits for a database to start or a certificate to be made: it can say what failed."""
 VARIABLES_OF_LOOPS = (
     "HOTLOOP_IMPL",
     "HOTLOOP_TASKS",

@@ -15,6 +15,8 @@ import pytest
 
 import hotloop
 from hotloop_bench import runner, targets, timing, worker
+from hotloop_bench.databases.process import SECONDS_TO_START
+from hotloop_bench.identity import SECONDS_TO_MAKE
 from hotloop_bench.results import Measurement, NotMeasured
 from hotloop_bench.rows import ROWS
 from hotloop_bench.runner import Crew, RequestFailed, Settings, WorkerLost
@@ -371,6 +373,10 @@ def test_a_worker_that_hangs_is_killed(worker_of, monkeypatch):
         worker.request(row="call_soon_chain", seconds=1000)
     with pytest.raises(WorkerLost):
         worker.request(round=True)
+
+
+def test_a_worker_may_take_as_long_as_what_it_waits_for():
+    assert max(SECONDS_TO_START, SECONDS_TO_MAKE) < runner.SECONDS_BEFORE_A_WORKER_HANGS
 
 
 def test_the_python_target_is_the_fallback_even_where_the_extension_is_built(worker_of):

@@ -196,8 +196,11 @@ def tls_of_aiofastnet() -> str:
 
 def check(target: Target, found: Mapping[str, str]) -> None:
     """WrongImplementation unless the facts are those of the target."""
+    # A policy that something has installed makes other loops, under asyncio's name.
+    loops = None if target is BARE_C else target.module
     transports = "aiofastnet" if target.aiofastnet else None
-    for fact, package in (("core", target.core), ("task", target.tasks), ("transport", transports)):
+    wanted = (("loop", loops), ("core", target.core), ("task", target.tasks), ("transport", transports))
+    for fact, package in wanted:
         if package is not None and not found.get(fact, "nothing").startswith(f"{package}."):
             raise WrongImplementation(
                 f"{target.name} was asked for, but its {fact} is {found.get(fact, 'missing')}, not one of {package}"

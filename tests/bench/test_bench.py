@@ -23,7 +23,12 @@ from hotloop_bench.runner import Crew, RequestFailed, Settings, WorkerLost
 from hotloop_bench.targets import TARGETS, WrongImplementation
 
 SOURCES = {".py", ".pyx", ".pxd"}
-FACTS = {"version": "1.0", "loop": "some.Loop", "task": "some.Task"}
+FACTS = {"version": "1.0", "task": "some.Task"}
+
+
+def facts_of(name, **others):
+    """What a worker of this target says about itself, as far as all say the same."""
+    return FACTS | {"loop": f"{TARGETS[name].module}.Loop"} | others
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -167,9 +172,9 @@ class ScriptedWorker:
 
     journal: list
 
-    def __init__(self, target, rounds=(1.0,), missing=None, facts=FACTS):
+    def __init__(self, target, rounds=(1.0,), missing=None, facts=None):
         self.target, self.rounds, self.missing = target, list(rounds), missing
-        self.facts = {} if missing else facts
+        self.facts = {} if missing else facts or facts_of(target.name)
         self.stopped = False
 
     def request(self, **request):
@@ -230,7 +235,7 @@ def test_selector_rows_pass_over_loops_without_a_selector(crew_of):
 
 
 def test_aiofastnet_is_measured_where_it_has_a_part(crew_of):
-    facts = FACTS | {"transport": "aiofastnet.selector_transport.SelectorSocketTransport"}
+    facts = facts_of("aiofastnet-uvloop", transport="aiofastnet.selector_transport.SelectorSocketTransport")
     with crew_of(uvloop={}, aiofastnet_uvloop={"facts": facts}) as crew:
         for name in ("wait_for", "getaddrinfo-literal", "subprocess-spawn-wait", "tornado-wrk-32"):
             row = dataclasses.replace(ROWS[name], unavailable=lambda: None)
@@ -264,7 +269,8 @@ def test_missing_loops_are_kept_with_their_reason(crew_of):
 
 
 def test_a_worker_that_runs_the_wrong_implementation_ends_the_run(crew_of):
-    facts = FACTS | {"core": "hotloop._pure.loop.loop_core.LoopCore", "task": "hotloop._pure.tasks.task.Task"}
+    core, task = "hotloop._pure.loop.loop_core.LoopCore", "hotloop._pure.tasks.task.Task"
+    facts = facts_of("hotloop-c", core=core, task=task)
     with pytest.raises(WrongImplementation, match=r"hotloop-c was asked for, .* hotloop\._pure\.loop\.loop_core"):
         crew_of(hotloop_c={"facts": facts})
 
@@ -281,7 +287,21 @@ def test_a_worker_that_runs_the_wrong_implementation_ends_the_run(crew_of):
 )
 def test_a_worker_must_run_the_implementation_of_its_column(name, core, task, right):
     with contextlib.nullcontext() if right else pytest.raises(WrongImplementation):
-        targets.check(TARGETS[name], FACTS | {"core": core, "task": task})
+        targets.check(TARGETS[name], facts_of(name, core=core, task=task))
+
+
+@pytest.mark.parametrize(
+    ("name", "loop", "right"),
+    [
+        ("asyncio", "asyncio.unix_events._UnixSelectorEventLoop", True),
+        ("asyncio", "uvloop.Loop", False),
+        ("uvloop", "uvloop.Loop", True),
+        ("uvloop", "asyncio.unix_events._UnixSelectorEventLoop", False),
+    ],
+)
+def test_a_loop_must_be_of_the_package_of_its_column(name, loop, right):
+    with contextlib.nullcontext() if right else pytest.raises(WrongImplementation, match=f"^{name} was asked for"):
+        targets.check(TARGETS[name], facts_of(name, loop=loop))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +315,7 @@ def test_a_worker_must_run_the_implementation_of_its_column(name, core, task, ri
 )
 def test_the_transports_of_aiofastnets_columns_must_be_its_own(name, transport, right):
     with contextlib.nullcontext() if right else pytest.raises(WrongImplementation, match=f"^{name} was asked for"):
-        targets.check(TARGETS[name], FACTS | ({"transport": transport} if transport else {}))
+        targets.check(TARGETS[name], facts_of(name, **({"transport": transport} if transport else {})))
 
 
 # -- real workers ------------------------------------------------------------------------------------------------------

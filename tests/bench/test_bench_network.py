@@ -168,7 +168,7 @@ class ScriptedWorker:
 
     def __init__(self, target, loads):
         self.target, self.loads, self.asked = target, itertools.cycle(loads), []
-        self.facts = {"version": "1.0"}
+        self.facts = {"version": "1.0", "loop": f"{target.module}.Loop"}
 
     def request(self, **request):
         self.asked.append(request)

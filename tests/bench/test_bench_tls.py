@@ -205,7 +205,7 @@ def test_a_loop_without_tls_is_told_from_one_that_fails(name):
 class ScriptedWorker(Worker):
     """A worker whose process answers each request with the next of `script`, in JSON."""
 
-    script = ({"facts": {"version": "1.0"}}, {"not_offered": "TLS"}, {"closed": "row"})
+    script = ({"facts": {"version": "1.0", "loop": "rloop.Loop"}}, {"not_offered": "TLS"}, {"closed": "row"})
 
     def __init__(self, target):
         self.target, self.lines = target, iter(self.script)

@@ -5,7 +5,7 @@
 
 A process of its own makes one loop and many of one thing, and divides what its anonymous memory has grown by (heaps of
 Python, libc and, over TLS, OpenSSL; not the kernel's part). Pages of files do not count, so other processes do not
-disturb a figure. The median of some such processes is shown.
+disturb a figure. The median of some such processes is shown. Exit code: 0, or 1 if nothing could be measured.
 """
 
 import argparse
@@ -181,16 +181,17 @@ def main(argv: Sequence[str]) -> int:
                 print(f"memory.py: {loop}: {thing}: not measured: {reason}", file=sys.stderr)
             else:
                 figures[thing][loop] = statistics.median(rounds)
+    code = int(not any(figures.values()))
     if arguments.json:
         print(json.dumps({"machine": machine.describe(), "bytes": figures}, indent=2))
-        return 0
+        return code
     for key, value in machine.describe().items():
         print(f"{key + ':':<12} {value}")
     lines = [["bytes for one", *arguments.loops]]
     for thing, found in figures.items():
         lines.append([thing, *(f"{found[loop]:,.0f}" if loop in found else "-" for loop in arguments.loops)])
     print(f"\n{report.table(lines)}")
-    return 0
+    return code
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from .placement import on_one_core
 from .rows import ROWS, NotOffered, Row
+from .rows.registry import Maker
 from .targets import BARE_C, TARGETS, Target, facts, hide_aiofastnet
 from .timing import calibrated, sample
 
@@ -64,13 +65,13 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(row: Row, target: Target) -> Iterator[Any]:
+def opened(row: Row, target: Maker) -> Iterator[Any]:
     """The row's subject on this target, on one core where the row asks for that."""
     with on_one_core() if row.in_turns else contextlib.nullcontext(), subject_of(row, target) as subject:
         yield subject
 
 
-def subject_of(row: Row, target: Target) -> AbstractContextManager[Any]:
+def subject_of(row: Row, target: Maker) -> AbstractContextManager[Any]:
     if target is not BARE_C:
         return row.opened(target)
     if row.bare is None:

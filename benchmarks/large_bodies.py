@@ -1,23 +1,28 @@
 """What glibc's malloc() has to do with the price of large reads: bodies of 1 MB over TCP, read with readexactly().
 
-    python benchmarks/large_bodies.py [--loops asyncio,uvloop,hotloop] [--bodies 600] [--rounds 3]
+    python benchmarks/large_bodies.py [--loops asyncio,uvloop,hotloop-c] [--bodies 600] [--rounds 3]
 
 Each loop serves with three settings of glibc: its own, which it raises when a program frees a large block; fixed at
-128 KiB, from where it starts; and raised from the start. One process a figure. Shown are the medians of the server's
-processor time for a body, its page faults for a body, and its resident memory at the end.
+128 KiB, from where it starts; and raised from the start. One process a figure, and a round goes once around all of
+them. Shown are the medians of the server's processor time for a body, its page faults for a body, and its resident
+memory at the end.
 """
 
 import argparse
 import asyncio
-import os
 import resource
 import socket
 import statistics
 import subprocess
 import sys
-from importlib import import_module
+from itertools import product
 from pathlib import Path
 
+from hotloop_bench.cli import Parser, loop_names, positive
+from hotloop_bench.runner import environment, rotated
+from hotloop_bench.targets import TARGETS, WrongImplementation, become
+
+LOOPS = "asyncio,uvloop,hotloop-c"
 BODY = 1_000_000  # bytes
 WARM_UP = 50  # bodies
 SETTINGS: dict[str, dict[str, str]] = {
@@ -52,11 +57,13 @@ async def serve(bodies: int) -> None:
 
 def measure(loop: str, bodies: int, setting: dict[str, str]) -> list[float]:
     command = [sys.executable, __file__, "--serve", loop, "--bodies", str(bodies)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | setting
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+    inherited = environment(TARGETS[loop])
+    environ = {name: value for name, value in inherited.items() if not name.startswith("MALLOC_")} | setting
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as server:
         assert server.stdout is not None
         body = bytes(BODY)
-        with socket.create_connection(("127.0.0.1", int(server.stdout.readline()))) as client:
+        port = server.stdout.readline() or sys.exit(f"{loop}: the server has not started")
+        with socket.create_connection(("127.0.0.1", int(port))) as client:
             for _ in range(WARM_UP + bodies):
                 client.sendall(body)
                 answer = b""
@@ -66,22 +73,30 @@ def measure(loop: str, bodies: int, setting: dict[str, str]) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", default="asyncio,uvloop,hotloop", help="modules with a new_event_loop()")
-    parser.add_argument("--bodies", type=int, default=600, help=f"in each process, after {WARM_UP} others")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = Parser(prog="large_bodies.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loops", type=loop_names, default=LOOPS, help=f"of {', '.join(TARGETS)} (default: {LOOPS})")
+    parser.add_argument("--bodies", type=positive, default=600, help=f"in each process, after {WARM_UP} others")
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        with asyncio.Runner(loop_factory=import_module(options.serve).new_event_loop) as runner:
+        target = TARGETS[options.serve]
+        try:
+            become(target)
+        except (ImportError, WrongImplementation) as error:
+            sys.exit(f"large_bodies.py: {error}")
+        with asyncio.Runner(loop_factory=target.new_event_loop) as runner:
             runner.run(serve(options.bodies))
         return
-    print(f"{'thresholds':12}{'loop':12}{'us/body':>10}{'faults/body':>14}{'MiB resident':>15}")
-    for name, setting in SETTINGS.items():
-        for loop in options.loops.split(","):
-            rounds = [measure(loop, options.bodies, setting) for _ in range(options.rounds)]
-            time, faults, resident = map(statistics.median, zip(*rounds, strict=True))
-            print(f"{name:12}{loop:12}{time:10.0f}{faults:14.1f}{resident:15.1f}", flush=True)
+    figures: dict[tuple[str, str], list[list[float]]] = {pair: [] for pair in product(SETTINGS, options.loops)}
+    for number in range(options.rounds):
+        # Another one begins each round: none always runs after the same one.
+        for (name, loop), rounds in rotated(list(figures.items()), number):
+            rounds.append(measure(loop, options.bodies, SETTINGS[name]))
+    print(f"{'thresholds':12}{'loop':20}{'us/body':>10}{'faults/body':>14}{'MiB resident':>15}")
+    for (name, loop), rounds in figures.items():
+        time, faults, resident = map(statistics.median, zip(*rounds, strict=True))
+        print(f"{name:12}{loop:20}{time:10.0f}{faults:14.1f}{resident:15.1f}")
 
 
 if __name__ == "__main__":

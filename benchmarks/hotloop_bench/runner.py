@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .load import Load
 from .results import Measurement, NotMeasured, Outcome
@@ -238,13 +238,14 @@ def record(measurement: Measurement, answer: Mapping[str, Any]) -> None:
 
 
 Named = tuple[str, Measurement]
+Item = TypeVar("Item")
 
 
 def measured(outcomes: Mapping[str, Outcome]) -> list[Named]:
     return [(name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Measurement)]
 
 
-def rotated(items: list[Named], by: int) -> list[Named]:
+def rotated(items: list[Item], by: int) -> list[Item]:
     start = by % len(items) if items else 0
     return items[start:] + items[:start]
 

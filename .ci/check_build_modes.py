@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 
 NOTICE = "THE COMPILED EXTENSION WAS NOT BUILT"
+# What the compiler says that does not work: a build without Cython ends in the same way, and does not get to it.
+CALLED = "this compiler does not work"
 
 
 def build(source: Path, **environment: str) -> tuple[int, str, list[str]]:
@@ -35,14 +37,17 @@ def main(sdist: str) -> int:
         with tarfile.open(sdist) as archive:
             archive.extractall(folder, filter="data")
         (source,) = Path(folder).iterdir()
-        no_compiler = {"CC": "false", "CXX": "false"}
+        broken = Path(folder, "broken-compiler")
+        broken.write_text(f"#!/bin/sh\necho {CALLED} >&2\nexit 1\n", encoding="utf-8")
+        broken.chmod(0o755)
+        no_compiler = {"CC": str(broken), "CXX": str(broken)}
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="auto", **no_compiler)
-        expect("auto, no compiler: the pure wheel", code == 0 and pure(wheels), output)
-        expect("auto, no compiler: a loud notice", NOTICE in output, output)
+        expect("auto, no compiler: the pure wheel", code == 0 and pure(wheels) and CALLED in output, output)
+        expect("auto, no compiler: a loud notice", NOTICE in output and CALLED in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="no", **no_compiler)
         expect("no: the pure wheel without a notice", code == 0 and pure(wheels) and NOTICE not in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="yes", **no_compiler)
-        expect("yes, no compiler: an error", code != 0 and not wheels, output)
+        expect("yes, no compiler: an error", code != 0 and not wheels and CALLED in output, output)
         code, output, wheels = build(source, HOTLOOP_BUILD_EXT="yes", HOTLOOP_PROFILE="yes", **no_compiler)
         message = "hotloop: HOTLOOP_PROFILE=yes cannot be met: the C compiler is not GCC"
         expect("a profile, no compiler: an error that says so", code != 0 and message in output, output)

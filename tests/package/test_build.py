@@ -1,4 +1,4 @@
-"""setup.py: when it compiles again, and what it does with code of Cython's that it does not know."""
+"""setup.py: when it compiles again, and what it does without a compiler, or with code of Cython's that is new to it."""
 
 import importlib.util
 import os
@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 import pytest
 
 SETUP = Path(__file__).parents[2] / "setup.py"
+BUILD_MODES = SETUP.parent / ".ci" / "check_build_modes.py"
 # setup.py's own variables, and those with which a developer compiles.
 SETTINGS = re.compile(r"HOTLOOP_.*|CC|C(PP)?FLAGS|LDFLAGS|LDSHARED|ARCHFLAGS")
 
@@ -25,6 +27,22 @@ pytestmark = [
         reason="nothing compiles",
     ),
 ]
+
+PYPROJECT = """
+[build-system]
+requires = ["setuptools", "cython"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "hotloop"
+version = "0"
+
+[tool.setuptools]
+package-dir = { "" = "src" }
+
+[tool.setuptools.packages.find]
+where = ["src"]
+"""
 
 MODULE = """
 def number(text):
@@ -127,3 +145,25 @@ def test_code_of_cythons_that_cannot_be_mended_is_no_extension(project):
 def test_code_of_cythons_that_is_called_otherwise_is_no_extension(project):
     (project.folder / "setup.py").write_text(SETUP.read_text().replace('"ExceptionSave"', '"KeepException"'))
     assert "mend_saved_exception() does not know the code of Cython" in project.build().stdout
+
+
+@pytest.mark.skipif(not BUILD_MODES.is_file(), reason="only the repository has the checks")
+@pytest.mark.parametrize("cython", [True, False])
+def test_build_modes_are_checked_where_there_is_cython(project, tmp_path_factory, cython):
+    """Without Cython there is no extension, either, for another reason than the check is about."""
+    (project.folder / "pyproject.toml").write_text(PYPROJECT)
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(folder / "sdist.tar.gz", "w:gz") as archive:
+        archive.add(project.folder, "hotloop-0")
+    environment = {name: value for name, value in os.environ.items() if not SETTINGS.fullmatch(name)}
+    if not cython:
+        (folder / "Cython.py").write_text("raise ImportError('there is none')")
+        environment["PYTHONPATH"] = os.fspath(folder)
+    command = [sys.executable, BUILD_MODES, folder / "sdist.tar.gz"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    failed = re.findall("^FAILED +(.*)", done.stdout, re.MULTILINE)
+    assert done.returncode == (not cython), done.stdout
+    if cython:
+        assert failed == []
+    else:
+        assert {"auto, no compiler: the pure wheel", "yes, no compiler: an error"} <= set(failed)

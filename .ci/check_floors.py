@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import TypeGuard
 
 FLOORS = ("runtime", "system", "scheduler", "poller", "tasks", "highlevel", "loop", "transports", "tls", "network")
 COMPILED = Path("ext", "hotloop", "_c")
@@ -27,7 +28,7 @@ def parts_of_cython(path: Path) -> Iterator[str]:
     yield from (f"{name}.h" for name in INCLUDE.findall(text))
 
 
-def for_the_type_checker(node: ast.AST) -> bool:
+def for_the_type_checker(node: ast.AST) -> TypeGuard[ast.If]:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
@@ -37,6 +38,7 @@ def parts_of_python(path: Path) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         if for_the_type_checker(node):
+            waiting.extend(node.orelse)
             continue
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):

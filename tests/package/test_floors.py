@@ -71,6 +71,11 @@ def test_sources_that_import_from_below(check):
             "src/hotloop/_pure/tasks/future uses network/network_core, which is on a floor above\n",
         ),
         (
+            "src/hotloop/_pure/tasks/future.py",
+            "if TYPE_CHECKING:\n    import x\nelse:\n    from hotloop._pure.network.network_core import NetworkCore\n",
+            "src/hotloop/_pure/tasks/future uses network/network_core, which is on a floor above\n",
+        ),
+        (
             "ext/hotloop/_c/tasks/future.pyx",
             "from hotloop._c.tasks.task cimport Task\n",
             "ext/hotloop/_c: a circle: tasks/future uses tasks/task uses tasks/future\n",

@@ -43,7 +43,7 @@ wheel() { # YES-OR-NO FOLDER PYTHON...
     local mode=$1 folder=$2 pure=no file
     shift 2
     rm -rf "$folder"
-    HOTLOOP_BUILD_EXT=$mode HOTLOOP_PROFILE=${profile:-no} "$@" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$OUT"/sdist/*.tar.gz >&2
+    HOTLOOP_BUILD_EXT=$mode HOTLOOP_PROFILE=${profile:-no} "$@" -m pip wheel --quiet --no-deps --wheel-dir "$folder" "$OUT"/sdist/*.tar.gz >&2 || return
     file=$(echo "$folder"/*.whl)
     [[ $file != *-py3-none-any.whl ]] || pure=yes
     if [ "$mode" = "$pure" ]; then

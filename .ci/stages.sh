@@ -100,6 +100,8 @@ pure_wheel() {
 
 # A variant of the extension, with warnings as errors: those about ext/ and Cython's code, not the interpreter's headers.
 variant() { # debug | kqueue
+    # `make` may have built it without them.
+    rm -f "build/$1-venv/.installed"
     CFLAGS="-Werror" HOTLOOP_TEST_IMPLS=c make "$1-test" PYTEST_ARGS="--junitxml=$OUT/$1.xml"
     "$PYTHON" .ci/check_junit.py "$OUT/$1.xml" c
 }

@@ -41,3 +41,11 @@ def stages(tmp_path):
 def test_a_wheel_that_could_not_be_built_ends_the_stage(stages, mode):
     done = stages(f"file=$(wheel {mode} wheels broken-python); echo went on with $file", **{"broken-python": "exit 3"})
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
+def test_a_variant_that_was_built_before_is_built_again(stages, tmp_path):
+    installed = tmp_path / "build" / "debug-venv" / ".installed"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    done = stages("variant debug", make='test -e build/debug-venv/.installed || echo "building with $CFLAGS"')
+    assert done.stdout == "building with -Werror\n"

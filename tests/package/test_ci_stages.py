@@ -1,4 +1,4 @@
-""".ci/stages.sh: a stage fails where a step of it does, and checks what it builds."""
+""".ci/stages.sh and the Makefile: a check fails where a step of it does, and checks what it builds."""
 
 import os
 import shutil
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-STAGES = Path(__file__).parents[2] / ".ci" / "stages.sh"
+ROOT = Path(__file__).parents[2]
+STAGES, MAKEFILE = ROOT / ".ci" / "stages.sh", ROOT / "Makefile"
 
 pytestmark = [
     pytest.mark.skipif(not STAGES.is_file(), reason="only the repository has the checks"),
@@ -49,3 +50,18 @@ def test_a_variant_that_was_built_before_is_built_again(stages, tmp_path):
     installed.touch()
     done = stages("variant debug", make='test -e build/debug-venv/.installed || echo "building with $CFLAGS"')
     assert done.stdout == "building with -Werror\n"
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
+@pytest.mark.parametrize(("code", "outcome"), [(0, 0), (1, 2), (3, 2), (4, 0)])
+def test_a_python_without_compiled_asyncio_is_no_failure_of_debug_test(tmp_path, code, outcome):
+    """Its suites end with code 4; make's own is 2 after any failure."""
+    python = tmp_path / "build" / "debug-venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ncase $* in *c+compiled) exit {code} ;; esac\n")
+    python.chmod(0o755)
+    command = ["make", "--silent", f"--file={MAKEFILE}", "--assume-old=build/debug-venv/.installed", "debug-test"]
+    # Without what a `make` that runs these tests passes on.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == outcome, done.stderr

@@ -3,8 +3,8 @@
 The files must be those of the sdist's src/, with the shared object of ext/'s modules unless the wheel is the pure one,
 and RECORD must have every file's digest and size. The bill of materials must name the wheel's version, and Cython if
 there is a shared object. It must have each module's initialisation, and may not name a folder of the machine it was
-built on; one in ELF must be stripped, and must not need a newer libc than the wheel's platform tag says (`readelf` of
-binutils tells).
+built on; one in ELF must be stripped, and must not need another libc than the wheel's platform tag says, nor a newer
+one (`readelf` of binutils tells).
 """
 
 import base64
@@ -32,11 +32,13 @@ METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt", 
 ABSOLUTE_PATH = re.compile(rb"(?<![\w./+~*<>-])/[\w.+-]+(?:/[\w.+-]+)+")
 # What programs find at run time, on every machine.
 SYSTEM_PATHS = (b"/dev/", b"/proc/", b"/sys/", b"/run/")
+# Where the libraries of macOS are, by which a shared object of Mach-O names them.
+SYSTEM_LIBRARIES = (b"/usr/lib/", b"/System/Library/")
 SYMBOL_TABLES = re.compile(r" \.(symtab|debug_\w+|zdebug_\w+) ")
 GLIBC = re.compile(r"GLIBC_2\.(\d+)")
 MANYLINUX = re.compile(r"manylinux_2_(\d+)_\w+")
 RUN_PATH = re.compile(r"\((?:RPATH|RUNPATH)\).*")
-ELF = b"\x7fELF"
+ELF, MACH_O = b"\x7fELF", b"\xcf\xfa\xed\xfe"
 
 
 def expected_files(sdist: str) -> tuple[set[str], set[str]]:
@@ -100,7 +102,8 @@ def check_modules(name: str, shared_object: bytes, modules: set[str]) -> Iterato
 def check_paths(name: str, shared_object: bytes, modules: set[str], builder: tuple[bytes, ...]) -> Iterator[str]:
     # Cython compresses strings: a byte that is no character may stand in the middle of a module's own relative path.
     own = b"\n".join(f"ext/{stem}.pyx".encode() for stem in modules)
-    found = {path for path in ABSOLUTE_PATH.findall(shared_object) if not path.startswith(SYSTEM_PATHS)}
+    system = SYSTEM_PATHS + SYSTEM_LIBRARIES if shared_object.startswith(MACH_O) else SYSTEM_PATHS
+    found = {path for path in ABSOLUTE_PATH.findall(shared_object) if not path.startswith(system)}
     found = {path for path in found if path not in own} | {path for path in builder if path in shared_object}
     yield from (f"{name} names {path.decode(errors='replace')}" for path in sorted(found))
 
@@ -119,8 +122,9 @@ def check_elf(name: str, shared_object: bytes, platforms: str) -> Iterator[str]:
     allowed = [int(minor) for minor in MANYLINUX.findall(platforms)]
     needed = max((int(minor) for minor in GLIBC.findall(text)), default=0)
     if "musllinux" in platforms:
-        return
-    if not allowed:
+        if needed:
+            yield f"{name} needs glibc 2.{needed}, and the tag says musl"
+    elif not allowed:
         yield f"{name} is in ELF, and the wheel is for {platforms}"
     elif needed > min(allowed):
         yield f"{name} needs glibc 2.{needed}, and the tag says 2.{min(allowed)}"

@@ -39,7 +39,10 @@ WHEELHOUSE = OUT / "wheelhouse"
 # A copy of what the tests need, in a folder from which src/ cannot be imported.
 ELSEWHERE = OUT / "elsewhere"
 # The parts of the sdist that a wheel is made from.
-WHEEL_SOURCES = ("src/", "ext/", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+WHEEL_SOURCES = (
+    *("src/", "ext/", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"),
+    ".ci/build-requirements.txt",
+)
 # A bit of everything: what is compiled and what it is chosen by, and each kind of transport.
 SELECTION = (CI / "wheel-tests.txt").read_text().split()
 # What a developer has set must not decide what is built or tested.
@@ -68,6 +71,7 @@ class Configuration:
         table.pop("build")  # interpreters.released_versions() reads it
         if table.pop("build-frontend") != "build":
             raise SystemExit("wheels: only the frontend `build` is understood")
+        table.pop("test-environment")  # it takes back what only the build gets here
         environment = table.pop("environment")
         if sys.platform == "linux":
             # As in cibuildwheel, the system's takes the place of the general one.

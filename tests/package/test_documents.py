@@ -5,6 +5,7 @@ import inspect
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,28 @@ def test_the_means_are_those_of_the_results(version, head, loop, reference):
     found = (comparison(version, group, loop, reference) for group in GROUPS)
     cells = [f"{one.mean:.2f} ({one.rows}, {one.lowest:.2f})" for one in found]
     assert f"| {version} | {head} | {' | '.join(cells)} |" in page
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("3.14", ["it is {middle:.0%} of the median", "and {tenth:.0%} in a tenth", "In {apart} of {rows} rows"]),
+        ("3.13", ["(3.13: {middle:.0%} and {tenth:.0%})", "(3.13: {apart} of {rows})"]),
+    ],
+)
+def test_the_noise_is_that_of_the_results(version, told):
+    """How far the rounds of a loop are apart, and in how many rows all of the fastest's are below those of the next."""
+    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    ranges, apart, rows = [], 0, 0
+    for outcomes in saved.read(str(RESULTS / f"cpython-{version}.json")).outcomes.values():
+        found = [each for name, each in outcomes.items() if isinstance(each, Measurement) and name != "bare-c"]
+        ranges += [(max(each.seconds) - min(each.seconds)) / each.median for each in found]
+        first, second = sorted(found, key=lambda each: each.median)[:2]
+        apart += max(first.seconds) < min(second.seconds)
+        rows += 1
+    deciles = statistics.quantiles(ranges, n=10)
+    facts = {"middle": deciles[4], "tenth": deciles[8], "apart": apart, "rows": rows}
+    assert [text for text in told if text.format(**facts) not in page] == []
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results():

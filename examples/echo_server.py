@@ -47,7 +47,9 @@ async def accept_clients(listener: socket.socket) -> None:
                     raise
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
-            clients.create_task(echo(connection))
+            client = clients.create_task(echo(connection))
+            # A task that is cancelled before it has begun does not come to the `with` in it.
+            client.add_done_callback(lambda _, connection=connection: connection.close())
 
 
 async def serve(listener: socket.socket) -> None:

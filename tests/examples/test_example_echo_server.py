@@ -118,6 +118,30 @@ def test_client_that_vanishes(impl, monkeypatch, number):
         runner.run(main())
 
 
+def test_closes_a_client_that_has_not_begun_when_accepting_fails(impl, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    echo_server = importlib.import_module("echo_server")
+    accepted = []
+
+    class EventLoop(impl.EventLoop):
+        async def sock_accept(self, sock):
+            if accepted:
+                raise OSError(errno.EPROTO, os.strerror(errno.EPROTO))
+            accepted.append((await super().sock_accept(sock))[0])
+            return accepted[0], None
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            with socket.create_connection(listener.getsockname(), timeout=30) as client:
+                with pytest.raises(BaseExceptionGroup):
+                    await echo_server.accept_clients(listener)
+                assert client.recv(1) == b""
+
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(main())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ends_with_clients_connected(impl, programs, number):
     process, address = start_server(programs, impl.name)

@@ -184,6 +184,7 @@ def test_a_patched_monotonic_clock_is_the_loops(loop):
 
 
 IMPORTED_WHILE_PATCHED = """
+import asyncio
 import time
 
 own = time.monotonic
@@ -199,8 +200,11 @@ except TypeError:
     pass
 else:
     raise AssertionError
+time.monotonic = lambda: 1000.0
+loop.run_until_complete(asyncio.sleep(0))
 time.monotonic = own
 assert own() <= loop.time() <= own()
+loop.run_until_complete(asyncio.sleep(0.001))
 loop.close()
 """
 

@@ -5,7 +5,10 @@ import concurrent.futures
 import contextlib
 import inspect
 import math
+import os
 import queue
+import subprocess
+import sys
 import threading
 import time
 
@@ -222,3 +225,48 @@ def test_limits_that_are_none(jumps):
     error = ValueError if jumps in (0, -1) and jumps is not True else TypeError
     with pytest.raises(error, match="max_jumps must be"):
         testing.new_event_loop(max_jumps=jumps)
+
+
+# -- real time ---------------------------------------------------------------------------------------------------------
+
+FROZEN = """
+import sys
+import time
+{early}
+
+real = time.monotonic
+for module in list(sys.modules.values()):
+    for name in [name for name, value in vars(module).items() if value is real and module.__name__ != "threading"]:
+        setattr(module, name, lambda: 1000.0)
+
+import asyncio
+import concurrent.futures
+from hotloop import testing
+
+async def is_held():
+    with asyncio.get_running_loop().clock.hold():
+        await asyncio.sleep(5)
+
+async def waits_for_a_timer():
+    await asyncio.to_thread(str)  # makes an executor exist
+    future = concurrent.futures.Future()
+    asyncio.get_running_loop().call_later(5, future.set_result, "set")
+    return await asyncio.wrap_future(future)
+
+try:
+    testing.run(is_held(), patience=0.01)
+except testing.DeadlockError:
+    pass
+else:
+    raise AssertionError
+assert testing.run(waits_for_a_timer()) == "set"
+"""
+
+
+@pytest.mark.only("c", "python", reason="it is about the import of hotloop")
+@pytest.mark.parametrize("early", ["", "import hotloop.testing"])
+def test_a_program_that_freezes_time_does_not_freeze_patience(impl, early):
+    """freezegun, for example, which replaces time.monotonic() in every module that has it."""
+    environment = os.environ | {"HOTLOOP_IMPL": impl.name}
+    command = [sys.executable, "-W", "error", "-c", FROZEN.format(early=early)]
+    subprocess.run(command, env=environment, check=True, timeout=20)

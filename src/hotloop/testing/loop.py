@@ -19,10 +19,10 @@ from contextvars import Context
 from heapq import heappop
 from math import inf
 from selectors import BaseSelector
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from hotloop._asyncio.internals import base_events
+from hotloop._pure.system.clock import monotonic
 from hotloop.loop import EventLoopWithCore as _EventLoop
 from hotloop.testing.clock import Clock, Timers
 from hotloop.testing.deadlock import DeadlockError, describe_jumps, describe_wait

@@ -9,10 +9,10 @@ import asyncio
 import concurrent.futures
 import threading
 from concurrent.futures import thread as pools
-from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
+from hotloop._pure.system.clock import monotonic
 from hotloop.instruments.threads import InstrumentThread, current_frames
 
 _TIME_TO_START = 0.05

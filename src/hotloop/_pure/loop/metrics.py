@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 from hotloop._asyncio.describe_callbacks import describe
+from hotloop._pure.system.clock import monotonic
 
 TIME_SLICE = 0.0001
 """How long, in seconds, queued callbacks may delay the next poll."""
@@ -80,9 +81,9 @@ class Histogram:
 class Measurements:
     """The measurements of one loop. All times are in seconds, by clock()."""
 
-    # On a class, because tools that freeze the time replace functions in modules only, and polling must go on.
+    # Not time.monotonic(), which tools freeze: polling must go on.
     # Hot paths copy it to a local variable first: the interpreter does not specialize calls of non-method attributes.
-    clock: ClassVar[Any] = time.monotonic
+    clock: ClassVar[Any] = staticmethod(monotonic)
 
     __slots__ = (
         *("batch", "items", "cancelled", "iterations", "polls", "steps"),

@@ -23,6 +23,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -183,7 +184,7 @@ class AsyncTest(pytest.Function):
     def _plain(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
-            self.stash[_RUNNER].run(function(*args, **kwargs))
+            self.stash[_RUNNER].run(function(*args, **kwargs), context=copy_context())
 
         return run
 
@@ -346,8 +347,11 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Generator[None, Any, 
 
 
 def _plain_fixture(function: Callable[..., Any], runner: asyncio.Runner) -> Callable[..., Any]:
-    def make(**kwargs: Any) -> Any:
-        return runner.run(function(**kwargs))
+    def make(**kwargs: Any) -> Iterator[Any]:
+        context = copy_context()
+        made = runner.run(function(**kwargs), context=context)
+        with _variables_of(context):
+            yield made
 
     return make
 
@@ -362,10 +366,30 @@ def _plain_yield_fixture(function: Callable[..., AsyncIterator[Any]], runner: as
 
     def make(**kwargs: Any) -> Iterator[Any]:
         values = function(**kwargs)
-        yield runner.run(begin(values))
-        runner.run(end(values))
+        context = copy_context()
+        made = runner.run(begin(values), context=context)
+        with _variables_of(context):
+            yield made
+        # In the same context, where what `begin` has set can be reset.
+        runner.run(end(values), context=context)
 
     return make
+
+
+@contextmanager
+def _variables_of(context: Context) -> Iterator[None]:
+    """What an asynchronous fixture has set in its context is set in pytest's, too, from which the test's is copied."""
+    before = copy_context()
+    tokens = [
+        (variable, variable.set(value))
+        for variable, value in context.items()
+        if variable not in before or before[variable] is not value
+    ]
+    try:
+        yield
+    finally:
+        for variable, token in reversed(tokens):
+            variable.reset(token)
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------

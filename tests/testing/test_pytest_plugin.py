@@ -357,6 +357,56 @@ def test_asynchronous_fixtures_run_on_the_loop_of_the_test(run):
     result.assert_outcomes(passed=4)
 
 
+def test_context_variables_of_fixtures(run):
+    """Each fixture sees what those before it have set, and the test what all have set; asynchronous or not."""
+    result = run(
+        """
+        import contextvars, pytest
+        variable = contextvars.ContextVar("variable", default=())
+
+        def fixture(name, *before):
+            def plain(request):
+                token = variable.set((*variable.get(), name))
+                yield
+                assert variable.get() == (*before, name)
+                variable.reset(token)
+            return pytest.fixture(plain)
+
+        one, four = fixture("one"), fixture("four", "one", "two", "three")
+
+        @pytest.fixture
+        async def two(one):
+            token = variable.set((*variable.get(), "two"))
+            yield
+            assert variable.get() == ("one", "two")
+            variable.reset(token)
+
+        @pytest.fixture
+        async def three(two):
+            variable.set((*variable.get(), "three"))
+
+        @pytest.fixture
+        def all_four(three, four):
+            assert variable.get() == ("one", "two", "three", "four")
+
+        @pytest.mark.hotloop(seeds=2)
+        async def test_asynchronous(all_four):
+            assert variable.get() == ("one", "two", "three", "four")
+            variable.set("the test's")
+
+        def test_plain(hotloop_loop, all_four):
+            async def main():
+                return variable.get()
+
+            assert hotloop_loop.run_until_complete(main()) == ("one", "two", "three", "four")
+
+        def test_none_is_left():
+            assert variable.get() == ()
+        """
+    )
+    result.assert_outcomes(passed=3)
+
+
 def test_asynchronous_fixtures_that_go_wrong(run):
     result = run(
         """

@@ -229,6 +229,29 @@ def test_a_server_on_all_addresses(run):
     run(main())
 
 
+@pytest.mark.parametrize(("everywhere", "own"), [("0.0.0.0", "127.0.0.1"), ("::", "::1")])
+def test_a_client_reaches_its_own_host_at_the_address_of_all(run, everywhere, own):
+    """As in the kernel: programs connect to what a server's getsockname() returns."""
+
+    async def answer(reader, writer):
+        writer.write(writer.get_extra_info("sockname")[0].encode())
+        writer.close()
+
+    async def main():
+        async with pipe_network() as network:
+            network.host("one.test", "192.0.2.1", "2001:db8::1")
+            async with await asyncio.start_server(answer, everywhere, 0) as server:
+                host, port = server.sockets[0].getsockname()[:2]
+                for place, address in (("localhost", own), ("one.test", network.host("one.test")[":" in own])):
+                    with network.at(place):
+                        async with connected(host, port) as (reader, writer):
+                            assert (await reader.read()).decode() == address
+                            assert writer.get_extra_info("peername")[:2] == (address, port)
+                            assert writer.get_extra_info("sockname")[0] == address
+
+    run(main())
+
+
 def test_a_server_on_no_hosts_is_as_without_a_network(run):
     """Up to CPython 3.12 one without sockets; since then an error."""
 

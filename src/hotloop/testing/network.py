@@ -31,6 +31,8 @@ BUFFER = 65536
 HERE = "localhost"
 """The default host."""
 
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+
 _RETRIES = (1, 2, 4, 8, 16, 32, 64)
 """After how many seconds a client without an answer tries again, as on Linux: tcp(7), tcp_syn_retries."""
 
@@ -395,7 +397,7 @@ class PipeNetwork:
         """True for a known host, for its addresses, and for the addresses that mean all hosts."""
         with suppress(ValueError):
             host = str(ipaddress.ip_address(host))
-        return host in ("", "0.0.0.0", "::") or host in self._names or host_key(host) in self._hosts
+        return host in ("", *_ALL_ADDRESSES) or host in self._names or host_key(host) in self._hosts
 
     def _stand_for(self, sock: socket.socket) -> Listener:
         """Make the listener of a server that was given a real socket."""
@@ -405,7 +407,7 @@ class PipeNetwork:
         return self._bind(sock.family, address, sock)
 
     def _bind(self, family: int, address: tuple[Any, ...], bound: socket.socket | None = None) -> Listener:
-        here = self._here().host if address[0] in ("0.0.0.0", "::") else None
+        here = self._here().host if address[0] in _ALL_ADDRESSES else None
         if address[1] == 0:
             address = (address[0], self._free_port(errno.EADDRINUSE), *address[2:])
         for other in self._listeners:
@@ -445,6 +447,9 @@ class PipeNetwork:
     async def _connect(self, sock: socket.socket, address: Any) -> None:
         """sock_connect() for a TCP socket."""
         address = self._resolve(address[0], address[1], sock.family, sock.type, sock.proto, 0)[0][4]
+        if address[0] in _ALL_ADDRESSES:
+            # Of a server, it is every address. A client reaches its own host there, as in the kernel.
+            address = (self._own_address(sock.family), *address[1:])
         if address[0] not in self._names:
             raise OSError(errno.EHOSTUNREACH, f"no host of this network has the address {address[0]}")
         client_address = self._client_address(sock.family)
@@ -474,17 +479,19 @@ class PipeNetwork:
             self._side_at.update(dict.fromkeys(own.descriptors, own))
 
     def _client_address(self, family: int) -> tuple[Any, ...]:
-        here = self._here()
-        address = here.address
-        if address is None:
-            for candidate in self._hosts[here.host or HERE]:
-                if (":" in candidate) == (family == socket.AF_INET6):
-                    address = candidate
-                    break
-            else:
-                raise OSError(errno.ENETUNREACH, f"the host {here.host!r} has no address of this family")
+        address = self._own_address(family)
         rest = (0, 0) if family == socket.AF_INET6 else ()
-        return (address, here.port or self._free_port(errno.EADDRNOTAVAIL), *rest)
+        return (address, self._here().port or self._free_port(errno.EADDRNOTAVAIL), *rest)
+
+    def _own_address(self, family: int) -> str:
+        """The address from which a client of the current context connects."""
+        here = self._here()
+        if here.address is not None:
+            return here.address
+        for candidate in self._hosts[here.host or HERE]:
+            if (":" in candidate) == (family == socket.AF_INET6):
+                return candidate
+        raise OSError(errno.ENETUNREACH, f"the host {here.host!r} has no address of this family")
 
     async def _shake_hands(self, sender: Name, receiver: Name, address: tuple[Any, ...]) -> None:
         """Return when the client is connected; raise OSError if it cannot connect."""

@@ -5,12 +5,14 @@ import concurrent.futures
 import contextlib
 import inspect
 import math
+import multiprocessing
 import os
 import queue
 import subprocess
 import sys
 import threading
 import time
+from multiprocessing import resource_tracker
 
 import pytest
 from support.virtual_time import _loop, _run  # noqa: F401
@@ -118,6 +120,30 @@ def test_another_thread_is_given_the_grace_of_io(run):
 
 async def deadlock():
     await asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture(scope="module")
+def process_context():
+    """multiprocessing keeps a descriptor for its resource tracker; it is not the test that leaves it behind."""
+    resource_tracker.ensure_running()
+    return multiprocessing.get_context("spawn")
+
+
+def test_idle_processes_do_not_wake_the_loop(run, process_context):
+    """The executor has two threads of its own, which stay as long as the processes. Only one that has work counts."""
+
+    async def main(executor):
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        job = executor.submit(time.sleep, 0.1)
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set_result, "done"))
+        assert await done == "done"
+        await loop.run_in_executor(executor, str)
+        await deadlock()
+
+    executor = concurrent.futures.ProcessPoolExecutor(1, process_context)
+    with executor, pytest.raises(DeadlockError, match="nothing is there that could wake"):
+        run(main(executor), patience=20)
 
 
 @pytest.mark.only("c", "python", reason="asyncio's loops have no instruments")

@@ -7,6 +7,7 @@ anyio's list of idle workers. Of all others it is only known that they are alive
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 from concurrent.futures import thread as pools
 from typing import Any
@@ -75,10 +76,27 @@ def _is_idle(thread: threading.Thread) -> bool:
     if _is_anyios(thread) and idle is not None:
         return thread in idle or getattr(thread, "stopping", False)
     queue = pools._threads_queues.get(thread)
-    if queue is None or queue.qsize():
+    if queue is None:
+        return _serves_idle_processes(thread)
+    if queue.qsize():
         return False
     frame = current_frames().get(thread.ident or 0)
     return frame is not None and frame.f_code is pools._worker.__code__
+
+
+def _serves_idle_processes(thread: threading.Thread) -> bool:
+    """True for the two threads of a ProcessPoolExecutor that has no work."""
+    pool: Any = sys.modules.get("concurrent.futures.process")
+    if pool is None:
+        return False
+    if not isinstance(thread, pool._ExecutorManagerThread):
+        # The thread that writes to a queue of multiprocessing. If that fails, the work is pending for the other thread.
+        return getattr(thread, "_target", None) is pool.mp.queues.Queue._feed
+    frame = current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code is not pool._ExecutorManagerThread.wait_result_broken_or_wakeup.__code__:
+        frame = frame.f_back
+    # In this order: outside that method, it may be about to tell of work that is no longer pending.
+    return frame is not None and not thread.pending_work_items
 
 
 def _anyio_works(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import inspect
 import socket
+import sys
 import threading
+import warnings
 from math import inf, nan
 
 import pytest
@@ -165,6 +168,24 @@ def test_what_is_no_number(impl, loop, seconds):
         virtual_class(impl.EventLoop)(start=seconds)
     with pytest.raises(TypeError, match="seconds must be a number of seconds"):
         loop.clock.advance(seconds)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"io_grace": -1}, {"start": "1"}, {"relax": ["futures"]}])
+def test_a_subclass_that_has_wrong_options(impl, options, monkeypatch):
+    """Nothing is left of the loop that was to be made."""
+
+    class Loop(virtual_class(impl.EventLoop)):
+        def __init__(self):
+            super().__init__(**options)
+
+    unraisable = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: unraisable.append(raised.exc_value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+            Loop()
+        gc.collect()
+    assert not unraisable
 
 
 def test_timers_at_no_time(loop):

@@ -47,11 +47,6 @@ _LOCAL = {getattr(socket, "AF_UNIX", None)}
 class VirtualTime(Networked):
     """The mixin that hotloop.testing.EventLoop adds in front of hotloop.EventLoop."""
 
-    def __new__(cls, *args: Any, **options: Any) -> Any:
-        # Before the loop is made, so that it need not be closed if the options are wrong.
-        _check(**options)
-        return super().__new__(cls)
-
     def __init__(
         self,
         selector: BaseSelector | None = None,
@@ -63,6 +58,12 @@ class VirtualTime(Networked):
         patience: float | None = None,
         max_jumps: int | None = MAX_JUMPS,
     ) -> None:
+        try:
+            _check(start, shuffle, relax, io_grace, patience, max_jumps)
+        except BaseException:
+            # __del__() must not call close() on it, which expects a complete loop.
+            self._closed = True
+            raise
         self.clock = Clock(self, start)
         self._shuffler = None if shuffle is None else Shuffler(shuffle, relax)
         self._io_grace = io_grace
@@ -288,14 +289,12 @@ class VirtualTime(Networked):
 
 
 def _check(
-    *,
-    start: float = 0.0,
-    shuffle: int | str | None = None,
-    relax: Collection[str] = (),
-    io_grace: float = IO_GRACE,
-    patience: float | None = None,
-    max_jumps: int | None = MAX_JUMPS,
-    **_: object,
+    start: float,
+    shuffle: int | str | None,
+    relax: Collection[str],
+    io_grace: float,
+    patience: float | None,
+    max_jumps: int | None,
 ) -> None:
     """Raise TypeError or ValueError for invalid options."""
     check_number("start", start, "seconds")

@@ -122,6 +122,31 @@ async def deadlock():
     await asyncio.get_running_loop().create_future()
 
 
+@pytest.mark.parametrize("when", ["before the loop is made", "while it runs"])
+def test_a_timeout_of_pytest_timeout_does_not_wake_the_loop(run, when):
+    """Its timer may last for the whole test or, with `func_only`, for the test function alone. It is no daemon."""
+
+    def end_the_test():
+        raise AssertionError
+
+    end_the_test.__module__ = "pytest_timeout"
+    timer = threading.Timer(60, end_the_test)
+
+    async def main():
+        if when == "while it runs":
+            timer.start()
+        await deadlock()
+
+    if when == "before the loop is made":
+        timer.start()
+    try:
+        with pytest.raises(DeadlockError, match="nothing is there that could wake"):
+            run(main(), patience=10)
+    finally:
+        timer.cancel()
+        timer.join()
+
+
 @pytest.fixture(scope="module")
 def process_context():
     """multiprocessing keeps a descriptor for its resource tracker; it is not the test that leaves it behind."""

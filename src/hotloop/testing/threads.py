@@ -62,7 +62,8 @@ class Threads:
         are younger than the loop count.
 
         These do not count: idle threads of executors and of anyio; daemons that are older than the loop, which belong
-        to the test runner and its like; and the threads of hotloop's instruments."""
+        to the test runner and its like; pytest-timeout's timer, which is no daemon; and the threads of hotloop's
+        instruments."""
         return any(
             not (thread in self._older and (younger or thread.daemon)) and not _is_idle(thread)
             for thread in threading.enumerate()
@@ -71,7 +72,9 @@ class Threads:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """True for a worker that waits for work."""
+    """True for a worker that waits for work, and for a timer that ends the test if it takes too long."""
+    if isinstance(thread, threading.Timer):
+        return getattr(thread.function, "__module__", None) == "pytest_timeout"
     idle = getattr(thread, "idle_workers", None)
     if _is_anyios(thread) and idle is not None:
         return thread in idle or getattr(thread, "stopping", False)

@@ -382,3 +382,46 @@ def test_bad_input(impl):
     for seeds in ("17", True, False, 1.5, None):
         with pytest.raises(TypeError, match=f"seeds must be a number or an iterable of seeds, not {seeds!r}"):
             testing.run_seeds(started, seeds=seeds)
+
+
+# -- subprocesses ------------------------------------------------------------------------------------------------------
+
+
+class CallsOfProcess(asyncio.SubprocessProtocol):
+    def __init__(self):
+        self.calls = []
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self.calls.append("made")
+
+    def pipe_data_received(self, fd, data):
+        self.calls.append((fd, data))
+
+    def pipe_connection_lost(self, fd, exception):
+        self.calls.append((fd, "lost"))
+
+    def process_exited(self):
+        self.calls.append("exited")
+
+    def connection_lost(self, exception):
+        self.ended.set_result(None)
+
+
+@pytest.mark.parametrize("relax", [(), ("callbacks", "futures")])
+def test_the_calls_of_a_subprocess_stay_in_order(orders, relax):
+    """subprocess_exec() returns after the first one, on which asyncio's Process relies."""
+
+    async def test():
+        arguments = ("sh", "-c", "echo hello")
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(CallsOfProcess, *arguments, stdin=None, stderr=None)
+        assert protocol.calls[:1] == ["made"]
+        await protocol.ended
+        transport.close()
+        protocol.calls.remove("exited")  # it may come at any time after the first
+        process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+        return *protocol.calls, *await process.communicate()
+
+    expected = ("made", (1, b"hello\n"), (1, "lost"), b"hello\n", None)
+    assert set(orders(test, relax=relax)) == {expected}

@@ -8,6 +8,7 @@ except that these stay in order:
 - the call_soon() calls of one callback or task step. Transports rely on that, and programs may;
 - the callbacks of one future, including the tasks that wait for it, in the order in which they were added;
 - timers, by deadline. Timers with the same deadline have no order;
+- the calls of one subprocess's protocol;
 - the calls from other threads, and what compiled transports queue for themselves.
 
 A marker before each item tells the shuffler that the previous item is done, and so which one calls call_soon().
@@ -91,12 +92,19 @@ class Shuffler:
             if future is None:
                 return _ANYWHERE
             # asyncio's own callbacks must have run when the task continues.
-            return Place((waited_for,), () if "futures" in self._relaxed else (waited_for,))
+            after = (waited_for, ("process", self._turn))
+            return Place(after, () if "futures" in self._relaxed else (waited_for,))
         if future is not None:
             if "futures" in self._relaxed and not _is_asyncios(callback):
                 return _ANYWHERE
             return _in(waited_for) if "callbacks" in self._relaxed else _in(turn, waited_for)
-        if "callbacks" in self._relaxed and not _called_by_asyncio():
+        caller = sys._getframe(3)
+        module = caller.f_globals.get("__name__")
+        if module == "asyncio.base_subprocess":
+            # A process's protocol relies on the order of its calls, whatever they come from; and subprocess_exec(),
+            # whose future is set in the same turn as its connection_made() is queued, on that call.
+            return _in(turn, ("process", id(caller.f_locals["self"])), ("process", self._turn))
+        if "callbacks" in self._relaxed and not _keeps_order(module):
             return _ANYWHERE
         return _in(turn)
 
@@ -173,11 +181,6 @@ class _Marker(Pulse):
 
     def _run(self) -> None:
         self._shuffler.next_turn()
-
-
-def _called_by_asyncio() -> bool:
-    """True if asyncio or hotloop has called call_soon(), whose caller is four frames up."""
-    return _keeps_order(sys._getframe(4).f_globals.get("__name__"))
 
 
 def _is_asyncios(callback: Any) -> bool:

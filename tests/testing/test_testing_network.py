@@ -85,6 +85,8 @@ def test_the_socket_of_a_transport(run):
                         assert (sock.family, sock.type, sock.proto) == (family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
                         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
                         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+                        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == 16
                         assert not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)
                         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
                         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _CLOSING_RESETS = sys.platform == "linux"
 """Whether closing a Unix socket that holds unread data resets its peer."""
 
+_NETWORK_LEVELS = (socket.IPPROTO_TCP, socket.IPPROTO_IP, socket.IPPROTO_IPV6)
+"""The levels of options that Unix sockets do not have."""
+
 
 class Side:
     """One side of a connection: a pair of sockets, one for the program and the other for the relay."""
@@ -101,14 +104,14 @@ class Side:
 class NetworkSocket(trsock.TransportSocket):
     """The socket that a transport shows: with the family and the addresses that it has in the network.
 
-    It stores TCP's options, which have no effect here."""
+    It stores the options of TCP and IP, which have no effect here."""
 
     __slots__ = ("_address", "_options", "_peer")
 
     def __init__(self, sock: socket.socket, address: tuple[Any, ...], peer: tuple[Any, ...]) -> None:
         super().__init__(sock)
         self._address, self._peer = address, peer
-        self._options: dict[int, Any] = {}
+        self._options: dict[tuple[int, int], Any] = {}  # by level and option
 
     @property
     def family(self) -> socket.AddressFamily:
@@ -125,14 +128,14 @@ class NetworkSocket(trsock.TransportSocket):
         return self._peer
 
     def setsockopt(self, level: int, option: int, *value: Any) -> None:
-        if level == socket.IPPROTO_TCP:
-            self._options[option] = value[0]
+        if level in _NETWORK_LEVELS:
+            self._options[level, option] = value[0]
         else:
             super().setsockopt(level, option, *value)
 
     def getsockopt(self, level: int, option: int, *size: int) -> Any:
-        if level == socket.IPPROTO_TCP:
-            return self._options.get(option, 0)
+        if level in _NETWORK_LEVELS:
+            return self._options.get((level, option), 0)
         return super().getsockopt(level, option, *size)
 
 

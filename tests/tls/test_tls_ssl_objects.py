@@ -5,7 +5,8 @@ import ssl
 
 import pytest
 from support.endpoints import until
-from support.stepping import run_once
+from support.recording import when_data_comes
+from support.stepping import run_once, run_until
 from support.tls_connections import every_protocol, every_side, numbered
 
 
@@ -71,12 +72,8 @@ def test_writing_more_than_there_was(tls, side):
     assert connection.receive(50_008) == numbered(50_000) + b"and more"
 
 
-@pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")
-@every_side
-@every_protocol
-@pytest.mark.parametrize("number", [1, 2, 5])
-def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
-    """What was read before it is delivered, and the loop goes on behind it when it runs again."""
+def open_interrupted(tls, side, protocol, number):
+    """A connection whose read() raises KeyboardInterrupt, as a signal's handler may, the time with that `number`."""
     reads = []
 
     def read(self, length=1024, buffer=None):
@@ -85,8 +82,18 @@ def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
             raise KeyboardInterrupt
         return ssl.SSLObject.read(self, length)
 
-    connection = tls.open(side, make_protocol(), context=context_of(tls, side, read=read))
+    connection = tls.open(side, protocol, context=context_of(tls, side, read=read))
     reads.clear()
+    return connection
+
+
+@pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")
+@every_side
+@every_protocol
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
+    """What was read before it is delivered, and the loop goes on behind it when it runs again."""
+    connection = open_interrupted(tls, side, make_protocol(), number)
     data = numbered(24_000)
     for start in range(0, len(data), 3000):
         connection.peer.write(data[start : start + 3000])
@@ -97,6 +104,28 @@ def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
         except KeyboardInterrupt:
             interrupts += 1
     assert interrupts == 1
+
+
+@pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")
+@every_side
+@every_protocol
+@pytest.mark.parametrize("what", ["pause_reading", "close", "abort", "fail"])
+def test_an_interrupt_between_two_reads_of_a_protocol_that_wants_no_more(tls, side, make_protocol, what):
+    """It is raised in the same turn, whatever the protocol does with what was read before."""
+
+    def fail():
+        raise ValueError("of the protocol's")
+
+    protocol = make_protocol()
+    connection = open_interrupted(tls, side, protocol, 2)
+    when_data_comes(protocol, fail if what == "fail" else getattr(connection.transport, what))
+    connection.send(b"first")
+    connection.send(b"second")
+    with pytest.raises(KeyboardInterrupt):
+        run_once(tls.loop, 3)
+    if what == "fail":
+        run_until(tls.loop, lambda: protocol.lost)
+        assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
 
 
 def test_an_interrupt_in_the_last_step_of_a_handshake(tls):

@@ -277,6 +277,8 @@ cdef class TlsProtocol(TlsHandshake):
             self.on_decrypted()
             self.control_receiving()
         except (SystemExit, KeyboardInterrupt):
+            # The application may have raised another one.
+            self.engine.interruption = None
             if not (self.rest_queued or self.at_end):
                 # The loop ends. When it runs again it goes on here: the engine may have found an invalid record or
                 # close_notify behind the data, for which nothing else would come.
@@ -285,6 +287,9 @@ cdef class TlsProtocol(TlsHandshake):
             raise
         except Exception as error:
             self.on_read_failed(error)
+            if not isinstance(self.engine.interruption, Exception):
+                # The application's protocol has raised its exception after an interrupt.
+                self.engine.raise_interruption()
         return 0
 
     cdef int on_decrypted(self) except -1:

@@ -101,10 +101,7 @@ cdef class TlsReceiver(ByteProtocol):
         """Decrypt, and call the protocol if there is data. False if there is nothing more to decrypt now, or if the
         engine has a `failure` or `peer_closed`, which the caller handles."""
         cdef object reader = None
-        cdef Py_ssize_t room, count
-        if self.engine.interruption is not None:
-            self.engine.raise_interruption()
-        room = self.engine.max_plaintext(source)
+        cdef Py_ssize_t room = self.engine.max_plaintext(source), count
         if room == 0:
             self.hold_rest(source, owner)
             return False
@@ -123,6 +120,9 @@ cdef class TlsReceiver(ByteProtocol):
                 count = self.deliver_small(room, source, owner)
             else:
                 count = self.deliver_bytes(room, source, owner)
+        if self.engine.interruption is not None:
+            # Now, because the application may want no more, or have ended the connection.
+            self.engine.raise_interruption()
         return count > 0 and self.engine.failure is None and not self.engine.peer_closed and not self.rest_queued
 
     cdef Py_ssize_t decrypt(self, char *place, Py_ssize_t room, ciphertext *source, bytes owner) except -1:

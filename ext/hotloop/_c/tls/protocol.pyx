@@ -182,7 +182,15 @@ cdef class TlsProtocol(TlsHandshake):
         return self.continue_handshake()
 
     cdef int continue_handshake(self) except -1:
-        return self.continue_reading(NULL, 0) if self.shake_hands() else 0
+        cdef bint done
+        try:
+            done = self.shake_hands()
+        except (SystemExit, KeyboardInterrupt):
+            if self.state == HANDSHAKE:
+                # The loop ends. When it runs again it goes on here: the peer may be waiting for this end's messages.
+                self.loop.schedule_call(self._resume, (), copy_context(self.context))
+            raise
+        return self.continue_reading(NULL, 0) if done else 0
 
     def receive_early_data(self, data):
         """Take data that arrived before start_tls() and belongs to the handshake."""
@@ -472,6 +480,8 @@ cdef class TlsProtocol(TlsHandshake):
         try:
             if self.state == FLUSHING and self.peer_gone:
                 self.read_to_the_end()
+            elif self.state == HANDSHAKE:
+                self.continue_handshake()
             else:
                 self.continue_reading(NULL, 0)
         finally:

@@ -2,15 +2,19 @@
 where the functions cannot be called, the ssl module does everything."""
 
 import asyncio
+import ctypes
+import functools
 import gc
 import json
+import select
 import ssl
 import sysconfig
 
 import pytest
 from support.certificates import issued
-from support.recording import Recorder
-from support.stepping import run_once
+from support.recording import BufferedRecorder, Recorder
+from support.stepping import run_once, run_until
+from support.stream_connections import wait_for
 from support.tls_connections import every_side
 
 DATA = bytes(range(256)) * 300  # more than four records
@@ -268,3 +272,23 @@ def test_a_thread_that_asks_while_another_looks_gets_the_answer(impl, setting):
     expected = reason(impl, f"os.environ['HOTLOOP_TLS'] = {setting!r}")
     assert answers == [expected, expected]
     assert engines == ["DirectEngine" if expected is None else "MemoryEngine"]
+
+
+@pytest.mark.only("c", reason="asyncio is interrupted before it calls OpenSSL")
+@every_side
+@pytest.mark.parametrize("data", [b"data", b""])
+def test_an_interrupt_while_openssl_is_asked_for_close_notify(tls, side, data):
+    """The ssl module looks for signals after it has called OpenSSL. When the loop runs again, it asks again."""
+    protocol = BufferedRecorder()
+    connection = tls.open(side, protocol)
+    interrupt = ctypes.pythonapi["PyErr_SetInterrupt"]  # called from compiled code, before Python code can run
+    interrupt.restype = functools.partial({"": protocol.buffer}.setdefault, "")
+    protocol.get_buffer = interrupt
+    connection.peer.write(data)
+    connection.peer.notify_close()
+    wait_for(connection.socket, select.POLLIN)
+    with pytest.raises(KeyboardInterrupt):
+        run_once(tls.loop, 3)
+    del protocol.get_buffer
+    run_until(tls.loop, lambda: "eof_received" in protocol.calls)
+    assert protocol.received == data

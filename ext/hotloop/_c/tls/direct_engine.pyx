@@ -172,6 +172,8 @@ cdef class DirectEngine(TlsEngine):
         self.check_memory()
         if openssl.want(self.connection) == OPENSSL_WANTS_INPUT:
             return 0
+        # Unless it returns, as after an interrupt, the next attempt has to find the same, such as close_notify.
+        self.record_partly_read = True
         self.lend(source)
         try:
             return self.read_by_ssl_module(place, room)

@@ -53,7 +53,7 @@ WITH_A_FINALIZER = """
 """
 
 
-@pytest.mark.parametrize("where", ["_remove_stale", "_make_private_folder"])
+@pytest.mark.parametrize("where", ["_make_private_folder", "_is_file_at", "_remove_stale", "Path.unlink"])
 def test_a_finalizer_that_runs_a_loop_while_anothers_socket_is_opened(impl, monkeypatch, where):
     """The collector may run it anywhere."""
     monkeypatch.setenv("HOTLOOP_INSPECT", "1")
@@ -62,11 +62,11 @@ def test_a_finalizer_that_runs_a_loop_while_anothers_socket_is_opened(impl, monk
         + WITH_A_FINALIZER
         + f"""
     original = inspection.{where}
-    def before(*arguments):
+    def before(*arguments, **options):
         inspection.{where} = original
         Garbage()
         gc.collect()
-        return original(*arguments)
+        return original(*arguments, **options)
     inspection.{where} = before
     hotloop.run(asyncio.sleep(0))
     """

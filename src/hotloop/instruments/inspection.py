@@ -233,23 +233,26 @@ def _locked(path: Path) -> Iterator[None]:
     Between bind() and listen(), a socket refuses connections like one that was left behind: they would remove it."""
     lock = Path(f"{path}.lock").absolute()
     held = False
-    while not held:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            if os.fstat(descriptor).st_uid != os.getuid():
-                raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(lock))
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            held = _is_file_at(lock, descriptor)  # its last owner may have removed it
-            if held:
-                _this_thread.holds_a_path = True
-                try:
-                    yield
-                finally:
-                    _this_thread.holds_a_path = False
-                    lock.unlink(missing_ok=True)
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child has been forked meanwhile
-            os.close(descriptor)
+    # Before the lock is taken and until it is given up, because the collector may run a finalizer anywhere in between.
+    _this_thread.holds_a_path = True
+    try:
+        while not held:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                if os.fstat(descriptor).st_uid != os.getuid():
+                    raise PermissionError(errno.EPERM, "belongs to another user", os.fspath(lock))
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                held = _is_file_at(lock, descriptor)  # its last owner may have removed it
+                if held:
+                    try:
+                        yield
+                    finally:
+                        lock.unlink(missing_ok=True)
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child has been forked meanwhile
+                os.close(descriptor)
+    finally:
+        _this_thread.holds_a_path = False
 
 
 def _is_file_at(path: Path, descriptor: int) -> bool:

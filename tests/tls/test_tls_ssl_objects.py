@@ -7,7 +7,7 @@ import pytest
 from support.endpoints import until
 from support.recording import when_data_comes
 from support.stepping import run_once, run_until
-from support.tls_connections import every_protocol, every_side, numbered
+from support.tls_connections import ViewRecorder, every_protocol, every_side, numbered
 
 
 def context_of(tls, side, **methods):
@@ -72,18 +72,18 @@ def test_writing_more_than_there_was(tls, side):
     assert connection.receive(50_008) == numbered(50_000) + b"and more"
 
 
-def open_interrupted(tls, side, protocol, number):
-    """A connection whose read() raises KeyboardInterrupt, as a signal's handler may, the time with that `number`."""
-    reads = []
+def open_interrupted(tls, side, protocol, number, method="read"):
+    """A connection whose `method` raises KeyboardInterrupt, as a signal's handler may, the time with that `number`."""
+    calls = []
 
-    def read(self, length=1024, buffer=None):
-        reads.append(length)
-        if len(reads) == number:
+    def interrupted(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == number:
             raise KeyboardInterrupt
-        return ssl.SSLObject.read(self, length)
+        return getattr(ssl.SSLObject, method)(self, *arguments)
 
-    connection = tls.open(side, protocol, context=context_of(tls, side, read=read))
-    reads.clear()
+    connection = tls.open(side, protocol, context=context_of(tls, side, **{method: interrupted}))
+    calls.clear()
     return connection
 
 
@@ -104,6 +104,23 @@ def test_an_interrupt_between_two_reads(tls, side, make_protocol, number):
         except KeyboardInterrupt:
             interrupts += 1
     assert interrupts == 1
+
+
+@pytest.mark.only("c", reason="asyncio does not call it")
+@every_side
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_an_interrupt_after_a_read_that_filled_the_buffer(tls, side, number):
+    connection = open_interrupted(tls, side, ViewRecorder(1000), number, "pending")
+    data = numbered(24_000)
+    for start in range(0, len(data), 3000):
+        connection.peer.write(data[start : start + 3000])
+    interrupts = 0
+    while len(connection.protocol.received) < len(data) and not connection.protocol.lost:
+        try:
+            run_once(tls.loop)
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert connection.protocol.received == data and interrupts == 1
 
 
 @pytest.mark.only("c", reason="asyncio loses what it has read in the same turn")

@@ -119,7 +119,13 @@ cdef class TlsEngine:
             # A protocol that calls close() while the first one waits to be handled has OpenSSL fail once more.
             if self.failure is None:
                 self.failure = error
-        self.record_partly_read = count == room and <bint>self.ssl.pending()
+        self.record_partly_read = count == room
+        if self.record_partly_read:
+            try:
+                self.record_partly_read = self.ssl.pending()
+            except BaseException as error:
+                # A program's SSLObject, or an interrupt in it. What was read comes first, and fills the room.
+                self.interruption = error
         return count
 
     # -- to the peer ---------------------------------------------------------------------------------------------------

@@ -170,6 +170,32 @@ def test_what_ends_the_program_ends_run_forever(tls, make_protocol, error):
     tls.loop.run_forever()  # until the check that run_until() left behind stops it
 
 
+@pytest.mark.only("c", reason="asyncio's connection stays without its result")
+@every_side
+@every_protocol
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_connection_made_that_ends_run_forever(tls, side, make_protocol, error):
+    """When the loop runs again the connection is made, and what came with the handshake is delivered."""
+
+    def stop():
+        protocol.transport.write(b"written")
+        raise error
+
+    protocol = make_protocol(connection_made=stop)
+    making, peer, _ = tls.begin(side, protocol)
+
+    def made():
+        if peer.handshake() and not sent:
+            sent.append(peer.write(b"data"))
+        return "connection_made" in protocol.calls
+
+    sent = []
+    run_through(error, tls.loop, made)
+    run_until(tls.loop, lambda: made() and making.done() and protocol.received)
+    connection = tls.adopt(making.result()[0], protocol, peer)
+    assert protocol.received == b"data" and connection.receive(7) == b"written"
+
+
 @pytest.mark.parametrize("callback", ["data_received", "eof_received"])
 def test_what_a_failing_callback_has_written_finds_that_the_peer_has_left(tls, callback):
     """The write came first, so connection_lost() gets its error."""

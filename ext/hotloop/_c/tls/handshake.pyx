@@ -66,6 +66,8 @@ cdef class TlsHandshake(TlsSender):
             try:
                 self.app.connection_made(self.app_transport)
             except (SystemExit, KeyboardInterrupt):
+                # The loop ends. When it runs again the connection is made, as without TLS.
+                self.wake_waiter(None)
                 raise
             except BaseException:
                 # The transport below closes the connection. What has come with the handshake is not delivered.

@@ -186,7 +186,7 @@ cdef class TlsProtocol(TlsHandshake):
         try:
             done = self.shake_hands()
         except (SystemExit, KeyboardInterrupt):
-            if self.state == HANDSHAKE:
+            if self.state == HANDSHAKE or self.state == OPEN:
                 # The loop ends. When it runs again it goes on here: the peer may be waiting for this end's messages.
                 self.loop.schedule_call(self._resume, (), copy_context(self.context))
             raise

@@ -274,16 +274,32 @@ def test_a_thread_that_asks_while_another_looks_gets_the_answer(impl, setting):
     assert engines == ["DirectEngine" if expected is None else "MemoryEngine"]
 
 
+def context_for(tls, side, engine):
+    context = tls.certificates.context(side)
+    if engine == "ssl module":
+        context.wrap_bio = functools.partial(type(context).wrap_bio, context)  # OpenSSL is not called directly then
+    return context
+
+
+every_engine = pytest.mark.parametrize("engine", ["OpenSSL", "ssl module"])
+
+
+def interrupt():
+    """A function that has a signal's handler raise KeyboardInterrupt when signals are looked for next. To be called from
+    compiled code: before Python code runs they are."""
+    return ctypes.pythonapi["PyErr_SetInterrupt"]
+
+
 @pytest.mark.only("c", reason="asyncio is interrupted before it calls OpenSSL")
 @every_side
+@every_engine
 @pytest.mark.parametrize("data", [b"data", b""])
-def test_an_interrupt_while_openssl_is_asked_for_close_notify(tls, side, data):
-    """The ssl module looks for signals after it has called OpenSSL. When the loop runs again, it asks again."""
+def test_an_interrupt_while_data_and_close_notify_are_read(tls, side, engine, data):
+    """The ssl module looks for signals after it has called OpenSSL. When the loop runs again, nothing is missing."""
     protocol = BufferedRecorder()
-    connection = tls.open(side, protocol)
-    interrupt = ctypes.pythonapi["PyErr_SetInterrupt"]  # called from compiled code, before Python code can run
-    interrupt.restype = functools.partial({"": protocol.buffer}.setdefault, "")
-    protocol.get_buffer = interrupt
+    connection = tls.open(side, protocol, context=context_for(tls, side, engine))
+    protocol.get_buffer = interrupt()
+    protocol.get_buffer.restype = functools.partial({"": protocol.buffer}.setdefault, "")
     connection.peer.write(data)
     connection.peer.notify_close()
     wait_for(connection.socket, select.POLLIN)
@@ -292,3 +308,21 @@ def test_an_interrupt_while_openssl_is_asked_for_close_notify(tls, side, data):
     del protocol.get_buffer
     run_until(tls.loop, lambda: "eof_received" in protocol.calls)
     assert protocol.received == data
+
+
+@pytest.mark.only("c", "asyncio", reason="the pure loop has Python code between the callbacks")
+@every_side
+@every_engine
+def test_an_interrupt_while_data_is_written(tls, side, engine):
+    """It is sent once, when the loop runs again."""
+    connection = tls.open(side, context=context_for(tls, side, engine))
+    run_once(tls.loop, 3)
+    tls.loop.call_soon(interrupt())
+    tls.loop.call_soon(connection.transport.write, b"data")
+    with pytest.raises(KeyboardInterrupt):
+        run_once(tls.loop)
+        connection.peer.pump()
+    connection.run_until(lambda: connection.peer.received)
+    run_once(tls.loop, 3)
+    connection.transport.write(b"more")
+    assert connection.receive(8) == b"datamore"

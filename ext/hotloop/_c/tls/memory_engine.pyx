@@ -6,6 +6,7 @@ them before the next one: each stays under 24 KiB however much passes through.
 """
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 
 from hotloop._c.runtime.borrowed_buffer cimport readable_buffer
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT, TlsEngine, ciphertext
@@ -55,6 +56,8 @@ cdef class MemoryEngine(TlsEngine):
         cdef Py_ssize_t total = 0, count
         try:
             while total < room:
+                # The ssl module does it when OpenSSL has given the data, which an interrupt would lose.
+                PyErr_CheckSignals()
                 if self.has_data():
                     count = self.read_by_ssl_module(place + total, room - total)
                     self.pending = self.incoming.pending
@@ -73,6 +76,8 @@ cdef class MemoryEngine(TlsEngine):
         return total
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
+        # The ssl module does it when OpenSSL has taken the data, which would be sent once more after an interrupt.
+        PyErr_CheckSignals()
         return self.write_by_ssl_module(data, size)
 
     cdef Py_ssize_t unsent(self) except -1:

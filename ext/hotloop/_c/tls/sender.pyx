@@ -8,6 +8,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
+from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.tls.engine cimport MAX_PLAINTEXT
 from hotloop._c.tls.receiver cimport TlsReceiver
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, as_size
@@ -200,6 +201,11 @@ cdef class TlsSender(TlsReceiver):
                 while self.unencrypted.bytes and self.encrypt_oldest():
                     self.send_full_part()
             self.send_records_unless_paused()
+        except (SystemExit, KeyboardInterrupt):
+            if self.unencrypted.bytes and not self.loop.closed:
+                # The loop ends. When it runs again it sends the rest, whose write() may have returned long ago.
+                self.loop.schedule_call(self._resume, (), copy_context(self.context))
+            raise
         except Exception as error:
             self.sending_failed(error)
         return self.control_app_writing()

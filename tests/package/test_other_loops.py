@@ -94,6 +94,10 @@ def test_nothing_is_said_if_hotloop_ran(python, source):
     assert python("program.py", files=files) == (0, "", "")
 
 
-def test_a_program_that_has_closed_its_standard_error_ends_as_it_would(python):
-    source = "import sys, uvloop; sys.stderr.close(); sys.exit(3)"
+FAILING = "sys.stderr = type('Failing', (io.StringIO,), {'write': lambda *_: 1 / 0})()"
+
+
+@pytest.mark.parametrize("statement", ["sys.stderr.close()", FAILING])
+def test_a_program_without_a_standard_error_ends_as_it_would(python, statement):
+    source = f"import io, sys, uvloop; {statement}; sys.exit(3)"
     assert python("program.py", files={"program.py": source, "uvloop.py": ""}) == (3, "", "")

@@ -35,5 +35,5 @@ def report_another_loop() -> None:
     loaded = [name for name in _OTHERS if name in sys.modules]
     if loaded and not loop.any_was_made and sys.stderr is not None:
         what = f"the program made no loop of hotloop's, but loaded {loaded[0]}"
-        with contextlib.suppress(OSError, ValueError):  # the program may have closed it
+        with contextlib.suppress(Exception):  # the program may have closed it, or replaced it by an object that fails
             print(f"hotloop: {what}: name {_LOOP} where it takes a loop", file=sys.stderr)

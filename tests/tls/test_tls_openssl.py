@@ -285,8 +285,8 @@ every_engine = pytest.mark.parametrize("engine", ["OpenSSL", "ssl module"])
 
 
 def interrupt():
-    """A function that has a signal's handler raise KeyboardInterrupt when signals are looked for next. To be called from
-    compiled code: before Python code runs they are."""
+    """A function that has the handler of SIGINT raise KeyboardInterrupt when signals are looked for next. To be called
+    from compiled code: before Python code runs they are."""
     return ctypes.pythonapi["PyErr_SetInterrupt"]
 
 

@@ -13,10 +13,10 @@ A connection has three objects:
         TlsProtocol (this module)       the callbacks of the transport below, reading, shutdown
     TlsEngine (engine.pyx)          OpenSSL, working in memory; knows neither loop nor transport nor protocol
 
-None of these four classes calls a method of one that derives from it, except that TlsReceiver and TlsSender queue a call
-of _resume(), which is TlsProtocol's. The two directions are base classes, not objects of their own, because they share
-the engine, the loop, the transport below and the application's protocol, and each arrival and each write uses these: as
-objects they would need a reference to each other and one more indirection for each field.
+None of these four classes calls a method of one that derives from it, except that TlsReceiver and TlsSender queue a
+call of _resume(), which is TlsProtocol's. The two directions are base classes, not objects of their own, because they
+share the engine, the loop, the transport below and the application's protocol, and each arrival and each write uses
+these: as objects they would need a reference to each other and one more indirection for each field.
 
 Closing. After close() the application's protocol gets no more data: what has arrived is dropped. Data that arrives
 after this side's close_notify ends the connection. When ssl_shutdown_timeout has passed, the socket is closed whatever

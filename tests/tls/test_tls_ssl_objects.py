@@ -145,6 +145,28 @@ def test_an_interrupt_between_two_reads_of_a_protocol_that_wants_no_more(tls, si
         assert [type(report["exception"]) for report in tls.take_reports()] == [ValueError]
 
 
+@pytest.mark.only("c", reason="asyncio sends the data once more")
+@every_side
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_an_interrupt_when_openssl_has_taken_data(tls, side, number):
+    """As the ssl module's write() raises it. When the loop runs again, it sends the rest, and nothing twice."""
+    writes = []
+
+    def write(self, data):
+        count = ssl.SSLObject.write(self, data)
+        writes.append(count)
+        if len(writes) == number:
+            raise KeyboardInterrupt
+        return count
+
+    connection = tls.open(side, context=context_of(tls, side, write=write))
+    with pytest.raises(KeyboardInterrupt):
+        connection.transport.write(numbered(100_000))
+    assert connection.receive(100_000) == numbered(100_000)
+    connection.transport.write(b"more")
+    assert connection.receive(4) == b"more"
+
+
 def test_an_interrupt_in_the_last_step_of_a_handshake(tls):
     """As a signal's handler may raise it. When the loop runs again, what OpenSSL has taken does not come twice."""
     steps = []

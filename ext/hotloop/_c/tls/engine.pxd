@@ -18,7 +18,7 @@ cdef class TlsEngine:
     cdef bint record_partly_read    # the last record was not read to its end
     cdef bint peer_closed           # by close_notify
     cdef object failure             # the exception that decrypting has raised and that is not handled yet, or None
-    cdef object interruption        # what was raised when there was plaintext to return first, or None
+    cdef object interruption        # what was raised although data was decrypted or encrypted, or None
 
     cdef int adopt(self, object sslobject) except -1
     cdef int release(self) except -1

@@ -89,7 +89,8 @@ cdef class TlsEngine:
         raise NotImplementedError
 
     cdef int raise_interruption(self) except -1:
-        """Raise what interrupted decrypt_into() when it had plaintext to return, once that is delivered."""
+        """Raise what interrupted decrypt_into() when it had plaintext to return, once that is delivered, or
+        encrypt_record() when OpenSSL had taken the data."""
         cdef object error = self.interruption
         self.interruption = None
         if error is not None:

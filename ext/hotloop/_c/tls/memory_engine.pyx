@@ -76,9 +76,18 @@ cdef class MemoryEngine(TlsEngine):
         return total
 
     cdef Py_ssize_t encrypt_record(self, const char *data, Py_ssize_t size) except -2:
-        # The ssl module does it when OpenSSL has taken the data, which would be sent once more after an interrupt.
+        cdef Py_ssize_t before
+        # Before OpenSSL has the data; the ssl module looks for signals only afterwards.
         PyErr_CheckSignals()
-        return self.write_by_ssl_module(data, size)
+        before = self.outgoing.pending
+        try:
+            return self.write_by_ssl_module(data, size)
+        except BaseException as error:
+            if self.outgoing.pending < before + size:
+                raise
+            # OpenSSL has taken the data, which must not come twice.
+            self.interruption = error
+        return size
 
     cdef Py_ssize_t unsent(self) except -1:
         return self.outgoing.pending

@@ -202,7 +202,7 @@ cdef class TlsSender(TlsReceiver):
                     self.send_full_part()
             self.send_records_unless_paused()
         except (SystemExit, KeyboardInterrupt):
-            if self.unencrypted.bytes and not self.loop.closed:
+            if not self.loop.closed:
                 # The loop ends. When it runs again it sends the rest, whose write() may have returned long ago.
                 self.loop.schedule_call(self._resume, (), copy_context(self.context))
             raise
@@ -226,6 +226,8 @@ cdef class TlsSender(TlsReceiver):
         if taken < 0:
             return False
         write_queue_consume(&self.unencrypted, min(<size_t>taken, self.unencrypted.bytes))
+        if self.engine.interruption is not None:
+            self.engine.raise_interruption()
         return owner is not None
 
     cdef Py_ssize_t make_record(self, const char *data, Py_ssize_t size) except -2:

@@ -214,6 +214,28 @@ def test_a_socket(loop):
     loop.run_until_complete(main())
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="messages of other systems are smaller")
+@pytest.mark.parametrize("kind", ["SOCK_SEQPACKET", "SOCK_DGRAM"])
+def test_messages_of_any_size_are_whole(loop, kind):
+    """What a read leaves of a message is lost, so none may be read with a guess at its size."""
+
+    async def main():
+        one, other = socket.socketpair(socket.AF_UNIX, getattr(socket, kind))
+        with other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
+            sizes = []
+            transport, protocol = await loop.connect_read_pipe(Recorder, one)
+            protocol.data_received = lambda data: sizes.append(len(data))
+            for size in (16_384, 100_000):
+                other.send(bytes(size))
+                await until(lambda: sizes)
+                assert sizes.pop() == size
+            transport.close()
+            await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
 @pytest.mark.parametrize("what", ["data", "the end"])
 def test_anything_to_read_is_taken_for_a_hang_up_of_a_written_socket(loop, what):
     """asyncio watches a write pipe for readability, to notice that the other side has closed."""

@@ -2,7 +2,8 @@
 
 Descriptors are registered level-triggered, because terminals and packet pipes return short from a read while there is
 more. pause_reading() leaves the kernel's set unchanged until an event is reported, since most pauses are over by then;
-so does a writer whose queue has become empty.
+so does a writer whose queue has become empty. Of a message that does not fit into a read the rest is lost, so only byte
+streams are read in smaller parts than asyncio's.
 
 A write is made at once, as by asyncio, not at the end of the turn, as on sockets. The kernel never mixes a write of up
 to PIPE_BUF bytes with other processes' writes (pipe(7)); devices and packet pipes give each write a meaning; and a
@@ -50,6 +51,7 @@ cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
     Py_ssize_t pipe_write(int fd, const void *data, size_t size)
     Py_ssize_t pipe_write_chunks(int fd, iovec *chunks, int count)
+    bint pipe_is_byte_stream(int fd)
     bint pipe_is_open(int fd)
 
 # On these systems a named FIFO is readable to its writer while it holds unread data (cpython#145030).
@@ -197,7 +199,8 @@ cdef class ReadPipeTransport(PipeTransport):
         data = self.read(&count)
         if count > 0:
             metrics_received(&self.loop.metrics, count)
-            self.next_read_size = next_size(count)
+            if self.estimates:
+                self.next_read_size = next_size(count)
             # As in asyncio, an exception here is reported and does not close the transport.
             try:
                 self.protocol.data_received(data)
@@ -491,6 +494,7 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
     cdef int fd = pipe.fileno()
     if not can_be_polled(os.fstat(fd).st_mode):
         raise ValueError("Pipe transport is for pipes/sockets only.")
+    transport.estimates = pipe_is_byte_stream(fd)
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
     transport.count_as(METRICS_READ_PIPE)
     return transport

@@ -339,6 +339,26 @@ def test_writing_to_a_peer_that_is_gone(loop, connections, kind):
     assert isinstance(connection.protocol.error, BROKEN)
 
 
+@every_kind
+def test_write_eof_to_a_peer_that_is_gone(loop, connections, kind):
+    """The write() before it has found the connection broken: the stream has not ended, and writing is no error."""
+    connection = connections.open(kind)
+    connection.transport.pause_reading()
+    reset(connection.peer)
+    written = []
+
+    def burst():
+        for _ in range(2):
+            connection.transport.write(b"to nobody")
+            connection.transport.write_eof()
+            written.append(True)
+
+    loop.call_soon(burst)
+    connection.run_until_lost()
+    assert written == [True, True]
+    assert isinstance(connection.protocol.error, BROKEN)
+
+
 @pytest.mark.skipif("pair" not in KINDS, reason="this platform has no Unix sockets")
 @pytest.mark.parametrize("method", ["write", "writelines"])
 @pytest.mark.parametrize("turn", ["inside", "outside"])

@@ -374,6 +374,9 @@ cdef class StreamTransport(StreamReceiver):
         if self.closing or self.eof_written:
             return
         self.flush_early()
+        if self.closing:
+            # asyncio would have found the connection broken, or called pause_writing(), in the write() before.
+            return
         self.eof_written = True
         if not self.unsent.bytes and not self.lost:
             error = socket_finish_writing(self.usable_fd())

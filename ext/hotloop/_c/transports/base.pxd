@@ -16,6 +16,7 @@ cdef class Transport(ProtocolRunner):
     cdef Py_ssize_t high_water      # in bytes
     cdef Py_ssize_t low_water       # in bytes
     cdef int metrics_kind           # the METRICS_ kind under which it counts as open; 0: none
+    cdef Py_ssize_t largest_read    # how many bytes a read asks for at most: max_size, but no more than READ_SIZE
     cdef tuple limits               # (low, high) as the caller gave them; None: the defaults
 
     cdef int warn_unclosed(self) except -1
@@ -31,6 +32,7 @@ cdef class Transport(ProtocolRunner):
     cdef int replace_protocol(self, object protocol) except -1
     cdef int maybe_pause_protocol(self) except -1
     cdef int maybe_resume_protocol(self) except -1
+    cdef int set_largest_read(self, object size) except -1
     cdef int set_limits(self, object high, object low) except -1
     cdef int fatal_error(self, object error, str message) except -1
     cdef int force_close(self, object error) except -1

@@ -17,6 +17,7 @@ from hotloop._c.runtime.instance_dict cimport (
     instance_dict_set,
 )
 from hotloop._c.runtime.locking cimport object_section, section_enter, section_leave
+from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.transports.protocol_runner cimport ProtocolRunner
 
 from asyncio import base_events, constants, transports
@@ -46,6 +47,7 @@ cdef class Transport(ProtocolRunner):
         self.fd = self.closed_fd = -1
         self.high_water = DEFAULT_HIGH_WATER
         self.low_water = DEFAULT_LOW_WATER
+        self.largest_read = READ_SIZE
 
     @property
     def __class__(self):
@@ -281,6 +283,14 @@ cdef class Transport(ProtocolRunner):
     def get_write_buffer_size(self):
         """How many bytes are waiting to be written."""
         return self.unsent_bytes()
+
+    cdef int set_largest_read(self, object size) except -1:
+        """Set `max_size`. Programs do, so that a read takes no more than a part of their format, or less memory."""
+        cdef Py_ssize_t largest = min(size, READ_SIZE)
+        if largest < 0:
+            raise ValueError(f"max_size must not be negative: {size!r}")
+        self.largest_read = largest
+        return 0
 
     # -- the methods of asyncio.BaseTransport and ReadTransport --------------------------------------------------------
 

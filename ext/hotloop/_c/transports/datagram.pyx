@@ -38,7 +38,6 @@ from hotloop._c.system.address cimport (
     socklen_t,
 )
 from hotloop._c.system.os_errors cimport os_error
-from hotloop._c.system.receive cimport READ_SIZE
 from hotloop._c.transports.socket_transport cimport SocketTransport
 from hotloop._c.transports.write_queue cimport as_plain_data
 
@@ -71,7 +70,6 @@ cdef tuple BYPASSED = ("recvfrom", "send", "sendto")
 cdef class DatagramTransport(SocketTransport):
     """A datagram socket's transport, as create_datagram_endpoint() makes it: see asyncio.DatagramTransport."""
 
-    max_size = READ_SIZE
     # asyncio's datagram transports have these methods, too, and they raise NotImplementedError.
     can_write_eof = transports.WriteTransport.can_write_eof
     write = transports.WriteTransport.write
@@ -105,7 +103,7 @@ cdef class DatagramTransport(SocketTransport):
         cdef object data = None
         cdef LoopCore loop = self.loop
         try:
-            count = datagram_receive(self.usable_fd(), loop.receive_buffer(), READ_SIZE, &raw, &length)
+            count = datagram_receive(self.usable_fd(), loop.receive_buffer(), self.largest_read, &raw, &length)
             if count >= 0:
                 data = loop.take_received(count)
                 self.sender = self.addresses.lookup(<sockaddr *>&raw, length)
@@ -134,7 +132,7 @@ cdef class DatagramTransport(SocketTransport):
         # Kept, because recvfrom() may end this transport.
         cdef LoopCore loop = self.loop
         try:
-            data, sender = self.sock.recvfrom(READ_SIZE)
+            data, sender = self.sock.recvfrom(self.largest_read)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:

@@ -27,7 +27,7 @@ from hotloop._c.poller.selector cimport PollerSelector
 from hotloop._c.poller.watcher cimport POLLER_READ, POLLER_WRITE
 from hotloop._c.scheduler.handles cimport copy_context
 from hotloop._c.system.os_errors cimport caught_os_error
-from hotloop._c.system.receive cimport READ_SIZE, next_size, receive_bytes, receive_waiting
+from hotloop._c.system.receive cimport next_size, receive_bytes, receive_waiting
 from hotloop._c.transports.base cimport SILENT_LOST_WRITES, Transport
 from hotloop._c.transports.write_queue cimport (
     as_plain_data,
@@ -172,7 +172,14 @@ cdef class PipeTransport(Transport):
 cdef class ReadPipeTransport(PipeTransport):
     """The transport that loop.connect_read_pipe() makes: see asyncio.ReadTransport."""
 
-    max_size = READ_SIZE
+    @property
+    def max_size(self):
+        """How many bytes a read asks for at most. See asyncio's transport, whose attribute it is."""
+        return self.largest_read
+
+    @max_size.setter
+    def max_size(self, size):
+        self.set_largest_read(size)
 
     cdef int warn_unclosed(self) except -1:
         warn_unclosed_read_pipe(self)
@@ -215,19 +222,20 @@ cdef class ReadPipeTransport(PipeTransport):
 
     cdef bytes read(self, Py_ssize_t *count):
         """Read once: the data, or None unless `count` is positive."""
+        cdef Py_ssize_t size = min(self.next_read_size, self.largest_read)
         cdef PyObject *direct
         cdef bytes data
-        if self.next_read_size:
-            direct = receive_bytes(pipe_read, self.fd, self.next_read_size, count)
+        if size:
+            direct = receive_bytes(pipe_read, self.fd, size, count)
             if direct == NULL:
                 return None
-            # asyncio reads up to READ_SIZE in one call; so a guess that was too small must not make two turns of it.
-            if count[0] == self.next_read_size < READ_SIZE:
-                direct = receive_waiting(pipe_read, self.fd, direct, READ_SIZE, count)
+            # asyncio reads up to max_size in one call; so a guess that was too small must not make two turns of it.
+            if count[0] == size < self.largest_read:
+                direct = receive_waiting(pipe_read, self.fd, direct, self.largest_read, count)
             data = <bytes>direct
             Py_DECREF(data)
             return data
-        count[0] = pipe_read(self.fd, self.loop.receive_buffer(), READ_SIZE)
+        count[0] = pipe_read(self.fd, self.loop.receive_buffer(), self.largest_read)
         return self.loop.take_received(count[0]) if count[0] > 0 else None
 
     cdef int on_eof(self) except -1:

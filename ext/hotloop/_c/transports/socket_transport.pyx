@@ -69,6 +69,15 @@ cdef object asyncio_set_no_delay = base_events._set_nodelay
 cdef class SocketTransport(Transport):
     """A transport that owns a socket."""
 
+    @property
+    def max_size(self):
+        """How many bytes a read asks for at most. See asyncio's transports, whose attribute it is."""
+        return self.largest_read
+
+    @max_size.setter
+    def max_size(self, size):
+        self.set_largest_read(size)
+
     cdef int warn_unclosed(self) except -1:
         warn_unclosed_socket(self)
         return 0

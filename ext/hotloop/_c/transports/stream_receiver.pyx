@@ -38,8 +38,6 @@ cdef int READS_PER_TURN = 4
 cdef class StreamReceiver(SocketTransport):
     """The reading half of a stream socket's transport. Writing, and flush_early() with it, is the subclass's."""
 
-    max_size = READ_SIZE
-
     # -- registration with the poller ----------------------------------------------------------------------------------
 
     cdef int begin_reading(self) except -1:
@@ -142,12 +140,12 @@ cdef class StreamReceiver(SocketTransport):
         return False
 
     cdef int receive_plain(self) except -1:
-        cdef Py_ssize_t room = self.next_read_size, count = 0
+        cdef Py_ssize_t room = min(self.next_read_size, self.largest_read), count = 0
         cdef bint direct = room >= DIRECT_READ
         cdef PyObject *received
         cdef object data
         if not direct:
-            room = READ_SIZE
+            room = self.largest_read
             count = socket_receive(self.usable_fd(), self.loop.receive_buffer(), room)
             if not self.check_read(count, room):
                 return 0
@@ -233,7 +231,7 @@ cdef class StreamReceiver(SocketTransport):
 
     cdef int receive_stream(self) except -1:
         cdef object reader = reader_to_feed(self.protocol)
-        cdef Py_ssize_t room = self.next_read_size, count
+        cdef Py_ssize_t room = min(self.next_read_size, self.largest_read), count
         cdef bint direct = room >= DIRECT_READ
         cdef char *space = NULL
         if reader is None:
@@ -246,7 +244,7 @@ cdef class StreamReceiver(SocketTransport):
                 # as the protocol's; if only the end of file has, there is no error.
                 direct = False
         if not direct:
-            room = READ_SIZE
+            room = self.largest_read
             space = self.loop.receive_buffer()
         count = socket_receive(self.usable_fd(), space, room)
         if direct:

@@ -314,7 +314,7 @@ cdef PyObject *try_send_all(SocketOperation self) except? NULL:
             # As in asyncio, nothing is left to send, though an empty datagram was not sent.
             return Py_NewRef(None)
     if self.view is None:
-        self.view = memoryview(self.argument)
+        self.view = view_of_bytes(self.argument)
     return NULL
 
 
@@ -335,16 +335,29 @@ cdef int send_rest(SocketOperation self, const char *data, Py_ssize_t size) noex
 cdef PyObject *try_send_all_by_method(SocketOperation self) except? NULL:
     cdef PyObject *sent
     if self.view is None and self.progress:
-        self.view = memoryview(self.argument)
+        self.view = view_of_bytes(self.argument)
     sent = call_method(self, "send", (self.argument if self.view is None else self.view[self.progress:],))
     if sent != NULL:
         self.progress += steal(sent)
-    if self.progress == len(self.argument if self.view is None else self.view):
+    if self.view is None:
+        self.view = view_of_bytes(self.argument)
+    if self.progress == len(self.view):
         self.view = None
         return Py_NewRef(None)
-    if self.view is None:
-        self.view = memoryview(self.argument)
     return NULL
+
+
+cdef object view_of_bytes(object data):
+    """A view of single bytes, which send() counts, whatever the data's items are. The data itself if there is none: a
+    program's send() may take anything."""
+    cdef object view = data
+    try:
+        view = memoryview(data)
+        if view.ndim and view.nbytes and view.c_contiguous:
+            view = view.cast("B")
+    except TypeError:
+        pass
+    return view
 
 
 cdef SocketOperation send_to(LoopCore loop, object sock, object data, object address):

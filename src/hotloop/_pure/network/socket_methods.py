@@ -20,6 +20,7 @@ from typing import Any
 
 from hotloop._asyncio.internals import base_events
 from hotloop._asyncio.mixin import Behind
+from hotloop._pure.transports.views import view_of_bytes
 
 if sys.platform != "win32":
     from hotloop._asyncio.internals import unix_events
@@ -103,9 +104,12 @@ class SocketMethods(Behind):  # type: ignore[misc]
         else:
             if self._measurements.measuring:
                 self._measurements.sent(sent)
-        if sent == len(data):
+        if sent == len(data if type(data) is bytes else view_of_bytes(data)):
             return
-        await self._sock_writing(sock, self._sock_send_on, self._send_part, sock, memoryview(data), [sent])
+        # No variable has the view: a traceback would keep it, and data that has a view cannot be resized.
+        await self._sock_writing(
+            sock, self._sock_send_on, self._send_part, sock, memoryview(view_of_bytes(data)), [sent]
+        )
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
         """Send a datagram; return the number of bytes. See loop.sock_sendto()."""

@@ -79,7 +79,14 @@ cdef class CallbackWatcher(Watcher):
 
     cdef bint waits_for(self, object sock) except -1:
         # Of a mere number it is not known whether its file was closed.
-        return self.file is sock or isinstance(self.file, int) or self.file.fileno() == self.fd
+        if self.file is sock or isinstance(self.file, int):
+            return True
+        try:
+            found = self.file.fileno()
+        except ValueError:
+            # A closed file has no number, where a closed socket has -1.
+            found = None
+        return found == self.fd
 
     cdef Runnable receiver(self, int event):
         return self.reader if event == POLLER_READ else self.writer

@@ -196,3 +196,34 @@ def test_other_sockets_are_refused_as_streams(loop, kind):
             assert one.recv(100) == b"still there"
 
     loop.run_until_complete(main())
+
+
+@pytest.mark.skipif(not LINUX, reason="messages of other systems are smaller")
+@pytest.mark.parametrize("kind", ["SOCK_SEQPACKET", "SOCK_DGRAM"])
+def test_messages_stay_apart(loop, kind):
+    """create_connection() refuses sockets that are no streams, so libraries call the method behind it: for raw
+    Bluetooth sockets, which are not everywhere."""
+
+    async def main():
+        ours, peer = socket.socketpair(socket.AF_UNIX, getattr(socket, kind))
+        ours.setblocking(False)
+        peer.setblocking(False)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 400_000)
+        sizes = []
+        connecting = loop._create_connection_transport(ours, Recorder, None, None)
+        del ours
+        transport, protocol = await connecting
+        protocol.data_received = lambda data: sizes.append(len(data))
+        for message in (b"one", b"two"):
+            transport.write(message)
+        await settle()
+        assert (peer.recv(100), peer.recv(100)) == (b"one", b"two")
+        for size in (16_384, 100_000):
+            peer.send(bytes(size))
+            await until(lambda: sizes)
+            assert sizes.pop() == size
+        transport.close()
+        await until(lambda: protocol.lost)
+        peer.close()
+
+    loop.run_until_complete(main())

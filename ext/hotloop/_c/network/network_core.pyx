@@ -28,7 +28,7 @@ from hotloop._c.poller.descriptor_callbacks cimport wait_by_callbacks
 from hotloop._c.poller.watcher cimport Watcher
 from hotloop._c.runtime.bound_methods cimport is_method
 from hotloop._c.runtime.weak_references cimport referent_of
-from hotloop._c.system.socket_class cimport socket_class_is_patched
+from hotloop._c.system.socket_class cimport socket_class_is_patched, socket_object_type
 from hotloop._c.tls.protocol cimport TlsProtocol, new_tls
 from hotloop._c.tls.transport cimport new_tls_transport
 from hotloop._c.transports.base cimport Transport
@@ -61,6 +61,7 @@ from hotloop._c.network.socket_methods import send_file
 
 # A socket of any other class may do anything in its recv() and send(): it gets asyncio's transport, which calls them.
 cdef object Socket = socket.socket
+cdef int SOCK_STREAM = socket.SOCK_STREAM
 # In newer versions a second cancellation of a start does not disturb the wait for the process's end.
 cdef bint shields_end = "shield" in unix_events._UnixSelectorEventLoop._make_subprocess_transport.__code__.co_names
 
@@ -110,7 +111,9 @@ cdef class NetworkCore(LoopCore):
         return False
 
     def _make_socket_transport(self, sock, protocol, waiter=None, *, extra=None, server=None, context=None):
-        if not self.has_native_transport_for(sock):
+        # asyncio's methods refuse sockets of other types, but its transport works with them, so libraries call this one
+        # for raw Bluetooth sockets. Their messages must not be joined, as writes of a turn are here.
+        if not self.has_native_transport_for(sock) or socket_object_type(sock) != SOCK_STREAM:
             return super()._make_socket_transport(
                 sock, protocol, waiter, extra=extra, server=server, **with_context(context)
             )

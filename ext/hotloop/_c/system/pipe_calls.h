@@ -6,8 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -42,21 +40,6 @@ static inline ssize_t pipe_write_chunks(int fd, struct iovec *chunks, int count)
         written = writev(fd, chunks, count);
     } while (written < 0 && errno == EINTR);
     return written < 0 ? -errno : written;
-}
-
-/* Whether a read that takes only a part leaves the rest for the next one. Of a message the rest is lost: sockets of type
- * SOCK_SEQPACKET and SOCK_DGRAM have messages, and devices such as tun may. */
-static inline int pipe_is_byte_stream(int fd)
-{
-    struct stat status;
-    int type = 0;
-    socklen_t size = sizeof type;
-
-    if (fstat(fd, &status) < 0)
-        return 0;
-    if (S_ISSOCK(status.st_mode))
-        return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
-    return S_ISFIFO(status.st_mode);
 }
 
 static inline int pipe_is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }

@@ -15,7 +15,7 @@ cdef class PipeTransport(Transport):
 
 
 cdef class ReadPipeTransport(PipeTransport):
-    cdef bint estimates             # reads may be smaller than READ_SIZE: what they leave comes with the next one
+    cdef bint estimates             # reads may be smaller than max_size: what they leave comes with the next one
     cdef Py_ssize_t next_read_size  # the size of the next read in bytes, estimated from the last one; 0: it is small
 
     cdef bytes read(self, Py_ssize_t *count)

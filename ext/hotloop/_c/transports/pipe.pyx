@@ -2,8 +2,8 @@
 
 Descriptors are registered level-triggered, because terminals and packet pipes return short from a read while there is
 more. pause_reading() leaves the kernel's set unchanged until an event is reported, since most pauses are over by then;
-so does a writer whose queue has become empty. Of a message that does not fit into a read the rest is lost, so only byte
-streams are read in smaller parts than asyncio's.
+so does a writer whose queue has become empty. Of a message that does not fit into a read the rest is lost, so sockets
+and devices are always read in parts as large as asyncio's; a packet pipe's messages are no larger than a page.
 
 A write is made at once, as by asyncio, not at the end of the turn, as on sockets. The kernel never mixes a write of up
 to PIPE_BUF bytes with other processes' writes (pipe(7)); devices and packet pipes give each write a meaning; and a
@@ -51,7 +51,6 @@ cdef extern from "system/pipe_calls.h":
     Py_ssize_t pipe_read(int fd, void *buffer, size_t size)
     Py_ssize_t pipe_write(int fd, const void *data, size_t size)
     Py_ssize_t pipe_write_chunks(int fd, iovec *chunks, int count)
-    bint pipe_is_byte_stream(int fd)
     bint pipe_is_open(int fd)
 
 # On these systems a named FIFO is readable to its writer while it holds unread data (cpython#145030).
@@ -500,9 +499,10 @@ cdef ReadPipeTransport open_read_pipe(LoopCore loop, object pipe, object protoco
     character device."""
     cdef ReadPipeTransport transport = ReadPipeTransport.__new__(ReadPipeTransport)
     cdef int fd = pipe.fileno()
-    if not can_be_polled(os.fstat(fd).st_mode):
+    mode = os.fstat(fd).st_mode
+    if not can_be_polled(mode):
         raise ValueError("Pipe transport is for pipes/sockets only.")
-    transport.estimates = pipe_is_byte_stream(fd)
+    transport.estimates = stat.S_ISFIFO(mode)
     open_pipe(transport, loop, pipe, fd, protocol, waiter, extra)
     transport.count_as(METRICS_READ_PIPE)
     return transport

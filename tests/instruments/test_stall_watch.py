@@ -93,6 +93,15 @@ def test_the_processor_time_counts_from_when_the_duration_does(scripted, cpu_tim
     assert seen == [0.25, 1.5, 5.0, 7.5]
 
 
+def test_the_processor_time_if_the_first_look_is_late(cpu_times):
+    loop, seen = Scripted(), []
+    loop._thread_id, cpu_times[1] = 1, 100.0
+    watch = StallWatch(loop, 1.0, lambda stall: seen.append(stall.cpu_time))
+    loop.progress, cpu_times[1] = 5, 102.0
+    assert watch.look(15.0, 4.75)
+    assert seen == [2.0]
+
+
 def test_the_processor_time_of_a_thread_that_has_ended(scripted, cpu_times):
     seen = []
     scripted.watch._report = lambda stall: seen.append(stall.cpu_time)

@@ -123,10 +123,10 @@ class StallWatch:
         self._whole = whole
         self._progress = _IDLE
         self._since = 0.0  # the time.monotonic() when this progress was first seen
-        self._clock: tuple[int, float] | None = None  # at the last look; see _read_cpu_clock()
         self._clock_since: tuple[int, float] | None = None  # at `_since`
         self._stall: Stall | None = None  # the present stall, as reported
         self._stopped: float | None = None
+        self._clock = self._read_cpu_clock()  # at the last look; before the first one, which may be late, as of now
 
     def stop(self) -> None:
         """Stop watching. The end of a stall that is over by now is still reported; that of a stall which lasts on, as

@@ -104,12 +104,14 @@ class SocketMethods(Behind):  # type: ignore[misc]
         else:
             if self._measurements.measuring:
                 self._measurements.sent(sent)
-        if sent == len(data if type(data) is bytes else view_of_bytes(data)):
+        if type(data) is bytes and sent == len(data):
             return
-        # No variable has the view: a traceback would keep it, and data that has a view cannot be resized.
-        await self._sock_writing(
-            sock, self._sock_send_on, self._send_part, sock, memoryview(view_of_bytes(data)), [sent]
-        )
+        view = view_of_bytes(data)
+        try:
+            if sent != len(view):
+                await self._sock_writing(sock, self._sock_send_on, self._send_part, sock, memoryview(view), [sent])
+        finally:
+            del view  # a traceback would keep it, and data that has a view cannot be resized
 
     async def sock_sendto(self, sock: Any, data: Any, address: Any) -> Any:
         """Send a datagram; return the number of bytes. See loop.sock_sendto()."""

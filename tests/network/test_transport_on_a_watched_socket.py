@@ -4,6 +4,7 @@ wait beside a transport is refused."""
 import asyncio
 import os
 import socket
+from multiprocessing.connection import Connection
 
 import pytest
 from support.endpoints import cancelled, started
@@ -181,9 +182,11 @@ def test_a_callback_for_a_closed_socket_is_not_called_for_the_next_one(loop):
 
 
 @pytest.mark.only("c", reason="the standard library's selector fails for the number of a closed file that it has")
-def test_a_callback_for_a_closed_file_is_not_called_for_the_next_socket(loop):
+@pytest.mark.parametrize("made", [lambda fd: os.fdopen(fd, "rb", 0), Connection], ids=["file", "Connection"])
+def test_a_callback_for_a_closed_file_is_not_called_for_the_next_socket(loop, made):
+    """When it is closed, fileno() of an object raises what its class likes."""
     source, sink = os.pipe()
-    file = os.fdopen(source, "rb", 0)
+    file = made(source)
     loop.add_reader(file, pytest.fail, "a callback of the closed file was called")
     file.close()
     os.close(sink)

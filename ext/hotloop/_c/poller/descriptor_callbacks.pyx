@@ -83,8 +83,8 @@ cdef class CallbackWatcher(Watcher):
             return True
         try:
             found = self.file.fileno()
-        except ValueError:
-            # A closed file has no number, where a closed socket has -1.
+        except Exception:
+            # Closed: a socket has -1 then, a file raises ValueError, and a multiprocessing.Connection OSError.
             found = None
         return found == self.fd
 

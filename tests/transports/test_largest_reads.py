@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import sys
+from unittest import mock
 
 import pytest
 from support.endpoints import until
@@ -56,6 +57,26 @@ def test_no_piece_is_larger(loop, kind):
             sink.write(b"0123456789")
             await until(lambda: len(protocol.received) == 10)
         assert protocol.pieces == [b"0123", b"4567", b"89"]
+        await until(lambda: protocol.lost)
+
+    loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patched(loop, kind):
+    """The attribute is the class's: to undo a patch is to delete the transport's own."""
+
+    async def main():
+        protocol = Pieces()
+        transport, sink = await reading(loop, kind, protocol)
+        with sink:
+            with mock.patch.object(transport, "max_size", 4):
+                sink.write(b"01234")
+                await until(lambda: len(protocol.received) == 5)
+            assert transport.max_size == 256 * 1024
+            sink.write(b"56789")
+            await until(lambda: len(protocol.received) == 10)
+        assert protocol.pieces == [b"0123", b"4", b"56789"]
         await until(lambda: protocol.lost)
 
     loop.run_until_complete(main())
